@@ -1,0 +1,1 @@
+"""Weight files of other projects: tables from their tensors to ours, and readers."""

@@ -1,0 +1,260 @@
+"""The sizes and switches of a biLM, and their spelling in a bilm-tf options file."""
+
+import dataclasses
+
+N_CHARACTERS = 262  # padding, 256 bytes, 4 sentence and word markers, the pad character
+
+# (section, key, field): what an options file says about the biLM.
+_FIELD_OF_KEY = {
+    ("char_cnn", "activation"): "activation",
+    ("char_cnn", "filters"): "filters",
+    ("char_cnn", "n_highway"): "n_highway",
+    ("char_cnn", "max_characters_per_token"): "max_characters_per_token",
+    ("char_cnn", "embedding"): "character_embedding_dim",
+    ("lstm", "dim"): "lstm_dim",
+    ("lstm", "projection_dim"): "projection_dim",
+    ("lstm", "n_layers"): "n_layers",
+    ("lstm", "cell_clip"): "cell_clip",
+    ("lstm", "proj_clip"): "projection_clip",
+    ("lstm", "use_skip_connections"): "use_skip_connections",
+}
+# What a missing key means to bilm-tf; every other key is required.
+_VALUE_IF_MISSING = {
+    "n_highway": 0,
+    "n_layers": 1,
+    "cell_clip": None,
+    "projection_clip": None,
+    "use_skip_connections": False,
+}
+# Read by bilm-tf's trainer only: they do not change what the biLM computes.
+_TRAINING_KEYS = {
+    "all_clip_norm_val",
+    "batch_size",
+    "dropout",
+    "learning_rate",
+    "n_epochs",
+    "n_negative_samples_batch",
+    "n_tokens_vocab",
+    "n_train_tokens",
+    "sample_softmax",
+    "unroll_steps",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BiLMConfig:
+    """The architecture of a biLM; the defaults are the released "original" model.
+
+    Attributes:
+        filters: The convolutions of the character CNN, pairs (width in
+            characters, number of filters), in the order of the weight file.
+        character_embedding_dim: Features per character.
+        max_characters_per_token: Longest row of character ids, both word
+            markers included.
+        activation: ``"relu"`` or ``"tanh"``, behind the max-pool of the character CNN.
+        n_highway: Highways behind the max-pool, 0 or more.
+        lstm_dim: Features of an LSTM's cell state.
+        projection_dim: Features of an LSTM's output in one direction, and of
+            the token representation. Equal to ``lstm_dim`` there is no projection.
+        n_layers: LSTM layers in each direction.
+        cell_clip: Bound on the absolute cell state, or None.
+        projection_clip: Bound on the absolute projected output, or None.
+        use_skip_connections: Whether the layers from the second up add their input
+            to their output.
+
+    Raises:
+        ValueError: If a value is out of its range; the error names all of them.
+
+    Example:
+
+    >>> small = BiLMConfig(lstm_dim=1024, projection_dim=128, n_highway=1)
+    >>> BiLMConfig.from_options(small.to_options()) == small
+    True
+
+    Reference:
+        Peters et al., 2018, section 3 and 3.4, https://arxiv.org/abs/1802.05365
+    """
+
+    filters: tuple[tuple[int, int], ...] = (
+        (1, 32),
+        (2, 32),
+        (3, 64),
+        (4, 128),
+        (5, 256),
+        (6, 512),
+        (7, 1024),
+    )
+    character_embedding_dim: int = 16
+    max_characters_per_token: int = 50
+    activation: str = "relu"
+    n_highway: int = 2
+    lstm_dim: int = 4096
+    projection_dim: int = 512
+    n_layers: int = 2
+    cell_clip: float | None = 3.0
+    projection_clip: float | None = 3.0
+    use_skip_connections: bool = True
+
+    def __post_init__(self):
+        problems = [
+            f"{name} must be a whole number, {least} or more. Received: {name}={value!r}"
+            for name, least in (
+                ("character_embedding_dim", 1),
+                ("max_characters_per_token", 3),
+                ("n_highway", 0),
+                ("lstm_dim", 1),
+                ("projection_dim", 1),
+                ("n_layers", 1),
+            )
+            if not _is_whole(value := getattr(self, name), least)
+        ]
+        problems += [
+            f"{name} must be a positive number or None. Received: {name}={value!r}"
+            for name in ("cell_clip", "projection_clip")
+            if not _is_clip(value := getattr(self, name))
+        ]
+        if self.activation not in ("relu", "tanh"):
+            problems.append(
+                f"activation must be 'relu' or 'tanh'. Received: activation={self.activation!r}"
+            )
+        if not isinstance(self.use_skip_connections, bool):
+            problems.append(
+                "use_skip_connections must be True or False. "
+                f"Received: use_skip_connections={self.use_skip_connections!r}"
+            )
+        if _are_filters(self.filters):
+            object.__setattr__(self, "filters", tuple(map(tuple, self.filters)))
+        else:
+            problems.append(
+                "filters must be pairs (width, count) of whole numbers, 1 or more. "
+                f"Received: filters={self.filters!r}"
+            )
+        if not problems:
+            problems = self._contradictions()
+        if problems:
+            raise ValueError("BiLMConfig: " + "; ".join(problems))
+
+    def _contradictions(self):
+        problems = []
+        if self.widest_filter > self.max_characters_per_token:
+            problems.append(
+                "no filter may be wider than max_characters_per_token. Received: "
+                f"filters={self.filters}, max_characters_per_token={self.max_characters_per_token}"
+            )
+        if self.projection_dim > self.lstm_dim:
+            problems.append(
+                "projection_dim must not exceed lstm_dim, or the layers would differ in width. "
+                f"Received: projection_dim={self.projection_dim}, lstm_dim={self.lstm_dim}"
+            )
+        return problems
+
+    @property
+    def widest_filter(self) -> int:
+        """Width of the widest convolution, in characters."""
+        return max(width for width, _ in self.filters)
+
+    @property
+    def n_filters(self) -> int:
+        """Features behind the max-pool: the sum of the filter counts."""
+        return sum(count for _, count in self.filters)
+
+    @classmethod
+    def from_options(cls, options: dict) -> "BiLMConfig":
+        """Read the content of a bilm-tf ``options.json``.
+
+        Args:
+            options: The decoded JSON object. Keys of bilm-tf that only the
+                training reads are ignored.
+
+        Returns:
+            The ``BiLMConfig``.
+
+        Raises:
+            ValueError: If keys are missing or unknown (all of them are named), or
+                if a value is not one that a biLM over characters can have.
+        """
+        if not isinstance(options, dict):
+            raise ValueError(
+                "BiLMConfig expects the options as a JSON object. "
+                f"Received: {type(options).__name__}"
+            )
+        found = {}
+        unknown = []
+        for key, value in options.items():
+            if key in ("char_cnn", "lstm"):
+                if not isinstance(value, dict):
+                    raise ValueError(
+                        f"BiLMConfig expects '{key}' in the options to be a JSON object. "
+                        f"Received: {key}={value!r}"
+                    )
+                for inner, setting in value.items():
+                    if (key, inner) in _FIELD_OF_KEY:
+                        found[_FIELD_OF_KEY[key, inner]] = setting
+                    elif (key, inner) != ("char_cnn", "n_characters"):
+                        unknown.append(f"{key}.{inner}")
+            elif key == "bidirectional":
+                if value is not True:
+                    raise ValueError(
+                        "BiLMConfig expects a biLM that reads in both directions. "
+                        f"Received: bidirectional={value!r}"
+                    )
+            elif key not in _TRAINING_KEYS:
+                unknown.append(key)
+        missing = [
+            f"{section}.{key}"
+            for (section, key), field in _FIELD_OF_KEY.items()
+            if field not in found and field not in _VALUE_IF_MISSING
+        ]
+        if unknown or missing:
+            raise ValueError(
+                "BiLMConfig expects the options of a bilm-tf biLM over characters. "
+                f"Received: missing keys {missing}, unknown keys {unknown}"
+            )
+        n_characters = options["char_cnn"].get("n_characters", N_CHARACTERS)
+        if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
+            raise ValueError(
+                f"BiLMConfig expects char_cnn.n_characters to be {N_CHARACTERS - 1} (in training) "
+                f"or {N_CHARACTERS} (in use). Received: n_characters={n_characters!r}"
+            )
+        embedding = found["character_embedding_dim"]
+        if not isinstance(embedding, dict) or set(embedding) != {"dim"}:
+            raise ValueError(
+                "BiLMConfig expects char_cnn.embedding to be an object with the one key 'dim'. "
+                f"Received: embedding={embedding!r}"
+            )
+        found["character_embedding_dim"] = embedding["dim"]
+        if found.get("n_highway", 0) is None:
+            found["n_highway"] = 0
+        return cls(**(_VALUE_IF_MISSING | found))
+
+    def to_options(self) -> dict:
+        """Return the options as bilm-tf and AllenNLP read them, ready for ``json.dump``."""
+        options = {"char_cnn": {"n_characters": N_CHARACTERS}, "lstm": {}}
+        for (section, key), field in _FIELD_OF_KEY.items():
+            options[section][key] = getattr(self, field)
+        options["char_cnn"]["filters"] = [list(pair) for pair in self.filters]
+        options["char_cnn"]["embedding"] = {"dim": self.character_embedding_dim}
+        return options
+
+
+def _is_whole(value, least):
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_clip(value):
+    return value is None or (
+        isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+    )
+
+
+def _are_filters(value):
+    return (
+        isinstance(value, list | tuple)
+        and len(value) > 0
+        and all(
+            isinstance(pair, list | tuple)
+            and len(pair) == 2
+            and all(_is_whole(size, 1) for size in pair)
+            for pair in value
+        )
+    )

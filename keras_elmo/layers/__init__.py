@@ -1,0 +1,18 @@
+"""The layers, from the inside out: Highway, CharCNN, ProjectedLSTM, BiLM, ElmoLayer, ScalarMix."""
+
+from keras_elmo.layers.bilm import BiLM
+from keras_elmo.layers.char_cnn import CharCNN
+from keras_elmo.layers.elmo_layer import ElmoLayer
+from keras_elmo.layers.highway import Highway
+from keras_elmo.layers.lstm import ProjectedLSTM, ProjectedLSTMCell
+from keras_elmo.layers.scalar_mix import ScalarMix
+
+__all__ = [
+    "BiLM",
+    "CharCNN",
+    "ElmoLayer",
+    "Highway",
+    "ProjectedLSTM",
+    "ProjectedLSTMCell",
+    "ScalarMix",
+]

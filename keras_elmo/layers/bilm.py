@@ -1,0 +1,133 @@
+"""The bidirectional language model: one character CNN, two stacks of LSTMs."""
+
+import keras
+from keras import ops
+
+from keras_elmo.config import BiLMConfig
+from keras_elmo.layers.brick import Brick
+from keras_elmo.layers.char_cnn import CharCNN
+from keras_elmo.layers.lstm import ProjectedLSTM
+
+DIRECTIONS = ("forward", "backward")
+
+
+def lstm_names(config: BiLMConfig) -> list[str]:
+    """Return ``forward_1`` .. ``forward_L``, ``backward_1`` .. ``backward_L``."""
+    return [f"{d}_{layer}" for d in DIRECTIONS for layer in range(1, config.n_layers + 1)]
+
+
+def representation_names(config: BiLMConfig) -> list[str]:
+    """Return the names of the 2L + 1 representations of a token."""
+    return ["token", *lstm_names(config)]
+
+
+@keras.saving.register_keras_serializable(package="keras_elmo")
+class BiLM(Brick):
+    """Compute the 2L + 1 representations that a biLM of L layers has for every token.
+
+    The character CNN gives the token representation; a forward and a backward
+    stack of LSTMs read it, independent of each other. From the second layer up
+    the input of a layer is added to its output (if ``use_skip_connections``).
+
+    Args:
+        config: The ``BiLMConfig``.
+        **kwargs: Passed on to ``Brick``.
+
+    Call arguments:
+        inputs: Character ids of the tokens *and* of both boundary tokens, int,
+            shape ``(batch, tokens, characters)``.
+        mask: Bool, shape ``(batch, tokens)``, padding on the right; None if there
+            is none.
+        initial_state: The state to start from, as returned; zeros if None.
+
+    Returns:
+        A pair. First a dict of the representations ``token``, ``forward_1`` to
+        ``forward_L``, ``backward_1`` to ``backward_L``, each float, shape
+        ``(batch, tokens, projection_dim)``, 0 in padding. Then the final state, a
+        dict of the ``[h, c]`` of ``forward_1`` to ``backward_L``.
+
+    Example:
+
+    >>> bilm = BiLM(BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6),)))
+    >>> representations, state = bilm(keras.ops.ones((2, 7, 50), dtype="int32"))
+    >>> representations["backward_2"].shape
+    (2, 7, 4)
+
+    Reference:
+        Peters et al., 2018, section 3.1, https://arxiv.org/abs/1802.05365
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        config = self.config
+        self.char_cnn = CharCNN(
+            config.filters,
+            config.character_embedding_dim,
+            config.n_highway,
+            config.projection_dim,
+            config.activation,
+            name="char_cnn",
+            **self.inner,
+        )
+        self.char_cnn.build(input_shape)
+        self.stacks = {
+            direction: [
+                ProjectedLSTM(
+                    config.lstm_dim,
+                    config.projection_dim,
+                    config.cell_clip,
+                    config.projection_clip,
+                    go_backwards=direction == "backward",
+                    name=f"{direction}_{layer}",
+                    **self.inner,
+                )
+                for layer in range(1, config.n_layers + 1)
+            ]
+            for direction in DIRECTIONS
+        }
+        for stack in self.stacks.values():
+            for lstm in stack:
+                lstm.build((*input_shape[:-1], config.projection_dim))
+
+    def call(self, inputs, mask=None, initial_state=None):
+        token = self.char_cnn(inputs)
+        if mask is not None:
+            token = token * ops.cast(mask, token.dtype)[..., None]
+        representations = {"token": token}
+        final_state = {}
+        for stack in self.stacks.values():
+            x = token
+            for lstm in stack:
+                state = initial_state[lstm.name] if initial_state else None
+                outputs, final_state[lstm.name] = lstm(x, mask=mask, initial_state=state)
+                residual = self.config.use_skip_connections and lstm is not stack[0]
+                x = outputs + x if residual else outputs
+                representations[lstm.name] = x
+        return representations, final_state
+
+    def compute_mask(self, inputs, mask=None):
+        config = self.config
+        return (
+            {name: mask for name in representation_names(config)},
+            {name: [None, None] for name in lstm_names(config)},
+        )
+
+    def compute_output_shape(self, input_shape):
+        config = self.config
+        batch = input_shape[0]
+        state = [(batch, config.projection_dim), (batch, config.lstm_dim)]
+        return (
+            {n: (*input_shape[:-1], config.projection_dim) for n in representation_names(config)},
+            {name: list(state) for name in lstm_names(config)},
+        )
+
+    def get_config(self):
+        return {**super().get_config(), "config": self.config.to_options()}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": BiLMConfig.from_options(config["config"])})

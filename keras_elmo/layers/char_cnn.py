@@ -1,0 +1,121 @@
+"""The character CNN: a token's characters to its context-free representation."""
+
+import keras
+from keras import ops
+
+from keras_elmo.config import N_CHARACTERS
+from keras_elmo.layers.brick import Brick
+from keras_elmo.layers.highway import Highway
+
+
+@keras.saving.register_keras_serializable(package="keras_elmo")
+class CharCNN(Brick):
+    """Compute the token representation from the characters of a token.
+
+    The characters are embedded; every filter is convolved over them and the
+    largest value of all positions goes through the activation; highways and a
+    linear projection follow (Peters et al., 2018, section 3.4).
+
+    Args:
+        filters: Pairs (width in characters, number of filters).
+        character_embedding_dim: Features per character.
+        n_highway: Highways behind the max-pool, 0 or more.
+        projection_dim: Features of the token representation. If the filters sum
+            to it there is no projection.
+        activation: ``"relu"`` or ``"tanh"``, behind the max-pool.
+        **kwargs: Passed on to ``Brick``.
+
+    Call arguments:
+        inputs: Character ids, int, shape ``(..., characters)``; ``characters`` at
+            least the widest filter.
+
+    Returns:
+        Token representation, float, shape ``(..., projection_dim)``.
+
+    Example:
+
+    >>> ids = keras.ops.ones((2, 7, 50), dtype="int32")
+    >>> cnn = CharCNN(((1, 4), (3, 8)), character_embedding_dim=4, n_highway=1, projection_dim=5)
+    >>> cnn(ids).shape
+    (2, 7, 5)
+
+    Reference:
+        Kim et al., 2016, https://arxiv.org/abs/1508.06615
+    """
+
+    def __init__(
+        self,
+        filters,
+        character_embedding_dim,
+        n_highway,
+        projection_dim,
+        activation="relu",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.filters = tuple((width, count) for width, count in filters)
+        self.character_embedding_dim = character_embedding_dim
+        self.n_highway = n_highway
+        self.projection_dim = projection_dim
+        self.activation = activation
+
+    def build(self, input_shape):
+        n_filters = sum(count for _, count in self.filters)
+        self.embeddings = self.add_weight(
+            shape=(N_CHARACTERS, self.character_embedding_dim),
+            initializer=keras.initializers.RandomUniform(-1.0, 1.0),
+            name="embeddings",
+        )
+        self.convolutions = []
+        for i, (width, count) in enumerate(self.filters):
+            kernel = self.add_weight(
+                shape=(width, self.character_embedding_dim, count), name=f"conv_{i}_kernel"
+            )
+            bias = self.add_weight(shape=(count,), initializer="zeros", name=f"conv_{i}_bias")
+            self.convolutions.append((kernel, bias))
+        self.highways = [Highway(name=f"highway_{i}", **self.inner) for i in range(self.n_highway)]
+        for highway in self.highways:
+            highway.build((None, n_filters))
+        self.has_projection = n_filters != self.projection_dim
+        if self.has_projection:
+            self.projection_kernel = self.add_weight(
+                shape=(n_filters, self.projection_dim), name="projection_kernel"
+            )
+            self.projection_bias = self.add_weight(
+                shape=(self.projection_dim,), initializer="zeros", name="projection_bias"
+            )
+
+    def call(self, inputs):
+        *outer, characters = ops.shape(inputs)
+        rows = ops.reshape(inputs, (-1, characters))
+        embedded = ops.take(self.embeddings, rows, axis=0)
+        activation = keras.activations.get(self.activation)
+        features = []
+        for kernel, bias in self.convolutions:
+            windows = ops.conv(
+                embedded, ops.convert_to_tensor(kernel), padding="valid", data_format="channels_last"
+            )
+            # relu and tanh grow with their input, so the activation can follow the maximum.
+            features.append(activation(ops.max(windows, axis=1) + bias))
+        x = ops.concatenate(features, axis=-1)
+        for highway in self.highways:
+            x = highway(x)
+        if self.has_projection:
+            x = ops.matmul(x, self.projection_kernel) + self.projection_bias
+        return ops.reshape(x, (*outer, self.projection_dim))
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.projection_dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "character_embedding_dim": self.character_embedding_dim,
+            "n_highway": self.n_highway,
+            "projection_dim": self.projection_dim,
+            "activation": self.activation,
+        }

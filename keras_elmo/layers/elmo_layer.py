@@ -1,0 +1,398 @@
+"""The biLM inside a Keras model: boundary tokens on, biLM, boundary tokens off."""
+
+import json
+import pathlib
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_elmo.checkpoints import rows
+from keras_elmo.checkpoints.bilm_table import bilm_rows
+from keras_elmo.checkpoints.files import read_hdf5, read_options, replacing, write_hdf5
+from keras_elmo.config import N_CHARACTERS, BiLMConfig
+from keras_elmo.layers.bilm import DIRECTIONS, BiLM, representation_names
+from keras_elmo.layers.boundaries import add_boundaries, mask_with_boundaries, token_mask
+from keras_elmo.layers.carried_state import CarriedState
+from keras_elmo.presets import read_preset
+
+_OUTPUTS = ("layers", "all", "top", "average")
+
+
+@keras.saving.register_keras_serializable(package="keras_elmo")
+class ElmoLayer(keras.layers.Layer):
+    """Give the layer representations of a pretrained biLM for every token.
+
+    The biLM is frozen: its weights are non-trainable whatever is done to
+    ``trainable`` on the layer or the model, and no gradient passes.
+
+    Args:
+        config: The ``BiLMConfig``. ``from_preset`` and ``from_hdf5`` read it, and the
+            weights, from files; without them the weights are random.
+        output: ``"layers"`` for all layers stacked, layer 0 the token representation
+            twice and layer l ``[forward_l; backward_l]``; ``"all"`` for a dict of the
+            2L + 1 representations ``token``, ``forward_1`` .. ``forward_L``,
+            ``backward_1`` .. ``backward_L``; ``"top"`` for the last layer,
+            ``"average"`` for the mean of all L + 1 layers.
+        keep_boundaries: Whether ``<S>`` and ``</S>`` stay in the output, which then
+            has ``tokens + 2``, both unmasked.
+        stateful: Let each row of a batch start from the state in which the same row
+            of the batch before ended, as bilm-tf and AllenNLP do, until
+            ``reset_state()``. For eager calls only.
+        trainable_bilm: Make the weights of the biLM ordinary trainable weights, for
+            fine-tuning.
+        save_bilm: Whether saved models hold the weights of the biLM. With False they
+            hold a fingerprint instead: after loading, hand the same weights in with
+            ``load_preset`` or ``load_hdf5``.
+        **kwargs: Passed on to ``keras.layers.Layer``.
+
+    Call arguments:
+        inputs: Character ids of ``CharacterTokenizer``, int, shape ``(batch, tokens,
+            characters)``; an all-zero row is padding. ``characters`` is any number
+            from the widest filter (at least 3) to ``max_characters_per_token``; the
+            result is that of the full width if ``characters`` is at least the longest
+            token's bytes plus 2 plus the widest filter.
+
+    Returns:
+        Float, 0 in padding. For ``"layers"`` shape ``(batch, tokens, L + 1, 2 *
+        projection_dim)``; for ``"top"`` and ``"average"`` ``(batch, tokens, 2 *
+        projection_dim)``; for ``"all"`` a dict of ``(batch, tokens, projection_dim)``.
+
+    Masking: makes the Keras mask, bool ``(batch, tokens)``, from the ids: True up to
+        the last token that is not padding. An incoming mask is ignored.
+
+    Raises:
+        ValueError: If an argument or the shape of the input is not as above; if NumPy
+            ids are outside 0 .. 261 (ids inside a compiled graph are not checked); if
+            a stateful layer is called in a compiled graph.
+
+    Example:
+
+    >>> config = BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6), (3, 8)))
+    >>> layer = ElmoLayer(config)
+    >>> ids = keras_elmo.CharacterTokenizer()([["One", "sentence", "."], ["Two"]])
+    >>> layer(ids).shape
+    (2, 3, 3, 8)
+
+    Reference:
+        Peters et al., 2018, https://arxiv.org/abs/1802.05365
+    """
+
+    def __init__(
+        self,
+        config,
+        output="layers",
+        keep_boundaries=False,
+        stateful=False,
+        trainable_bilm=False,
+        save_bilm=True,
+        **kwargs,
+    ):
+        # Ids given as floats must not be rounded to a half-precision compute dtype.
+        super().__init__(autocast=False, **kwargs)
+        if not isinstance(config, BiLMConfig):
+            raise ValueError(
+                f"ElmoLayer expects a BiLMConfig. Received: config={config!r}. Use "
+                "ElmoLayer.from_preset(...) or from_hdf5(...) for files, BiLMConfig.from_options "
+                "for options"
+            )
+        if output not in _OUTPUTS:
+            raise ValueError(
+                f"ElmoLayer expects output to be one of {_OUTPUTS}. Received: output={output!r}"
+            )
+        if trainable_bilm and not save_bilm:
+            raise ValueError(
+                "ElmoLayer must save a biLM that is trained, or the training would be lost. "
+                "Received: trainable_bilm=True, save_bilm=False"
+            )
+        self.config = config
+        self.output_kind = output
+        self.keep_boundaries = keep_boundaries
+        self.stateful = stateful
+        self.trainable_bilm = trainable_bilm
+        self.save_bilm = save_bilm
+        self.supports_masking = True
+        self.carried_state = CarriedState()
+        self._awaited_fingerprint = None
+
+    # Files.
+
+    @classmethod
+    def from_hdf5(cls, options_file, weight_file, **kwargs):
+        """Build the layer from an options and a weight file of bilm-tf's layout.
+
+        Args:
+            options_file: Path of the ``options.json``.
+            weight_file: Path of the ``weights.hdf5``.
+            **kwargs: Passed on to ``ElmoLayer``.
+
+        Returns:
+            A built ``ElmoLayer``.
+
+        Raises:
+            OSError: If a file is missing or damaged.
+            ValueError: If the options are not those of a biLM over characters, or the
+                weights do not fit them; the error names every tensor that does not.
+        """
+        options = read_options(options_file, str(options_file))
+        return cls._from_files(options, read_hdf5(weight_file, str(weight_file)), weight_file, kwargs)
+
+    @classmethod
+    def from_preset(cls, preset, **kwargs):
+        """Build the layer from a preset.
+
+        Args:
+            preset: Name of a bundled preset, or path of a directory or .zip which
+                holds one file ending in ``options.json`` and one in ``weights.hdf5``.
+            **kwargs: Passed on to ``ElmoLayer``.
+
+        Returns:
+            A built ``ElmoLayer``.
+
+        Raises:
+            OSError: If a file is missing or damaged.
+            ValueError: If there is no such preset, or its files do not fit together.
+        """
+        return cls._from_files(*read_preset(preset), kwargs)
+
+    @classmethod
+    def _from_files(cls, options, arrays, origin, kwargs):
+        layer = cls(BiLMConfig.from_options(options), **kwargs)
+        layer.build((None, None, layer.config.max_characters_per_token))
+        layer._load(options, arrays, origin)
+        return layer
+
+    def load_hdf5(self, options_file, weight_file) -> None:
+        """Load weights into this layer, built or not; arguments and errors of ``from_hdf5``."""
+        options = read_options(options_file, str(options_file))
+        self._load(options, read_hdf5(weight_file, str(weight_file)), weight_file)
+
+    def load_preset(self, preset) -> None:
+        """Load the weights of a preset into this layer, as ``load_hdf5`` does."""
+        self._load(*read_preset(preset))
+
+    def _load(self, options, arrays, origin):
+        config = BiLMConfig.from_options(options)
+        if config != self.config:
+            raise ValueError(
+                "ElmoLayer expects the options that it was made with. "
+                f"Expected: {self.config}. Received: {config}"
+            )
+        if not self.built:
+            self.build((None, None, config.max_characters_per_token))
+        variables = rows.variables_by_path(self.bilm)
+        rows.assign(bilm_rows(config, arrays), arrays, variables, str(origin))
+        if self._awaited_fingerprint:
+            found = rows.fingerprint(variables)
+            if found != self._awaited_fingerprint:
+                raise ValueError(
+                    "ElmoLayer expects the biLM that the model was saved with, and still waits "
+                    f"for it. Expected fingerprint: {self._awaited_fingerprint.hex()}. "
+                    f"Received: {found.hex()}"
+                )
+            self._awaited_fingerprint = None
+
+    def save_hdf5(self, directory) -> None:
+        """Write ``options.json`` and ``weights.hdf5``, which AllenNLP and bilm-tf load.
+
+        Args:
+            directory: Where to; made if it does not exist. Files of these names are
+                replaced, both or none.
+
+        Raises:
+            ValueError: If the layer is not built.
+            OSError: If the files cannot be written.
+        """
+        if not self.built:
+            raise ValueError("ElmoLayer has no weights to save before it is built. Call it first")
+        directory = pathlib.Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        arrays = rows.extract(bilm_rows(self.config), rows.variables_by_path(self.bilm))
+        with replacing(directory / "options.json", directory / "weights.hdf5") as (o, w):
+            o.write_text(json.dumps(self.config.to_options(), indent=2) + "\n")
+            write_hdf5(w, arrays)
+
+    # The Keras contract.
+
+    def __call__(self, inputs, *args, **kwargs):
+        if isinstance(inputs, np.ndarray | list | tuple):
+            inputs = _checked_ids(np.asarray(inputs))
+        return super().__call__(inputs, *args, **kwargs)
+
+    def build(self, input_shape):
+        fewest = max(3, self.config.widest_filter)
+        most = self.config.max_characters_per_token
+        if len(input_shape) != 3 or input_shape[2] not in range(fewest, most + 1):
+            raise ValueError(
+                "ElmoLayer expects character ids of shape (batch, tokens, characters) with "
+                f"{fewest} to {most} characters. Received: shape={tuple(input_shape)}. "
+                "CharacterTokenizer makes them from tokens"
+            )
+        self.bilm = BiLM(
+            self.config,
+            frozen=not self.trainable_bilm,
+            saved=self.save_bilm,
+            dtype=self.dtype_policy,
+            name="bilm",
+        )
+        self.bilm.build(input_shape)
+
+    def call(self, inputs):
+        if self._awaited_fingerprint:
+            raise ValueError(
+                "ElmoLayer was saved without its biLM (save_bilm=False) and has no weights yet. "
+                "Call load_preset or load_hdf5 with the biLM of fingerprint "
+                f"{self._awaited_fingerprint.hex()}"
+            )
+        ids = ops.cast(inputs, "int32")
+        mask = token_mask(ids)
+        representations = self._run_bilm(
+            add_boundaries(ids, mask), ops.cast(mask_with_boundaries(mask), "bool")
+        )
+        if not self.trainable_bilm:
+            representations = {k: ops.stop_gradient(x) for k, x in representations.items()}
+        if not self.keep_boundaries:
+            # The </S> of a short sentence lands on a masked place and becomes 0 there.
+            keep = ops.cast(mask, self.compute_dtype)[..., None]
+            representations = {k: x[:, 1:-1] * keep for k, x in representations.items()}
+        return self._arrange(representations)
+
+    def _run_bilm(self, ids, mask):
+        if not self.stateful:
+            return self.bilm(ids, mask=mask)[0]
+        if _in_compiled_graph(ids):
+            raise ValueError(
+                "ElmoLayer(stateful=True) is for eager calls, layer(ids). Received: a call inside "
+                "a compiled graph, such as fit or predict. Use stateful=False there"
+            )
+        state = self.carried_state.of_rows(ids.shape[0])
+        representations, state = self.bilm(ids, mask=mask, initial_state=state)
+        self.carried_state.update(state)
+        return representations
+
+    def _arrange(self, representations):
+        """Order the 2L + 1 representations as ``output`` asks."""
+        if self.output_kind == "all":
+            return representations
+        token = representations["token"]
+        layers = [ops.concatenate([token, token], axis=-1)] + [
+            ops.concatenate([representations[f"{d}_{layer}"] for d in DIRECTIONS], axis=-1)
+            for layer in range(1, self.config.n_layers + 1)
+        ]
+        if self.output_kind == "top":
+            return layers[-1]
+        if self.output_kind == "average":
+            return sum(layers) / len(layers)
+        return ops.stack(layers, axis=2)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        mask = token_mask(inputs)
+        if self.keep_boundaries:
+            mask = mask_with_boundaries(mask)
+        mask = ops.cast(mask, "bool")
+        if self.output_kind == "all":
+            return {name: mask for name in representation_names(self.config)}
+        return mask
+
+    def compute_output_shape(self, input_shape):
+        batch, tokens, _ = input_shape
+        if self.keep_boundaries and tokens is not None:
+            tokens += 2
+        width = self.config.projection_dim
+        if self.output_kind == "all":
+            return {name: (batch, tokens, width) for name in representation_names(self.config)}
+        if self.output_kind == "layers":
+            return (batch, tokens, self.config.n_layers + 1, 2 * width)
+        return (batch, tokens, 2 * width)
+
+    # State, for stateful=True.
+
+    @property
+    def state(self):
+        """The carried state as NumPy, ``h`` and ``c``, or None before the first batch.
+
+        Shapes ``(L, rows, 2 * projection_dim)`` and ``(L, rows, 2 * lstm_dim)``,
+        forward before backward.
+        """
+        values = self.carried_state.values
+        if values is None:
+            return None
+        return tuple(
+            np.stack(
+                [
+                    np.concatenate([values[f"{d}_{layer}"][part] for d in DIRECTIONS], axis=-1)
+                    for layer in range(1, self.config.n_layers + 1)
+                ]
+            )
+            for part in (0, 1)
+        )
+
+    def reset_state(self) -> None:
+        """Let every row of the next batch start from a zero state."""
+        self.carried_state.reset()
+
+    # Saving.
+
+    def save_own_variables(self, store):
+        if not self.save_bilm:
+            store["fingerprint"] = np.frombuffer(self._fingerprint(), "uint8")
+
+    def load_own_variables(self, store):
+        if ("fingerprint" in store.keys()) == self.save_bilm:
+            raise ValueError(
+                "ElmoLayer expects a file written with the same save_bilm. "
+                f"Received: save_bilm={self.save_bilm}, and a file written with the opposite"
+            )
+        if not self.save_bilm:
+            saved = np.asarray(store["fingerprint"]).tobytes()
+            self._awaited_fingerprint = None if saved == self._fingerprint() else saved
+
+    def _fingerprint(self):
+        return rows.fingerprint(rows.variables_by_path(self.bilm))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "config": self.config.to_options(),
+            "output": self.output_kind,
+            "keep_boundaries": self.keep_boundaries,
+            "stateful": self.stateful,
+            "trainable_bilm": self.trainable_bilm,
+            "save_bilm": self.save_bilm,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": BiLMConfig.from_options(config["config"])})
+
+
+def _checked_ids(ids):
+    """Return the ids if they are character ids, raise if not."""
+    if ids.dtype.kind not in "iuf":
+        raise ValueError(
+            "ElmoLayer expects character ids. Received: an array of "
+            f"dtype={ids.dtype}. CharacterTokenizer makes them from tokens"
+        )
+    if ids.size and not (ids.min() >= 0 and ids.max() < N_CHARACTERS):
+        raise ValueError(
+            f"ElmoLayer expects character ids from 0 to {N_CHARACTERS - 1}. "
+            f"Received: ids from {ids.min()} to {ids.max()}. CharacterTokenizer makes them"
+        )
+    if ids.dtype.kind == "f" and (ids != np.floor(ids)).any():
+        raise ValueError(
+            f"ElmoLayer expects whole character ids. Received: fractions in dtype={ids.dtype}"
+        )
+    return ids
+
+
+def _in_compiled_graph(tensor):
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        return not hasattr(tensor, "numpy")
+    if backend == "jax":
+        import jax
+
+        return isinstance(tensor, jax.core.Tracer)
+    import torch
+
+    return torch.compiler.is_compiling()

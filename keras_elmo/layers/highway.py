@@ -1,0 +1,56 @@
+"""The highway of the character CNN (Srivastava et al., 2015)."""
+
+import keras
+from keras import ops
+
+from keras_elmo.layers.brick import Brick
+
+
+@keras.saving.register_keras_serializable(package="keras_elmo")
+class Highway(Brick):
+    """Let a gate choose, feature by feature, between a transform and the input itself.
+
+    ``gate * relu(x W_transform + b_transform) + (1 - gate) * x`` with
+    ``gate = sigmoid(x W_gate + b_gate)``. The gate starts nearly closed (bias -2).
+
+    Args:
+        **kwargs: Passed on to ``Brick``.
+
+    Call arguments:
+        inputs: Float, shape ``(..., width)``, ``width`` static.
+
+    Returns:
+        Float, shape of the input.
+
+    Example:
+
+    >>> Highway()(keras.ops.ones((2, 7))).shape
+    (2, 7)
+
+    Reference:
+        Srivastava et al., 2015, https://arxiv.org/abs/1505.00387
+    """
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        spread = keras.initializers.RandomNormal(stddev=width**-0.5)
+        self.transform_kernel = self.add_weight(
+            shape=(width, width), initializer=spread, name="transform_kernel"
+        )
+        self.transform_bias = self.add_weight(
+            shape=(width,), initializer="zeros", name="transform_bias"
+        )
+        self.gate_kernel = self.add_weight(
+            shape=(width, width), initializer=spread, name="gate_kernel"
+        )
+        self.gate_bias = self.add_weight(
+            shape=(width,), initializer=keras.initializers.Constant(-2.0), name="gate_bias"
+        )
+
+    def call(self, inputs):
+        transform = ops.relu(ops.matmul(inputs, self.transform_kernel) + self.transform_bias)
+        gate = ops.sigmoid(ops.matmul(inputs, self.gate_kernel) + self.gate_bias)
+        return gate * transform + (1 - gate) * inputs
+
+    def compute_output_shape(self, input_shape):
+        return input_shape

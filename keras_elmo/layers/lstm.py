@@ -1,0 +1,193 @@
+"""The LSTM with a projection of its output, and clips on both (Sak et al., 2014)."""
+
+import keras
+from keras import ops
+
+from keras_elmo.layers.brick import Brick
+
+
+@keras.saving.register_keras_serializable(package="keras_elmo")
+class ProjectedLSTMCell(Brick):
+    """One step of an LSTM whose output is projected before it recurs.
+
+    With the step's share of the input ``z = x W + b``, which ``ProjectedLSTM``
+    computes for all steps at once, and the gates in Keras order::
+
+        i, f, c~, o = split(z + h U)
+        c = clip(sigmoid(f + 1) * c + sigmoid(i) * tanh(c~), cell_clip)
+        h = clip((sigmoid(o) * tanh(c)) P, projection_clip)
+
+    The clipped values are what the next step sees. ``1`` is the forget bias, which
+    the weight files do not hold.
+
+    Args:
+        lstm_dim: Features of the cell state.
+        projection_dim: Features of the output. Equal to ``lstm_dim`` there is no
+            projection, and ``projection_clip`` has no effect.
+        cell_clip: Bound on the absolute cell state, or None.
+        projection_clip: Bound on the absolute projected output, or None.
+        **kwargs: Passed on to ``Brick``.
+
+    Call arguments:
+        inputs: ``x W + b``, float, shape ``(batch, 4 * lstm_dim)``.
+        states: ``[h, c]``, float, shapes ``(batch, projection_dim)`` and
+            ``(batch, lstm_dim)``.
+
+    Returns:
+        The output ``h`` and the new states ``[h, c]``.
+
+    Example:
+
+    >>> cell = ProjectedLSTMCell(lstm_dim=5, projection_dim=3)
+    >>> output, (h, c) = cell(keras.ops.ones((2, 20)), cell.get_initial_state(2))
+    >>> output.shape, c.shape
+    ((2, 3), (2, 5))
+
+    Reference:
+        Sak et al., 2014, https://arxiv.org/abs/1402.1128
+    """
+
+    def __init__(
+        self, lstm_dim, projection_dim, cell_clip=None, projection_clip=None, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.lstm_dim = lstm_dim
+        self.projection_dim = projection_dim
+        self.cell_clip = cell_clip
+        self.projection_clip = projection_clip
+        self.state_size = [projection_dim, lstm_dim]
+        self.output_size = projection_dim
+
+    def build(self, input_shape):
+        self.recurrent_kernel = self.add_weight(
+            shape=(self.projection_dim, 4 * self.lstm_dim), name="recurrent_kernel"
+        )
+        self.has_projection = self.projection_dim != self.lstm_dim
+        if self.has_projection:
+            self.projection = self.add_weight(
+                shape=(self.lstm_dim, self.projection_dim), name="projection"
+            )
+
+    def call(self, inputs, states):
+        h, c = states
+        i, f, candidate, o = ops.split(inputs + ops.matmul(h, self.recurrent_kernel), 4, axis=-1)
+        c = ops.sigmoid(f + 1) * c + ops.sigmoid(i) * ops.tanh(candidate)
+        if self.cell_clip is not None:
+            c = ops.clip(c, -self.cell_clip, self.cell_clip)
+        h = ops.sigmoid(o) * ops.tanh(c)
+        if self.has_projection:
+            h = ops.matmul(h, self.projection)
+            if self.projection_clip is not None:
+                h = ops.clip(h, -self.projection_clip, self.projection_clip)
+        return h, [h, c]
+
+    def get_initial_state(self, batch_size=None):
+        return [ops.zeros((batch_size, size), dtype=self.compute_dtype) for size in self.state_size]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "lstm_dim": self.lstm_dim,
+            "projection_dim": self.projection_dim,
+            "cell_clip": self.cell_clip,
+            "projection_clip": self.projection_clip,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_elmo")
+class ProjectedLSTM(Brick):
+    """Run a ``ProjectedLSTMCell`` over sentences, forward or backward.
+
+    Args:
+        lstm_dim, projection_dim, cell_clip, projection_clip: See ``ProjectedLSTMCell``.
+        go_backwards: Read every sentence from its last token to its first. The
+            output stays in the order of the input, unlike that of Keras's own RNNs.
+        **kwargs: Passed on to ``Brick``.
+
+    Call arguments:
+        inputs: Float, shape ``(batch, tokens, features)``.
+        mask: Bool, shape ``(batch, tokens)``, True for tokens, padding on the
+            right; or None.
+        initial_state: ``[h, c]`` to start from; zeros if None.
+
+    Returns:
+        The outputs, float, shape ``(batch, tokens, projection_dim)``, and the final
+        ``[h, c]``, shapes ``(batch, projection_dim)`` and ``(batch, lstm_dim)``.
+
+    Masking: padded tokens leave the state as it is; their output is 0.
+
+    Example:
+
+    >>> lstm = ProjectedLSTM(lstm_dim=5, projection_dim=3, go_backwards=True)
+    >>> outputs, (h, c) = lstm(keras.ops.ones((2, 7, 4)))
+    >>> outputs.shape
+    (2, 7, 3)
+
+    Reference:
+        Sak et al., 2014, https://arxiv.org/abs/1402.1128
+    """
+
+    def __init__(
+        self,
+        lstm_dim,
+        projection_dim,
+        cell_clip=None,
+        projection_clip=None,
+        go_backwards=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.lstm_dim = lstm_dim
+        self.projection_dim = projection_dim
+        self.cell_clip = cell_clip
+        self.projection_clip = projection_clip
+        self.go_backwards = go_backwards
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        gates = 4 * self.lstm_dim
+        self.kernel = self.add_weight(shape=(input_shape[-1], gates), name="kernel")
+        self.bias = self.add_weight(shape=(gates,), initializer="zeros", name="bias")
+        cell = ProjectedLSTMCell(
+            self.lstm_dim,
+            self.projection_dim,
+            self.cell_clip,
+            self.projection_clip,
+            name="cell",
+            **self.inner,
+        )
+        self.rnn = keras.layers.RNN(
+            cell,
+            return_sequences=True,
+            return_state=True,
+            go_backwards=self.go_backwards,
+            zero_output_for_mask=True,
+            dtype=self.dtype_policy,
+            name="rnn",
+        )
+        self.rnn.build((*input_shape[:-1], gates))
+
+    def call(self, inputs, mask=None, initial_state=None):
+        gates = ops.matmul(inputs, self.kernel) + self.bias
+        outputs, *state = self.rnn(gates, mask=mask, initial_state=initial_state)
+        if self.go_backwards:
+            outputs = ops.flip(outputs, axis=1)
+        return outputs, state
+
+    def compute_mask(self, inputs, mask=None):
+        return mask, [None, None]
+
+    def compute_output_shape(self, input_shape):
+        batch = input_shape[0]
+        state = [(batch, self.projection_dim), (batch, self.lstm_dim)]
+        return (*input_shape[:-1], self.projection_dim), state
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "lstm_dim": self.lstm_dim,
+            "projection_dim": self.projection_dim,
+            "cell_clip": self.cell_clip,
+            "projection_clip": self.projection_clip,
+            "go_backwards": self.go_backwards,
+        }
