@@ -104,14 +104,14 @@ def expected_shapes(rows, variables: dict) -> dict:
     return shapes
 
 
-def fingerprint(variables: dict) -> bytes:
-    """Return the SHA-256 of the values, shapes and paths of variables, 32 bytes."""
+def fingerprint(variables: dict) -> str:
+    """Return the SHA-256 of the values, shapes and paths of variables, in hexadecimal."""
     digest = hashlib.sha256()
     for path in sorted(variables):
         array = to_float32(variables[path])
         digest.update(f"{path} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).data)
-    return digest.digest()
+    return digest.hexdigest()
 
 
 def to_float32(variable) -> np.ndarray:

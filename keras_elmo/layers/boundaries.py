@@ -1,34 +1,63 @@
-"""The mask of a batch of character ids, and its boundary tokens.
+"""Where the tokens of a batch of character ids are, and its boundary tokens.
 
 Padding is on the right, so a mask of shape (batch, tokens) is a run of ones and a
 run of zeros in every row, and shifting it is all the arithmetic there is. Only
 ``ops.pad`` is used for that: it works on symbolic tensors of unknown size.
 """
 
+import keras
 from keras import ops
 
 from keras_elmo.characters import BEGIN_SENTENCE, END_SENTENCE, boundary_row
 
 
-def token_mask(ids):
-    """Return 1 for tokens and 0 for padding.
+@keras.saving.register_keras_serializable(package="keras_elmo")
+class TokenMask(keras.layers.Layer):
+    """Tell tokens from padding.
 
-    A row of zeros in front of a token counts as a token, so padding is on the right
-    whatever comes in.
+    A layer of its own so that a functional model shows the mask as one node.
 
     Args:
-        ids: Character ids, int, shape ``(batch, tokens, characters)``, 0 in padding.
+        boundaries: Whether the mask is that of the sentences with ``<S>`` and ``</S>``.
+        **kwargs: Passed on to ``keras.layers.Layer``.
+
+    Call arguments:
+        inputs: Character ids, shape ``(batch, tokens, characters)``, a row of 0 in
+            padding. A row of 0 in front of a token counts as a token, so padding is
+            on the right whatever comes in.
 
     Returns:
-        int32, shape ``(batch, tokens)``.
+        Bool, shape ``(batch, tokens)``, or ``(batch, tokens + 2)`` with boundaries.
+
+    Example:
+
+    >>> TokenMask()(np.array([[[259, 98, 260], [0, 0, 0]]])).shape
+    (1, 2)
     """
-    real = ops.cast(ops.any(ids > 0, axis=-1), "int32")
-    return ops.cast(ops.flip(ops.cumsum(ops.flip(real, 1), axis=1), 1) > 0, "int32")
+
+    def __init__(self, boundaries=False, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.boundaries = boundaries
+
+    def call(self, inputs):
+        real = ops.cast(ops.any(inputs > 0, axis=-1), "int32")
+        mask = ops.flip(ops.cumsum(ops.flip(real, 1), axis=1), 1) > 0
+        return with_boundaries(mask) if self.boundaries else mask
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype="bool")
+
+    def compute_output_shape(self, input_shape):
+        batch, tokens = input_shape[:2]
+        return batch, tokens if tokens is None else tokens + 2 * self.boundaries
+
+    def get_config(self):
+        return {**super().get_config(), "boundaries": self.boundaries}
 
 
-def mask_with_boundaries(mask):
-    """Return the mask, int32, shape ``(batch, tokens + 2)``, with room for ``<S>`` and ``</S>``."""
-    return ops.pad(mask, [[0, 0], [2, 0]], constant_values=1)
+def with_boundaries(mask):
+    """Return the mask with room for ``<S>`` and ``</S>``: ``(batch, tokens + 2)``."""
+    return ops.pad(mask, [[0, 0], [2, 0]], constant_values=True)
 
 
 def add_boundaries(ids, mask):
@@ -37,18 +66,16 @@ def add_boundaries(ids, mask):
     Args:
         ids: Character ids, int32, shape ``(batch, tokens, characters)``; the number
             of characters static.
-        mask: The ``token_mask`` of the ids.
+        mask: Bool, shape ``(batch, tokens)``, the ``TokenMask`` of the ids.
 
     Returns:
         int32, shape ``(batch, tokens + 2, characters)``.
     """
     tokens = ops.pad(mask, [[0, 0], [1, 1]])
-    with_begin = ops.pad(ops.pad(mask, [[0, 0], [1, 0]], constant_values=1), [[0, 0], [0, 1]])
-    begin = (with_begin - tokens)[..., None]
-    end = (mask_with_boundaries(mask) - with_begin)[..., None]
+    from_begin = ops.pad(ops.pad(mask, [[0, 0], [1, 0]], constant_values=True), [[0, 0], [0, 1]])
+    begin = from_begin & ~tokens
+    end = with_boundaries(mask) & ~from_begin
     characters = ids.shape[-1]
-    return (
-        ops.pad(ids, [[0, 0], [1, 1], [0, 0]])
-        + begin * boundary_row(BEGIN_SENTENCE, characters)
-        + end * boundary_row(END_SENTENCE, characters)
-    )
+    ids = ops.pad(ids, [[0, 0], [1, 1], [0, 0]])
+    ids = ops.where(begin[..., None], boundary_row(BEGIN_SENTENCE, characters), ids)
+    return ops.where(end[..., None], boundary_row(END_SENTENCE, characters), ids)

@@ -12,7 +12,7 @@ from keras_elmo.checkpoints.bilm_table import bilm_rows
 from keras_elmo.checkpoints.files import read_hdf5, read_options, replacing, write_hdf5
 from keras_elmo.config import N_CHARACTERS, BiLMConfig
 from keras_elmo.layers.bilm import DIRECTIONS, BiLM, representation_names
-from keras_elmo.layers.boundaries import add_boundaries, mask_with_boundaries, token_mask
+from keras_elmo.layers.boundaries import TokenMask, add_boundaries, with_boundaries
 from keras_elmo.layers.carried_state import CarriedState
 from keras_elmo.presets import read_preset
 
@@ -112,6 +112,8 @@ class ElmoLayer(keras.layers.Layer):
         self.trainable_bilm = trainable_bilm
         self.save_bilm = save_bilm
         self.supports_masking = True
+        self.token_mask = TokenMask(name="token_mask")
+        self.output_mask = TokenMask(keep_boundaries, name=f"{self.name}_mask")
         self.carried_state = CarriedState()
         self._awaited_fingerprint = None
 
@@ -183,12 +185,11 @@ class ElmoLayer(keras.layers.Layer):
         variables = rows.variables_by_path(self.bilm)
         rows.assign(bilm_rows(config, arrays), arrays, variables, str(origin))
         if self._awaited_fingerprint:
-            found = rows.fingerprint(variables)
-            if found != self._awaited_fingerprint:
+            if self.fingerprint() != self._awaited_fingerprint:
                 raise ValueError(
                     "ElmoLayer expects the biLM that the model was saved with, and still waits "
-                    f"for it. Expected fingerprint: {self._awaited_fingerprint.hex()}. "
-                    f"Received: {found.hex()}"
+                    f"for it. Expected: fingerprint={self._awaited_fingerprint}. "
+                    f"Received: fingerprint={self.fingerprint()}"
                 )
             self._awaited_fingerprint = None
 
@@ -211,6 +212,10 @@ class ElmoLayer(keras.layers.Layer):
         with replacing(directory / "options.json", directory / "weights.hdf5") as (o, w):
             o.write_text(json.dumps(self.config.to_options(), indent=2) + "\n")
             write_hdf5(w, arrays)
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the biLM's weights, in hexadecimal."""
+        return rows.fingerprint(rows.variables_by_path(self.bilm))
 
     # The Keras contract.
 
@@ -242,13 +247,11 @@ class ElmoLayer(keras.layers.Layer):
             raise ValueError(
                 "ElmoLayer was saved without its biLM (save_bilm=False) and has no weights yet. "
                 "Call load_preset or load_hdf5 with the biLM of fingerprint "
-                f"{self._awaited_fingerprint.hex()}"
+                f"{self._awaited_fingerprint}"
             )
         ids = ops.cast(inputs, "int32")
-        mask = token_mask(ids)
-        representations = self._run_bilm(
-            add_boundaries(ids, mask), ops.cast(mask_with_boundaries(mask), "bool")
-        )
+        mask = self.token_mask(ids)
+        representations = self._run_bilm(add_boundaries(ids, mask), with_boundaries(mask))
         if not self.trainable_bilm:
             representations = {k: ops.stop_gradient(x) for k, x in representations.items()}
         if not self.keep_boundaries:
@@ -286,10 +289,7 @@ class ElmoLayer(keras.layers.Layer):
         return ops.stack(layers, axis=2)
 
     def compute_mask(self, inputs, previous_mask=None):
-        mask = token_mask(inputs)
-        if self.keep_boundaries:
-            mask = mask_with_boundaries(mask)
-        mask = ops.cast(mask, "bool")
+        mask = self.output_mask(inputs)
         if self.output_kind == "all":
             return {name: mask for name in representation_names(self.config)}
         return mask
@@ -335,7 +335,7 @@ class ElmoLayer(keras.layers.Layer):
 
     def save_own_variables(self, store):
         if not self.save_bilm:
-            store["fingerprint"] = np.frombuffer(self._fingerprint(), "uint8")
+            store["fingerprint"] = np.frombuffer(bytes.fromhex(self.fingerprint()), "uint8")
 
     def load_own_variables(self, store):
         if ("fingerprint" in store.keys()) == self.save_bilm:
@@ -344,11 +344,8 @@ class ElmoLayer(keras.layers.Layer):
                 f"Received: save_bilm={self.save_bilm}, and a file written with the opposite"
             )
         if not self.save_bilm:
-            saved = np.asarray(store["fingerprint"]).tobytes()
-            self._awaited_fingerprint = None if saved == self._fingerprint() else saved
-
-    def _fingerprint(self):
-        return rows.fingerprint(rows.variables_by_path(self.bilm))
+            saved = np.asarray(store["fingerprint"]).tobytes().hex()
+            self._awaited_fingerprint = None if saved == self.fingerprint() else saved
 
     def get_config(self):
         return {

@@ -1,0 +1,84 @@
+"""Small models that the tests share."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+import keras_elmo
+from keras_elmo.checkpoints.bilm_table import bilm_rows
+from keras_elmo.checkpoints.files import write_hdf5
+from keras_elmo.checkpoints.rows import expected_shapes, variables_by_path
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+SHARED = pathlib.Path(__file__).parents[2] / "shared"
+BACKEND = keras.backend.backend()
+
+only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow only")
+
+SENTENCES = [
+    ["The", "quick", "brown", "fox", "jumps"],
+    ["Café", "", "나는"],
+    ["pneumonoultramicroscopicsilicovolcanoconiosis", "!"],
+    [],
+]
+
+
+def make_config(**changes):
+    """A biLM in which no two sizes are equal, so that a swapped axis shows."""
+    sizes = {
+        "filters": ((1, 3), (2, 5), (4, 9)),
+        "character_embedding_dim": 4,
+        "max_characters_per_token": 13,
+        "n_highway": 1,
+        "lstm_dim": 10,
+        "projection_dim": 6,
+    }
+    return keras_elmo.BiLMConfig(**(sizes | changes))
+
+
+def make_arrays(config, seed=0):
+    """Random tensors of a weight file for the config, large enough to reach its clips."""
+    layer = keras_elmo.ElmoLayer(config)
+    layer.build((None, None, config.max_characters_per_token))
+    shapes = expected_shapes(bilm_rows(config), variables_by_path(layer.bilm))
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(0, 0.7, s).astype("float32") for name, s in shapes.items()}
+
+
+def write_preset(directory, config, arrays):
+    """Write options and weights, and return their paths."""
+    import json
+
+    directory.mkdir(parents=True, exist_ok=True)
+    options, weights = directory / "options.json", directory / "weights.hdf5"
+    options.write_text(json.dumps(config.to_options()))
+    write_hdf5(weights, arrays)
+    return options, weights
+
+
+def numpy(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+def tokenize(sentences, max_characters=50):
+    return numpy(keras_elmo.CharacterTokenizer(max_characters)(sentences))
+
+
+@pytest.fixture
+def tiny_config():
+    return make_config()
+
+
+@pytest.fixture(scope="session")
+def tiny_preset(tmp_path_factory):
+    """A directory with a tiny random biLM."""
+    directory = tmp_path_factory.mktemp("tiny")
+    config = make_config()
+    write_preset(directory, config, make_arrays(config))
+    return directory
