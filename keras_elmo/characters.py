@@ -53,9 +53,7 @@ def character_ids(tokens, max_characters: int) -> np.ndarray:
     ids = np.full((len(tokens), max_characters), PAD, "int32")
     ids[:, 0] = BEGIN_WORD
     inside = np.arange(room) < lengths[:, None]
-    np.copyto(
-        ids[:, 1:-1], np.frombuffer(text, "uint8").reshape(len(tokens), room), where=inside
-    )
+    np.copyto(ids[:, 1:-1], np.frombuffer(text, "uint8").reshape(len(tokens), room), where=inside)
     ids[np.arange(len(tokens)), lengths + 1] = END_WORD
     ids += 1
     for row, token in enumerate(tokens):
@@ -141,7 +139,7 @@ class CharacterTokenizer(keras.layers.Layer):
                 f"Received: {type(sentences).__name__}. {_REMEDY}"
             )
         for sentence in sentences:
-            if not isinstance(sentence, list | tuple | np.ndarray) or np.ndim(sentence) == 0:
+            if not isinstance(sentence, list | tuple | np.ndarray):
                 raise ValueError(
                     "CharacterTokenizer expects every sentence to be a list of tokens. "
                     f"Received: {sentence!r}. {_REMEDY}"
@@ -202,8 +200,9 @@ class CharacterTokenizer(keras.layers.Layer):
             )
         if inputs.dtype != "string" or len(inputs.shape) != 2:
             raise ValueError(
-                "CharacterTokenizer expects strings of shape (batch, tokens). Received: "
-                f'dtype={inputs.dtype}, shape={inputs.shape}. Use keras.Input((None,), dtype="string")'
+                "CharacterTokenizer expects strings of shape (batch, tokens), as of "
+                'keras.Input((None,), dtype="string"). '
+                f"Received: dtype={inputs.dtype}, shape={inputs.shape}"
             )
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype="int32")
 

@@ -27,9 +27,7 @@ def token_representation(row, options, weights):
     for i, (width, _) in enumerate(cnn["filters"]):
         kernel, bias = weights[f"CNN/W_cnn_{i}"][0], weights[f"CNN/b_cnn_{i}"]
         windows = [embedded[p : p + width] for p in range(len(row) - width + 1)]
-        features.append(
-            np.max([np.einsum("we,wef->f", w, kernel) + bias for w in windows], axis=0)
-        )
+        features.append(np.max([np.einsum("we,wef->f", w, kernel) + bias for w in windows], axis=0))
     x = np.concatenate(features)
     x = np.maximum(x, 0) if cnn["activation"] == "relu" else np.tanh(x)
     for i in range(cnn["n_highway"]):
@@ -115,3 +113,13 @@ def layer_norm(sentences):
     mean = values.mean(axis=(0, 2), keepdims=True)[0]
     variance = values.var(axis=(0, 2), keepdims=True)[0]
     return [(s - mean) / np.sqrt(variance + 1e-12) for s in sentences]
+
+
+def stacked_batch(found, n_layers):
+    """As ``stacked``, for (batch, tokens, projection_dim) arrays."""
+    return np.stack(
+        [
+            stacked({k: v[row] for k, v in found.items()}, n_layers)
+            for row in range(len(found["token"]))
+        ]
+    )

@@ -19,7 +19,9 @@ def golden(variant):
     facts = json.loads((GOLDEN / variant / "golden.json").read_text())
     arrays = {
         **np.load(GOLDEN / variant / "golden.npz"),
-        **{f"bilmtf.{k}": v for k, v in np.load(GOLDEN / variant / "bilmtf_layer_norm.npz").items()},
+        **{
+            f"bilmtf.{k}": v for k, v in np.load(GOLDEN / variant / "bilmtf_layer_norm.npz").items()
+        },
     }
     return facts, arrays
 

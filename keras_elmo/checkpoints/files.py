@@ -7,6 +7,7 @@ import pathlib
 import tempfile
 
 import h5py
+import numpy as np
 
 
 def read_options(file, origin: str) -> dict:
@@ -23,7 +24,10 @@ def read_options(file, origin: str) -> dict:
         FileNotFoundError: If there is no such file.
         ValueError: If it is not JSON.
     """
-    content = file.read() if hasattr(file, "read") else pathlib.Path(file).read_bytes()
+    try:
+        content = file.read() if hasattr(file, "read") else pathlib.Path(file).read_bytes()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"Options file {origin} does not exist") from None
     try:
         return json.loads(content)
     except ValueError as error:
@@ -48,7 +52,7 @@ def read_hdf5(file, origin: str) -> dict:
 
     def read(name, item):
         if isinstance(item, h5py.Dataset):
-            arrays[name] = item[()] if item.shape else item[()].reshape(())
+            arrays[name] = np.asarray(item[()])
 
     try:
         with h5py.File(file, "r") as weights:

@@ -50,7 +50,7 @@ class BiLM(Brick):
 
     >>> bilm = BiLM(BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6),)))
     >>> representations, state = bilm(keras.ops.ones((2, 7, 50), dtype="int32"))
-    >>> representations["backward_2"].shape
+    >>> keras.ops.shape(representations["backward_2"])
     (2, 7, 4)
 
     Reference:

@@ -31,8 +31,8 @@ class TokenMask(keras.layers.Layer):
 
     Example:
 
-    >>> TokenMask()(np.array([[[259, 98, 260], [0, 0, 0]]])).shape
-    (1, 2)
+    >>> keras.ops.convert_to_numpy(TokenMask()(np.array([[[259, 98, 260], [0, 0, 0]]])))
+    array([[ True, False]])
     """
 
     def __init__(self, boundaries=False, **kwargs):

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.checkpoints import rows
 from keras_elmo.checkpoints.bilm_table import bilm_rows
 from keras_elmo.checkpoints.files import read_hdf5, read_options, replacing, write_hdf5
+from keras_elmo.checkpoints.rows import assign, extract, fingerprint, variables_by_path
 from keras_elmo.config import N_CHARACTERS, BiLMConfig
 from keras_elmo.layers.bilm import DIRECTIONS, BiLM, representation_names
 from keras_elmo.layers.boundaries import TokenMask, add_boundaries, with_boundaries
@@ -71,7 +71,7 @@ class ElmoLayer(keras.layers.Layer):
     >>> config = BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6), (3, 8)))
     >>> layer = ElmoLayer(config)
     >>> ids = keras_elmo.CharacterTokenizer()([["One", "sentence", "."], ["Two"]])
-    >>> layer(ids).shape
+    >>> keras.ops.shape(layer(ids))
     (2, 3, 3, 8)
 
     Reference:
@@ -137,7 +137,9 @@ class ElmoLayer(keras.layers.Layer):
                 weights do not fit them; the error names every tensor that does not.
         """
         options = read_options(options_file, str(options_file))
-        return cls._from_files(options, read_hdf5(weight_file, str(weight_file)), weight_file, kwargs)
+        return cls._from_files(
+            options, read_hdf5(weight_file, str(weight_file)), weight_file, kwargs
+        )
 
     @classmethod
     def from_preset(cls, preset, **kwargs):
@@ -182,8 +184,8 @@ class ElmoLayer(keras.layers.Layer):
             )
         if not self.built:
             self.build((None, None, config.max_characters_per_token))
-        variables = rows.variables_by_path(self.bilm)
-        rows.assign(bilm_rows(config, arrays), arrays, variables, str(origin))
+        variables = variables_by_path(self.bilm)
+        assign(bilm_rows(config, arrays), arrays, variables, str(origin))
         if self._awaited_fingerprint:
             if self.fingerprint() != self._awaited_fingerprint:
                 raise ValueError(
@@ -208,14 +210,14 @@ class ElmoLayer(keras.layers.Layer):
             raise ValueError("ElmoLayer has no weights to save before it is built. Call it first")
         directory = pathlib.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        arrays = rows.extract(bilm_rows(self.config), rows.variables_by_path(self.bilm))
+        arrays = extract(bilm_rows(self.config), variables_by_path(self.bilm))
         with replacing(directory / "options.json", directory / "weights.hdf5") as (o, w):
             o.write_text(json.dumps(self.config.to_options(), indent=2) + "\n")
             write_hdf5(w, arrays)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the biLM's weights, in hexadecimal."""
-        return rows.fingerprint(rows.variables_by_path(self.bilm))
+        return fingerprint(variables_by_path(self.bilm))
 
     # The Keras contract.
 

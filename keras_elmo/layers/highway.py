@@ -24,7 +24,7 @@ class Highway(Brick):
 
     Example:
 
-    >>> Highway()(keras.ops.ones((2, 7))).shape
+    >>> keras.ops.shape(Highway()(keras.ops.ones((2, 7))))
     (2, 7)
 
     Reference:

@@ -40,16 +40,14 @@ class ProjectedLSTMCell(Brick):
 
     >>> cell = ProjectedLSTMCell(lstm_dim=5, projection_dim=3)
     >>> output, (h, c) = cell(keras.ops.ones((2, 20)), cell.get_initial_state(2))
-    >>> output.shape, c.shape
+    >>> keras.ops.shape(output), keras.ops.shape(c)
     ((2, 3), (2, 5))
 
     Reference:
         Sak et al., 2014, https://arxiv.org/abs/1402.1128
     """
 
-    def __init__(
-        self, lstm_dim, projection_dim, cell_clip=None, projection_clip=None, **kwargs
-    ):
+    def __init__(self, lstm_dim, projection_dim, cell_clip=None, projection_clip=None, **kwargs):
         super().__init__(**kwargs)
         self.lstm_dim = lstm_dim
         self.projection_dim = projection_dim
@@ -120,7 +118,7 @@ class ProjectedLSTM(Brick):
 
     >>> lstm = ProjectedLSTM(lstm_dim=5, projection_dim=3, go_backwards=True)
     >>> outputs, (h, c) = lstm(keras.ops.ones((2, 7, 4)))
-    >>> outputs.shape
+    >>> keras.ops.shape(outputs)
     (2, 7, 3)
 
     Reference:

@@ -44,7 +44,7 @@ class ScalarMix(keras.layers.Layer):
     Example:
 
     >>> layers = np.random.rand(2, 7, 3, 1024)  # 2 sentences, 7 tokens, 3 layers
-    >>> ScalarMix()(layers).shape
+    >>> keras.ops.shape(ScalarMix()(layers))
     (2, 7, 1024)
 
     Reference:
@@ -54,9 +54,7 @@ class ScalarMix(keras.layers.Layer):
     def __init__(self, layer_norm=False, dropout=0.0, l2=0.0, **kwargs):
         super().__init__(**kwargs)
         if not 0 <= dropout < 1:
-            raise ValueError(
-                f"ScalarMix expects dropout in [0, 1). Received: dropout={dropout!r}"
-            )
+            raise ValueError(f"ScalarMix expects dropout in [0, 1). Received: dropout={dropout!r}")
         if not 0 <= l2 < float("inf"):
             raise ValueError(f"ScalarMix expects l2 of 0 or more. Received: l2={l2!r}")
         self.layer_norm = layer_norm

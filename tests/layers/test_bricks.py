@@ -1,0 +1,120 @@
+"""Highway, CharCNN and ProjectedLSTM against NumPy, and what all bricks share."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_elmo.layers import CharCNN, Highway, ProjectedLSTM, ProjectedLSTMCell
+from tests import reference
+from tests.conftest import numpy
+
+RNG = np.random.default_rng(0)
+
+
+def randomize(layer):
+    """Give every weight a random value and return them by name."""
+    layer.set_weights([RNG.normal(size=w.shape) for w in layer.weights])
+    return {w.path.removeprefix(layer.path + "/"): numpy(w.value) for w in layer.weights}
+
+
+def test_highway():
+    layer = Highway()
+    layer.build((None, 5))
+    assert (numpy(layer.gate_bias.value) == -2).all()
+    w = randomize(layer)
+    x = RNG.normal(size=(2, 3, 5)).astype("float32")
+    gate = reference.sigmoid(x @ w["gate_kernel"] + w["gate_bias"])
+    transform = np.maximum(x @ w["transform_kernel"] + w["transform_bias"], 0)
+    np.testing.assert_allclose(numpy(layer(x)), gate * transform + (1 - gate) * x, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("n_highway", [0, 1, 3])
+@pytest.mark.parametrize("projection_dim", [6, 14])
+def test_char_cnn(activation, n_highway, projection_dim):
+    filters = [[3, 5], [1, 9]]  # not sorted: the order is that of the file
+    layer = CharCNN(filters, 4, n_highway, projection_dim, activation)
+    layer.build((None, 11))
+    assert layer.has_projection == (projection_dim == 6)
+    w = randomize(layer)
+    weights = {"char_embed": w["embeddings"][1:]}
+    for i in range(2):
+        weights[f"CNN/W_cnn_{i}"] = w[f"conv_{i}_kernel"][None]
+        weights[f"CNN/b_cnn_{i}"] = w[f"conv_{i}_bias"]
+    for i in range(n_highway):
+        for ours, theirs in (("gate", "carry"), ("transform", "transform")):
+            weights[f"CNN_high_{i}/W_{theirs}"] = w[f"highway_{i}/{ours}_kernel"]
+            weights[f"CNN_high_{i}/b_{theirs}"] = w[f"highway_{i}/{ours}_bias"]
+    if layer.has_projection:
+        weights["CNN_proj/W_proj"] = w["projection_kernel"]
+        weights["CNN_proj/b_proj"] = w["projection_bias"]
+    options = {"char_cnn": {"filters": filters, "activation": activation, "n_highway": n_highway}}
+    ids = RNG.integers(1, 262, size=(2, 3, 11))
+    expected = [
+        [reference.token_representation(row, options, weights) for row in sentence]
+        for sentence in ids
+    ]
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(numpy(layer(ids)) / scale, np.array(expected) / scale, atol=1e-6)
+
+
+@pytest.mark.parametrize("cell_clip, projection_clip", [(None, None), (0.4, None), (None, 0.3)])
+@pytest.mark.parametrize("lstm_dim", [5, 3])
+@pytest.mark.parametrize("go_backwards", [False, True])
+def test_lstm(cell_clip, projection_clip, lstm_dim, go_backwards):
+    layer = ProjectedLSTM(lstm_dim, 3, cell_clip, projection_clip, go_backwards)
+    layer.build((None, None, 4))
+    w = randomize(layer)
+    keras_order = [0, 2, 1, 3]  # i, j, f, o from i, f, c, o
+
+    def gates(x):
+        return np.concatenate([np.split(x, 4, -1)[i] for i in keras_order], -1)
+
+    weights = {
+        "p/W_0": gates(np.concatenate([w["kernel"], w["rnn/cell/recurrent_kernel"]])),
+        "p/B": gates(w["bias"]),
+    }
+    if lstm_dim != 3:
+        weights["p/W_P_0"] = w["rnn/cell/projection"]
+    options = {"lstm": {"cell_clip": cell_clip, "proj_clip": projection_clip}}
+    x = RNG.normal(size=(3, 6, 4)).astype("float32")
+    lengths = [6, 4, 1]
+    start = [RNG.normal(size=(3, n)).astype("float32") for n in (3, lstm_dim)]
+    mask = np.arange(6) < np.array(lengths)[:, None]
+    outputs, state = layer(
+        x,
+        mask=keras.ops.convert_to_tensor(mask),
+        initial_state=[keras.ops.convert_to_tensor(s) for s in start],
+    )
+    order = slice(None, None, -1 if go_backwards else 1)
+    for row, n in enumerate(lengths):
+        expected, final = reference.lstm(
+            x[row, :n][order], "p", options, weights, (start[0][row], start[1][row])
+        )
+        np.testing.assert_allclose(numpy(outputs)[row, :n], expected[order], atol=1e-5)
+        assert not numpy(outputs)[row, n:].any()
+        for found, value in zip(state, final):
+            np.testing.assert_allclose(numpy(found)[row], value, atol=1e-5)
+
+
+def test_cell_alone_is_a_keras_cell():
+    cell = ProjectedLSTMCell(5, 3)
+    rnn = keras.layers.RNN(cell, return_sequences=True)
+    assert tuple(rnn(np.ones((2, 7, 20), "float32")).shape) == (2, 7, 3)
+    again = ProjectedLSTMCell.from_config(cell.get_config())
+    assert again.get_config() == cell.get_config()
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_frozen_weights_stay_frozen_through_every_toggle(frozen):
+    layer = ProjectedLSTM(5, 3, frozen=frozen)
+    layer.build((None, None, 4))
+    highway = Highway(frozen=frozen)
+    highway.build((None, 4))
+    for brick in (layer, highway):
+        for toggle in (False, True):
+            brick.trainable = toggle
+            for inner in brick._flatten_layers():
+                inner.trainable = toggle
+            expected = 0 if frozen or not toggle else len(brick.weights)
+            assert len(brick.trainable_weights) == expected

@@ -1,0 +1,256 @@
+"""ElmoLayer against the NumPy specification, for every shape a biLM can have."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_elmo import ElmoLayer
+from keras_elmo.checkpoints.files import read_hdf5
+from tests import reference
+from tests.conftest import (
+    BACKEND,
+    SENTENCES,
+    make_arrays,
+    make_config,
+    numpy,
+    tokenize,
+    write_preset,
+)
+
+VARIANTS = {
+    "standard": {},
+    "no_highway": {"n_highway": 0},
+    "three_highways": {"n_highway": 3},
+    "no_cnn_projection": {"projection_dim": 17, "lstm_dim": 19},
+    "no_lstm_projection": {"lstm_dim": 6, "projection_clip": 0.1},
+    "one_layer": {"n_layers": 1},
+    "three_layers": {"n_layers": 3},
+    "no_residual": {"use_skip_connections": False},
+    "no_cell_clip": {"cell_clip": None},
+    "no_projection_clip": {"projection_clip": None},
+    "tight_clips": {"cell_clip": 0.3, "projection_clip": 0.2},
+    "tanh": {"activation": "tanh"},
+    "many_characters": {"max_characters_per_token": 60},
+    "widest_filter_takes_all": {"filters": ((13, 4), (1, 2))},
+}
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_agrees_with_the_specification(changes, tmp_path):
+    config = make_config(**changes)
+    arrays = make_arrays(config)
+    layer = ElmoLayer.from_hdf5(*write_preset(tmp_path, config, arrays))
+    assert layer.built
+    most = config.max_characters_per_token
+    found = numpy(layer(tokenize(SENTENCES, most)))
+    for row, sentence in enumerate(SENTENCES):
+        expected = reference.elmo_layers(sentence, config.to_options(), arrays)
+        np.testing.assert_allclose(found[row, : len(sentence)], expected, atol=1e-5, rtol=1e-5)
+        assert not found[row, len(sentence) :].any()
+
+
+def test_outputs(tiny_preset):
+    ids = tokenize(SENTENCES, 13)
+    get = lambda **kwargs: ElmoLayer.from_preset(tiny_preset, **kwargs)(ids)  # noqa: E731
+    layers = numpy(get())
+    everything = {name: numpy(x) for name, x in get(output="all").items()}
+    assert set(everything) == {"token", "forward_1", "forward_2", "backward_1", "backward_2"}
+    np.testing.assert_array_equal(reference.stacked_batch(everything, 2), layers)
+    np.testing.assert_array_equal(numpy(get(output="top")), layers[:, :, 2])
+    np.testing.assert_allclose(numpy(get(output="average")), layers.mean(2), atol=1e-6)
+
+
+def test_boundaries(tiny_preset):
+    config = make_config()
+    arrays = make_arrays(config)
+    ids = tokenize(SENTENCES, 13)
+    layer = ElmoLayer.from_preset(tiny_preset, keep_boundaries=True)
+    found = layer(ids)
+    mask = numpy(found._keras_mask)
+    assert mask.sum(1).tolist() == [len(s) + 2 for s in SENTENCES]
+    rows = [reference.character_row(t, 13) for t in ("<S>", *SENTENCES[1], "</S>")]
+    expected = reference.stacked(reference.bilm(rows, config.to_options(), arrays)[0], 2)
+    np.testing.assert_allclose(numpy(found)[1, :5], expected, atol=1e-5)
+    assert not numpy(found)[~mask].any()
+    inside = numpy(ElmoLayer.from_preset(tiny_preset)(ids))
+    np.testing.assert_array_equal(numpy(found)[0, 1:-1], inside[0])
+
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+batches = st.lists(st.lists(words, max_size=5), min_size=1, max_size=4)
+
+
+@pytest.fixture(scope="module")
+def tiny_layer(tiny_preset):
+    return ElmoLayer.from_preset(tiny_preset)
+
+
+@settings(max_examples=25, deadline=None)
+@given(batches, st.integers(0, 3), st.integers(0, 2))
+def test_batch_mates_and_padding_do_not_matter(tiny_layer, batch, more_tokens, more_rows):
+    ids = tokenize(batch, 13)
+    padded = np.pad(ids, [(0, more_rows), (0, more_tokens), (0, 0)])
+    together = numpy(tiny_layer(padded))
+    assert not together[len(batch) :].any()
+    for row, sentence in enumerate(batch):
+        alone = numpy(tiny_layer(tokenize([sentence], 13)))
+        n = len(sentence)
+        np.testing.assert_allclose(together[row, :n], alone[0], atol=1e-6)
+        assert not together[row, n:].any()
+
+
+@settings(max_examples=25, deadline=None)
+@given(batches)
+def test_trimmed_characters_are_exact(tiny_layer, batch):
+    """The longest row, both markers included, plus the widest filter is enough."""
+    ids = tokenize(batch, 13)
+    longest = max([3, *(len(t.encode()) + 2 for s in batch for t in s)])
+    trimmed = ids[:, :, : longest + 4]
+    np.testing.assert_allclose(numpy(tiny_layer(trimmed)), numpy(tiny_layer(ids)), atol=1e-6)
+
+
+def test_mask(tiny_layer):
+    found = tiny_layer(tokenize(SENTENCES, 13))
+    assert numpy(found._keras_mask).tolist() == [
+        [n < len(sentence) for n in range(5)] for sentence in SENTENCES
+    ]
+
+
+def test_state_is_carried_row_by_row(tiny_preset):
+    """Rows beyond a smaller batch keep their state; new rows start at zero."""
+    config = make_config()
+    arrays = make_arrays(config)
+    layer = ElmoLayer.from_preset(tiny_preset, stateful=True)
+    states = {}
+    batches = [[["a", "b"], ["c"]], [["d"]], [["e", "f"], ["g"], ["h", "i", "j"]]]
+    for batch in batches:
+        found = numpy(layer(tokenize(batch, 13)))
+        for row, sentence in enumerate(batch):
+            rows = [reference.character_row(t, 13) for t in ("<S>", *sentence, "</S>")]
+            expected, states[row] = reference.bilm(
+                rows, config.to_options(), arrays, states.get(row)
+            )
+            expected = reference.stacked(expected, 2)[1:-1]
+            np.testing.assert_allclose(found[row, : len(sentence)], expected, atol=1e-5)
+    h, c = layer.state
+    assert h.shape == (2, 3, 12) and c.shape == (2, 3, 20)
+    layer.reset_state()
+    first = numpy(layer(tokenize(batches[0], 13)))
+    again = numpy(ElmoLayer.from_preset(tiny_preset)(tokenize(batches[0], 13)))
+    np.testing.assert_allclose(first, again, atol=1e-6)
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="predict of PyTorch is eager")
+def test_a_stateful_layer_refuses_a_compiled_call(tiny_preset):
+    model = keras.Sequential([ElmoLayer.from_preset(tiny_preset, stateful=True)])
+    with pytest.raises(ValueError, match=r"stateful=True\) is for eager calls .* stateful=False"):
+        model.predict(tokenize(SENTENCES, 13), verbose=0)
+
+
+@pytest.mark.parametrize("trainable_bilm", [False, True])
+def test_freezing(tiny_preset, trainable_bilm):
+    """fit moves the weights of the biLM only with trainable_bilm=True."""
+    elmo = ElmoLayer.from_preset(tiny_preset, trainable_bilm=trainable_bilm)
+    model = keras.Sequential([keras.Input((None, 13), dtype="int32"), elmo])
+    model.add(keras.layers.Dense(3))
+    for layer in model._flatten_layers():
+        layer.trainable = False
+    model.trainable = True
+    for layer in model._flatten_layers():
+        layer.trainable = True
+    assert len(elmo.trainable_weights) == (len(elmo.weights) if trainable_bilm else 0)
+    before = elmo.get_weights()
+    model.compile("sgd", "mse")
+    ids = tokenize(SENTENCES, 13)
+    model.fit(ids, np.ones((4, 5, 3, 3)), verbose=0)
+    moved = [np.abs(a - b).max() > 0 for a, b in zip(before, elmo.get_weights())]
+    assert all(moved) if trainable_bilm else not any(moved)
+    head = sum(np.prod(w.shape) for w in model.layers[-1].weights)
+    frozen = 0 if trainable_bilm else elmo.count_params()
+    summary = []
+    model.summary(print_fn=lambda line, **_: summary.append(line))
+    assert f"Non-trainable params: {frozen:,}" in "\n".join(summary)
+    assert head == sum(np.prod(w.shape) for w in model.trainable_weights) - (
+        elmo.count_params() - frozen
+    )
+
+
+def test_save_hdf5(tiny_preset, tmp_path):
+    layer = ElmoLayer.from_preset(tiny_preset)
+    layer.save_hdf5(tmp_path / "new" / "folder")
+    saved = tmp_path / "new" / "folder"
+    assert sorted(p.name for p in saved.iterdir()) == ["options.json", "weights.hdf5"]
+    assert json.loads((saved / "options.json").read_text()) == make_config().to_options()
+    expected = read_hdf5(tiny_preset / "weights.hdf5", "")
+    found = read_hdf5(saved / "weights.hdf5", "")
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+    assert ElmoLayer.from_preset(saved).fingerprint() == layer.fingerprint()
+
+
+def test_failed_save_leaves_the_old_files(tiny_preset, tmp_path, monkeypatch):
+    layer = ElmoLayer.from_preset(tiny_preset)
+    layer.save_hdf5(tmp_path)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("keras_elmo.layers.elmo_layer.write_hdf5", fail)
+    with pytest.raises(OSError, match="disk full"):
+        layer.save_hdf5(tmp_path)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_load_into_a_layer(tiny_preset):
+    layer = ElmoLayer(make_config())
+    layer.load_hdf5(tiny_preset / "options.json", tiny_preset / "weights.hdf5")
+    fingerprint = layer.fingerprint()
+    again = ElmoLayer(make_config())
+    again.load_preset(tiny_preset)
+    assert again.fingerprint() == fingerprint
+    with pytest.raises(
+        ValueError, match="the options that it was made with. Expected: .*lstm_dim=11"
+    ):
+        ElmoLayer(make_config(lstm_dim=11)).load_preset(tiny_preset)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="expects a BiLMConfig. Received: config='elmo'"):
+        ElmoLayer("elmo")
+    with pytest.raises(ValueError, match="output to be one of .* Received: output='mean'"):
+        ElmoLayer(make_config(), output="mean")
+    with pytest.raises(ValueError, match="trainable_bilm=True, save_bilm=False"):
+        ElmoLayer(make_config(), trainable_bilm=True, save_bilm=False)
+    with pytest.raises(ValueError, match="no weights to save before it is built"):
+        ElmoLayer(make_config()).save_hdf5("somewhere")
+
+
+@pytest.mark.parametrize(
+    "ids, message",
+    [
+        (np.zeros((2, 3), "int32"), r"with 4 to 13 characters. Received: shape=\(2, 3\)"),
+        (np.zeros((2, 3, 14), "int32"), r"Received: shape=\(2, 3, 14\)"),
+        (np.zeros((2, 3, 3), "int32"), r"Received: shape=\(2, 3, 3\)"),
+        (np.full((1, 1, 13), 262), "from 0 to 261. Received: ids from 262 to 262"),
+        (np.full((1, 1, 13), -1), "from 0 to 261. Received: ids from -1 to -1"),
+        (np.full((1, 1, 13), np.nan), "from 0 to 261. Received: ids from nan to nan"),
+        (np.full((1, 1, 13), 0.5), "whole character ids. Received: fractions in dtype=float64"),
+        ([["not", "ids"]], "expects character ids. Received: an array of dtype=<U3"),
+    ],
+)
+def test_bad_ids(ids, message):
+    with pytest.raises(ValueError, match=message):
+        ElmoLayer(make_config())(ids)
+    with pytest.raises(ValueError, match=message):
+        ElmoLayer.from_config(ElmoLayer(make_config()).get_config())(ids)
+
+
+def test_unknown_number_of_characters():
+    with pytest.raises(ValueError, match=r"Received: shape=\(None, None, None\)"):
+        ElmoLayer(make_config())(keras.Input((None, None), dtype="int32"))

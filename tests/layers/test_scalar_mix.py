@@ -1,0 +1,103 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_elmo import ScalarMix
+from tests import reference
+from tests.conftest import numpy
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(3, 4, 2, 5)).astype("float32")
+MASK = np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]], bool)
+
+
+def make(scalars=(0.3, -1.2), gamma=0.7, **kwargs):
+    mix = ScalarMix(**kwargs)
+    mix.build(X.shape)
+    mix.scalars.assign(scalars)
+    mix.gamma.assign(gamma)
+    return mix
+
+
+def call(mix, x=X, mask=MASK, **kwargs):
+    return numpy(mix(x, mask=keras.ops.convert_to_tensor(mask), **kwargs))
+
+
+def test_untrained_is_the_average():
+    mix = ScalarMix()
+    np.testing.assert_allclose(numpy(mix(X)), X.mean(2), atol=1e-6)
+    np.testing.assert_allclose(mix.layer_weights, [0.5, 0.5])
+
+
+def test_formula():
+    expected = reference.scalar_mix(X, np.array([0.3, -1.2]), 0.7)
+    np.testing.assert_allclose(numpy(make()(X)), expected, atol=1e-6)
+    np.testing.assert_allclose(call(make()), expected * MASK[..., None], atol=1e-6)
+    weights = make().layer_weights
+    assert isinstance(weights, np.ndarray)
+    np.testing.assert_allclose(weights, np.exp([0.3, -1.2]) / np.exp([0.3, -1.2]).sum(), atol=1e-6)
+
+
+def test_layer_norm_over_the_unmasked_tokens_of_the_batch():
+    sentences = [x[m] for x, m in zip(X, MASK)]
+    normed = reference.layer_norm(sentences)
+    found = call(make(layer_norm=True))
+    for row, sentence in enumerate(normed):
+        expected = reference.scalar_mix(sentence, np.array([0.3, -1.2]), 0.7)
+        np.testing.assert_allclose(found[row][MASK[row]], expected, atol=1e-5)
+    assert not found[~MASK].any()
+
+
+def test_layer_norm_without_a_mask_and_without_a_token():
+    (normed,) = reference.layer_norm([X.reshape(12, 2, 5)])
+    expected = reference.scalar_mix(normed, np.array([0.3, -1.2]), 0.7).reshape(3, 4, 5)
+    np.testing.assert_allclose(numpy(make(layer_norm=True)(X)), expected, atol=1e-5)
+    assert not call(make(layer_norm=True), mask=np.zeros((3, 4), bool)).any()
+
+
+def test_layer_norm_in_float16_does_not_overflow():
+    x = (100 * RNG.normal(size=(8, 64, 3, 64))).astype("float16")
+    found = numpy(ScalarMix(layer_norm=True, dtype="mixed_float16")(x))
+    assert np.isfinite(found).all() and 0.4 < found.std() < 0.8
+
+
+def test_dropout_acts_on_the_mix_in_training_only():
+    mix = make(dropout=0.5)
+    without = call(make())
+    np.testing.assert_array_equal(call(mix, training=False), without)
+    dropped = call(mix, training=True)
+    kept = dropped != 0
+    np.testing.assert_allclose(dropped[kept], 2 * without[kept], atol=1e-5)
+    assert 0 < kept[MASK].mean() < 1
+
+
+def test_penalty_is_on_the_scalars_before_the_softmax():
+    assert float(sum(make(l2=0.1).losses)) == pytest.approx(0.1 * (0.3**2 + 1.2**2), rel=1e-5)
+    assert make().losses == []
+
+
+def test_what_is_trained():
+    mix = make()
+    assert [v.name for v in mix.trainable_variables] == ["scalars", "gamma"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"dropout": 1.0}, r"dropout in \[0, 1\). Received: dropout=1.0"),
+        ({"dropout": -0.1}, r"dropout in \[0, 1\)"),
+        ({"l2": -1}, "l2 of 0 or more. Received: l2=-1"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ScalarMix(**arguments)
+
+
+def test_bad_shapes():
+    with pytest.raises(ValueError, match=r"ScalarMix expects .* Received: shape=\(3, 4, 5\)"):
+        ScalarMix()(X[:, :, 0])
+    with pytest.raises(ValueError, match=r"layers known. Received: shape=\(None, None, None, 5\)"):
+        ScalarMix()(keras.Input((None, None, 5)))
+    with pytest.raises(ValueError, match="no layer_weights before it is built"):
+        ScalarMix().layer_weights  # noqa: B018

@@ -1,0 +1,142 @@
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keras_elmo import BiLMConfig
+from tests.conftest import make_config
+
+OPTIONS = make_config().to_options()
+
+
+def options(**changes):
+    """The options with ``section__key`` set, or removed if the value is ``...``."""
+    new = {section: dict(keys) for section, keys in OPTIONS.items()}
+    for name, value in changes.items():
+        section, _, key = name.partition("__")
+        place = new[section] if key else new
+        if value is ...:
+            del place[key or section]
+        else:
+            place[key or section] = value
+    return new
+
+
+def test_defaults_are_the_original_model():
+    config = BiLMConfig()
+    assert (config.lstm_dim, config.projection_dim, config.n_filters) == (4096, 512, 2048)
+    assert config.to_options()["char_cnn"]["n_characters"] == 262
+
+
+def test_frozen_and_keyword_only():
+    with pytest.raises(dataclasses.FrozenInstanceError, match="n_layers"):
+        BiLMConfig().n_layers = 3
+    with pytest.raises(TypeError, match="positional"):
+        BiLMConfig(((1, 2),))
+
+
+counts = st.integers(1, 40)
+clips = st.none() | st.floats(0.01, 100)
+
+
+@given(
+    filters=st.lists(st.tuples(st.integers(1, 9), counts), min_size=1, max_size=5),
+    max_characters=st.integers(9, 60),
+    sizes=st.tuples(counts, counts),
+    clip_pair=st.tuples(clips, clips),
+    n_highway=st.integers(0, 3),
+    n_layers=st.integers(1, 4),
+    skip=st.booleans(),
+    activation=st.sampled_from(["relu", "tanh"]),
+)
+def test_options_round_trip(
+    filters, max_characters, sizes, clip_pair, n_highway, n_layers, skip, activation
+):
+    config = BiLMConfig(
+        filters=filters,
+        max_characters_per_token=max_characters,
+        projection_dim=min(sizes),
+        lstm_dim=max(sizes),
+        cell_clip=clip_pair[0],
+        projection_clip=clip_pair[1],
+        n_highway=n_highway,
+        n_layers=n_layers,
+        use_skip_connections=skip,
+        activation=activation,
+    )
+    assert BiLMConfig.from_options(config.to_options()) == config
+
+
+def test_options_of_training_are_read():
+    """A file that bilm-tf's trainer writes: 261 characters, and keys of the training."""
+    trained = options(
+        char_cnn__n_characters=261,
+        bidirectional=True,
+        dropout=0.1,
+        all_clip_norm_val=10.0,
+        n_epochs=10,
+        n_train_tokens=768648884,
+        batch_size=128,
+        n_tokens_vocab=793471,
+        unroll_steps=20,
+        n_negative_samples_batch=8192,
+    )
+    assert BiLMConfig.from_options(trained) == make_config()
+
+
+def test_missing_keys_mean_what_they_mean_to_bilm_tf():
+    short = options(
+        char_cnn__n_highway=...,
+        char_cnn__n_characters=...,
+        lstm__n_layers=...,
+        lstm__cell_clip=...,
+        lstm__proj_clip=...,
+        lstm__use_skip_connections=...,
+    )
+    assert BiLMConfig.from_options(short) == make_config(
+        n_highway=0, n_layers=1, cell_clip=None, projection_clip=None, use_skip_connections=False
+    )
+    assert BiLMConfig.from_options(options(char_cnn__n_highway=None)).n_highway == 0
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        (options(lstm__dim=...), r"missing keys \['lstm.dim'\]"),
+        (options(char_cnn=...), r"missing keys \['char_cnn.activation', .*'char_cnn.embedding'\]"),
+        (options(lstm__size=3, colour=1), r"unknown keys \['lstm.size', 'colour'\]"),
+        (options(char_cnn__n_characters=300), "n_characters to be 261 .* n_characters=300"),
+        (options(char_cnn__embedding=16), "the one key 'dim'. Received: embedding=16"),
+        (options(bidirectional=False), "both directions. Received: bidirectional=False"),
+        (options(lstm=[]), r"'lstm' in the options to be a JSON object. Received: lstm=\[\]"),
+        (["lstm"], "as a JSON object. Received: list"),
+        (options(lstm__dim="10"), "lstm_dim must be a whole number, 1 or more"),
+    ],
+)
+def test_bad_options(bad, message):
+    with pytest.raises(ValueError, match=message):
+        BiLMConfig.from_options(bad)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"n_layers": 0}, "n_layers must be a whole number, 1 or more. Received: n_layers=0"),
+        ({"n_highway": -1}, "n_highway must be a whole number, 0 or more"),
+        ({"lstm_dim": True}, "lstm_dim must be a whole number"),
+        ({"max_characters_per_token": 2}, "max_characters_per_token must be .* 3 or more"),
+        ({"cell_clip": 0}, "cell_clip must be a positive number or None. Received: cell_clip=0"),
+        ({"projection_clip": float("nan")}, "projection_clip must be a positive number"),
+        ({"activation": "gelu"}, "activation must be 'relu' or 'tanh'"),
+        ({"use_skip_connections": 1}, "use_skip_connections must be True or False"),
+        ({"filters": ()}, r"filters must be pairs .* Received: filters=\(\)"),
+        ({"filters": ((1, 2, 3),)}, "filters must be pairs"),
+        ({"filters": ((14, 2),)}, "no filter may be wider than max_characters_per_token"),
+        ({"projection_dim": 11}, "projection_dim must not exceed lstm_dim"),
+        ({"n_layers": 0, "lstm_dim": 0}, "lstm_dim .*; n_layers"),
+    ],
+)
+def test_bad_values(changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_config(**changes)

@@ -1,0 +1,76 @@
+"""Imports point down only, and no backend comes in uncalled for."""
+
+import ast
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
+
+# From the bottom up; a module may import modules below its own line, or the same line
+# where it says so in SAME_LINE.
+LINES = [
+    {"config", "characters"},
+    {"checkpoints.rows", "checkpoints.files"},
+    {"checkpoints.bilm_table", "presets"},
+    {"layers.brick", "layers.boundaries", "layers.carried_state", "layers.scalar_mix"},
+    {"layers.highway", "layers.lstm"},
+    {"layers.char_cnn"},
+    {"layers.bilm"},
+    {"layers.elmo_layer"},
+    {"layers"},
+    {"cli"},
+]
+LINE_OF = {name: i for i, names in enumerate(LINES) for name in names}
+# Checkpoint code sees {path: variable}, never a layer class.
+FORBIDDEN = {"tensorflow", "jax", "torch"}
+
+
+def find_modules():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        name = ".".join(p for p in parts if p != "__init__")
+        if name not in ("", "checkpoints"):
+            yield name, path
+
+
+MODULES = list(find_modules())
+
+
+def imported(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "use absolute imports"
+            yield node.module
+
+
+@pytest.mark.parametrize("name, path", MODULES, ids=lambda x: x if isinstance(x, str) else "")
+def test_imports_point_down(name, path):
+    assert name in LINE_OF, f"give {name} a line in this test"
+    for other in imported(ast.parse(path.read_text())):
+        if other.startswith("keras_elmo."):
+            other = other.removeprefix("keras_elmo.")
+            assert LINE_OF[other] < LINE_OF[name], f"{name} imports {other}"
+
+
+@pytest.mark.parametrize("name, path", MODULES, ids=lambda x: x if isinstance(x, str) else "")
+def test_no_backend_at_module_top_level(name, path):
+    tree = ast.parse(path.read_text())
+    top = ast.Module([n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)], [])
+    assert not {other.split(".")[0] for other in imported(top)} & FORBIDDEN
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_tensorflow_stays_out_under_another_backend(backend):
+    pytest.importorskip(backend)
+    code = (
+        "import sys, keras_elmo; keras_elmo.CharacterTokenizer()([['a']]); "
+        "sys.exit('tensorflow' in sys.modules)"
+    )
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, cwd=PACKAGE.parent)
