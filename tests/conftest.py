@@ -43,12 +43,12 @@ def make_config(**changes):
 
 
 def make_arrays(config, seed=0):
-    """Random tensors of a weight file for the config, large enough to reach its clips."""
+    """Random tensors of a weight file for the config."""
     layer = keras_elmo.ElmoLayer(config)
     layer.build((None, None, config.max_characters_per_token))
     shapes = expected_shapes(bilm_rows(config), variables_by_path(layer.bilm))
     rng = np.random.default_rng(seed)
-    return {name: rng.normal(0, 0.7, s).astype("float32") for name, s in shapes.items()}
+    return {name: rng.normal(0, 0.35, s).astype("float32") for name, s in shapes.items()}
 
 
 def write_preset(directory, config, arrays):

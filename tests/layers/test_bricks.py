@@ -13,7 +13,7 @@ RNG = np.random.default_rng(0)
 
 def randomize(layer):
     """Give every weight a random value and return them by name."""
-    layer.set_weights([RNG.normal(size=w.shape) for w in layer.weights])
+    layer.set_weights([RNG.normal(0, 0.4, w.shape) for w in layer.weights])
     return {w.path.removeprefix(layer.path + "/"): numpy(w.value) for w in layer.weights}
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_elmo import ElmoLayer
+from keras_elmo import ElmoLayer, ScalarMix
 from keras_elmo.checkpoints.files import read_hdf5
 from tests import reference
 from tests.conftest import (
@@ -147,7 +147,7 @@ def test_state_is_carried_row_by_row(tiny_preset):
 @pytest.mark.skipif(BACKEND == "torch", reason="predict of PyTorch is eager")
 def test_a_stateful_layer_refuses_a_compiled_call(tiny_preset):
     model = keras.Sequential([ElmoLayer.from_preset(tiny_preset, stateful=True)])
-    with pytest.raises(ValueError, match=r"stateful=True\) is for eager calls .* stateful=False"):
+    with pytest.raises(ValueError, match=r"stateful=True\) is for eager calls, .* stateful=False"):
         model.predict(tokenize(SENTENCES, 13), verbose=0)
 
 
@@ -155,7 +155,8 @@ def test_a_stateful_layer_refuses_a_compiled_call(tiny_preset):
 def test_freezing(tiny_preset, trainable_bilm):
     """fit moves the weights of the biLM only with trainable_bilm=True."""
     elmo = ElmoLayer.from_preset(tiny_preset, trainable_bilm=trainable_bilm)
-    model = keras.Sequential([keras.Input((None, 13), dtype="int32"), elmo])
+    model = keras.Sequential([keras.Input((None, 13), dtype="int32"), elmo, ScalarMix()])
+    model.add(keras.layers.GlobalAveragePooling1D())
     model.add(keras.layers.Dense(3))
     for layer in model._flatten_layers():
         layer.trainable = False
@@ -166,17 +167,13 @@ def test_freezing(tiny_preset, trainable_bilm):
     before = elmo.get_weights()
     model.compile("sgd", "mse")
     ids = tokenize(SENTENCES, 13)
-    model.fit(ids, np.ones((4, 5, 3, 3)), verbose=0)
+    model.fit(ids, np.ones((4, 3)), verbose=0)
     moved = [np.abs(a - b).max() > 0 for a, b in zip(before, elmo.get_weights())]
     assert all(moved) if trainable_bilm else not any(moved)
-    head = sum(np.prod(w.shape) for w in model.layers[-1].weights)
     frozen = 0 if trainable_bilm else elmo.count_params()
     summary = []
     model.summary(print_fn=lambda line, **_: summary.append(line))
     assert f"Non-trainable params: {frozen:,}" in "\n".join(summary)
-    assert head == sum(np.prod(w.shape) for w in model.trainable_weights) - (
-        elmo.count_params() - frozen
-    )
 
 
 def test_save_hdf5(tiny_preset, tmp_path):

@@ -1,0 +1,251 @@
+"""ElmoLayer as a citizen of Keras models: masks, saving, exporting."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import keras_elmo
+from tests.conftest import (
+    SENTENCES,
+    make_arrays,
+    make_config,
+    numpy,
+    only_tensorflow,
+    tokenize,
+    write_preset,
+)
+
+ROOT = pathlib.Path(__file__).parents[1]
+IDS = tokenize(SENTENCES, 13)
+
+
+def classifier(preset, **kwargs):
+    model = keras.Sequential(
+        [
+            keras.Input((None, 13), dtype="int32"),
+            keras_elmo.ElmoLayer.from_preset(preset, name="elmo", **kwargs),
+            keras_elmo.ScalarMix(name="mix"),
+            layers.Bidirectional(layers.LSTM(4)),
+            layers.Dense(5, activation="softmax"),
+        ]
+    )
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return model
+
+
+def trained(preset, **kwargs):
+    model = classifier(preset, **kwargs)
+    model.fit(IDS, np.arange(4), epochs=2, verbose=0)
+    return model
+
+
+LOAD_ELSEWHERE = """
+import sys, keras, numpy as np, keras_elmo
+model = keras.saving.load_model(sys.argv[1])
+np.save(sys.argv[3], model.predict(np.load(sys.argv[2]), verbose=0))
+"""
+
+
+def test_saved_model_is_self_contained(tmp_path):
+    """It reloads in another process after its hdf5 is gone, and holds no path."""
+    config = make_config()
+    options, weights = write_preset(tmp_path / "secret_place", config, make_arrays(config))
+    model = trained(tmp_path / "secret_place")
+    expected = model.predict(IDS, verbose=0)
+    model.save(tmp_path / "model.keras")
+    options.unlink(), weights.unlink()
+    np.save(tmp_path / "ids.npy", IDS)
+    arguments = [str(tmp_path / name) for name in ("model.keras", "ids.npy", "out.npy")]
+    subprocess.run(
+        [sys.executable, "-c", LOAD_ELSEWHERE, *arguments],
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-6)
+    with zipfile.ZipFile(tmp_path / "model.keras") as archive:
+        assert b"secret_place" not in archive.read("config.json")
+
+
+def test_saving_without_the_bilm(tiny_preset, tmp_path):
+    model = trained(tiny_preset, save_bilm=False)
+    expected = model.predict(IDS, verbose=0)
+    small, whole = tmp_path / "small.keras", tmp_path / "whole.keras"
+    model.save(small)
+    trained(tiny_preset).save(whole)
+    weights = 4 * model.get_layer("elmo").count_params()
+    assert small.stat().st_size < whole.stat().st_size - weights
+
+    again = keras.saving.load_model(small)
+    elmo = again.get_layer("elmo")
+    fingerprint = model.get_layer("elmo").fingerprint()
+    with pytest.raises(ValueError, match=f"without its biLM .* load_preset .* {fingerprint}"):
+        again(IDS)
+    config = make_config()
+    write_preset(tmp_path / "other", config, make_arrays(config, seed=1))
+    with pytest.raises(ValueError, match=f"the biLM that the model was saved with.*{fingerprint}"):
+        elmo.load_preset(tmp_path / "other")
+    with pytest.raises(ValueError, match="has no weights yet"):
+        again(IDS)
+    elmo.load_preset(tiny_preset)
+    np.testing.assert_array_equal(again.predict(IDS, verbose=0), expected)
+
+
+def test_weights_file_without_the_bilm(tiny_preset, tmp_path):
+    """load_weights checks the biLM at hand against the fingerprint in the file."""
+    model = trained(tiny_preset, save_bilm=False)
+    model.save_weights(tmp_path / "head.weights.h5")
+    again = classifier(tiny_preset, save_bilm=False)
+    again.load_weights(tmp_path / "head.weights.h5")
+    np.testing.assert_array_equal(numpy(again(IDS)), numpy(model(IDS)))
+    with pytest.raises(ValueError, match="a file written with the same save_bilm"):
+        classifier(tiny_preset).load_weights(tmp_path / "head.weights.h5")
+
+
+def test_clone(tiny_preset):
+    model = trained(tiny_preset)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(numpy(clone(IDS)), numpy(model(IDS)))
+
+
+def test_two_mixes_at_input_and_output_of_a_users_birnn(tiny_preset):
+    """[x_k; ELMo_k] and [h_k; ELMo_k], over one biLM, masked all the way."""
+    words = keras.Input((None,), dtype="int32")
+    characters = keras.Input((None, 13), dtype="int32")
+    x = layers.Embedding(10, 3, mask_zero=True)(words)
+    elmo = keras_elmo.ElmoLayer.from_preset(tiny_preset)
+    representations = elmo(characters)
+    first, second = keras_elmo.ScalarMix(l2=1e-3), keras_elmo.ScalarMix(layer_norm=True)
+    h = layers.Concatenate()([x, first(representations)])
+    h = layers.Bidirectional(layers.LSTM(4, return_sequences=True))(h)
+    h = layers.Concatenate()([h, second(representations)])
+    tags = layers.TimeDistributed(layers.Dense(3, activation="softmax"))(h)
+    model = keras.Model([words, characters], tags)
+
+    word_ids = np.array([[n + 1 if n < len(s) else 0 for n in range(5)] for s in SENTENCES])
+    mask = word_ids > 0
+    np.testing.assert_array_equal(numpy(model([word_ids, IDS])._keras_mask), mask)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    before = [np.copy(mix.layer_weights) for mix in (first, second)]
+    frozen = elmo.get_weights()
+    model.fit([word_ids, IDS], np.where(mask, 1, 2), epochs=3, verbose=0)
+    for mix, old in zip((first, second), before):
+        assert np.abs(mix.layer_weights - old).max() > 0
+    assert all((a == b).all() for a, b in zip(frozen, elmo.get_weights()))
+
+    # More padding changes nothing for the tokens. (Eager: in predict, TimeDistributed of
+    # Keras 3.15 gives the wrong shape for a second length on TensorFlow.)
+    wider = [np.pad(word_ids, [(0, 0), (0, 2)]), np.pad(IDS, [(0, 0), (0, 2), (0, 0)])]
+    a, b = numpy(model([word_ids, IDS])), numpy(model(wider))
+    assert np.abs(a[mask] - b[:, :5][mask]).max() < 1e-5
+
+
+def test_mask_reaches_the_loss(tiny_preset):
+    """What is asked of padding does not count."""
+    model = keras.Sequential(
+        [
+            keras.Input((None, 13), dtype="int32"),
+            keras_elmo.ElmoLayer.from_preset(tiny_preset, output="top"),
+            layers.Dense(3, activation="softmax"),
+        ]
+    )
+    model.compile(loss="sparse_categorical_crossentropy")
+    mask = np.array([[n < len(s) for n in range(5)] for s in SENTENCES])
+    losses = [
+        model.evaluate(IDS, np.where(mask, 1, padding), verbose=0, batch_size=4)
+        for padding in (0, 2)
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_fine_tuned_bilm_is_saved(tiny_preset, tmp_path):
+    model = trained(tiny_preset, trainable_bilm=True)
+    elmo = model.get_layer("elmo")
+    assert elmo.fingerprint() != keras_elmo.ElmoLayer.from_preset(tiny_preset).fingerprint()
+    elmo.save_hdf5(tmp_path / "tuned")
+    again = keras_elmo.ElmoLayer.from_preset(tmp_path / "tuned")
+    assert again.fingerprint() == elmo.fingerprint()
+
+
+@only_tensorflow
+def test_strings_in(tiny_preset, tmp_path):
+    """The model of the README: ragged, dense and tf.data in; saved, reloaded and exported."""
+    import tensorflow as tf
+
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="string"),
+            keras_elmo.CharacterTokenizer(13),
+            keras_elmo.ElmoLayer.from_preset(tiny_preset),
+            keras_elmo.ScalarMix(dropout=0.5, l2=1e-3),
+            layers.Bidirectional(layers.LSTM(4)),
+            layers.Dense(5, activation="softmax"),
+        ]
+    )
+    model.compile("adam", "sparse_categorical_crossentropy")
+    ragged = tf.ragged.constant([["The", "fox"], ["Café"], ["a", "b", "c"]])
+    data = tf.data.Dataset.from_tensor_slices((ragged, [0, 1, 2])).ragged_batch(2)
+    model.fit(data, verbose=0)
+    model.fit(ragged.to_tensor(), np.arange(3), verbose=0)
+    expected = model.predict(ragged, verbose=0)
+    np.testing.assert_allclose(model.predict(ragged.to_tensor(), verbose=0), expected, atol=1e-6)
+    np.testing.assert_allclose(numpy(model(ragged)), expected, atol=1e-6)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again.predict(ragged, verbose=0), expected, atol=1e-6)
+    model.export(tmp_path / "export", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "export")
+    served = exported.serve(ragged.to_tensor())
+    np.testing.assert_allclose(served.numpy(), expected, atol=1e-6)
+
+
+@only_tensorflow
+def test_export_of_the_id_model(tiny_preset, tmp_path):
+    import tensorflow as tf
+
+    model = classifier(tiny_preset)
+    model.export(tmp_path / "export", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "export")
+    served = exported.serve(IDS)
+    np.testing.assert_allclose(served.numpy(), model.predict(IDS, verbose=0), atol=1e-6)
+
+
+def test_keras_own_contract_test(tiny_preset):
+    """Keras's harness for its own layers, which ships in its wheel."""
+    from keras.src.testing import TestCase
+
+    case = TestCase()
+    case.setUp()
+    case.run_layer_test(
+        keras_elmo.ScalarMix,
+        init_kwargs={"dropout": 0.5, "l2": 0.1},
+        input_shape=(2, 4, 3, 5),
+        expected_output_shape=(2, 4, 5),
+        expected_num_trainable_weights=2,
+        expected_num_non_trainable_weights=0,
+        expected_num_seed_generators=1,
+        expected_num_losses=1,
+        supports_masking=True,
+    )
+    config = make_config()
+    case.run_layer_test(
+        keras_elmo.ElmoLayer,
+        init_kwargs={"config": config},
+        input_data=IDS,
+        expected_output_shape=(4, 5, 3, 12),
+        expected_num_trainable_weights=0,
+        expected_num_non_trainable_weights=len(
+            keras_elmo.ElmoLayer.from_preset(tiny_preset).weights
+        ),
+        expected_num_losses=0,
+        supports_masking=True,
+        run_training_check=False,
+    )
