@@ -70,6 +70,15 @@ def tokenize(sentences, max_characters=50):
     return numpy(keras_elmo.CharacterTokenizer(max_characters)(sentences))
 
 
+@pytest.fixture(scope="module", autouse=BACKEND == "jax")
+def drop_compiled_programs():
+    """Thousands of programs of JAX in one process use up the memory maps of Linux."""
+    yield
+    import jax
+
+    jax.clear_caches()
+
+
 @pytest.fixture
 def tiny_config():
     return make_config()

@@ -81,6 +81,7 @@ def test_boundaries(tiny_preset):
 
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+EXAMPLES = 4 if BACKEND == "jax" else 25  # JAX compiles anew for every shape
 batches = st.lists(st.lists(words, max_size=5), min_size=1, max_size=4)
 
 
@@ -89,7 +90,7 @@ def tiny_layer(tiny_preset):
     return ElmoLayer.from_preset(tiny_preset)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(batches, st.integers(0, 3), st.integers(0, 2))
 def test_batch_mates_and_padding_do_not_matter(tiny_layer, batch, more_tokens, more_rows):
     ids = tokenize(batch, 13)
@@ -103,7 +104,7 @@ def test_batch_mates_and_padding_do_not_matter(tiny_layer, batch, more_tokens, m
         assert not together[row, n:].any()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(batches)
 def test_trimmed_characters_are_exact(tiny_layer, batch):
     """The longest row, both markers included, plus the widest filter is enough."""

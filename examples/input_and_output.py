@@ -1,0 +1,119 @@
+"""Put ELMo at the input and at the output of your own biRNN, in a tagger.
+
+    python examples/input_and_output.py
+    python examples/input_and_output.py --data train.conll --preset DIRECTORY
+
+Section 3.3 of the paper: [x_k; ELMo_k] goes into the biRNN, and [h_k; ELMo_k] out of it
+into the classifier, with a ScalarMix for each place over one ElmoLayer. --data takes
+columns, the token first and its tag last, sentences apart by an empty line. Runs on
+every Keras backend.
+"""
+
+import argparse
+import pathlib
+import tempfile
+
+import keras
+import numpy as np
+from keras import layers
+from random_bilm import write_random_bilm
+
+import keras_elmo
+
+OWN_DATA = """
+Ada NAME
+met O
+Grace NAME
+in O
+Lisbon PLACE
+. O
+
+Grace NAME
+left O
+for O
+Oslo PLACE
+. O
+
+In O
+Oslo PLACE
+it O
+rained O
+. O
+
+Ada NAME
+stayed O
+in O
+Lisbon PLACE
+"""
+
+
+def read_columns(text):
+    """Return the sentences of a column file as lists of (token, tag)."""
+    blocks = text.strip().split("\n\n")
+    return [[(line.split()[0], line.split()[-1]) for line in b.splitlines()] for b in blocks]
+
+
+def numbered(lists, numbers):
+    """Return an int array of the items' numbers, 0 in padding and 1 for unknown items."""
+    longest = max(map(len, lists))
+    return np.array([[numbers.get(i, 1) for i in x] + [0] * (longest - len(x)) for x in lists])
+
+
+def build(preset, n_words, n_tags):
+    """Return the tagger, and its two mixes."""
+    words = keras.Input((None,), dtype="int32", name="words")
+    characters = keras.Input((None, 50), dtype="int32", name="characters")
+    # Without mask_zero=True Concatenate would lose the mask that ElmoLayer gives.
+    x = layers.Embedding(n_words, 32, mask_zero=True)(words)
+    representations = keras_elmo.ElmoLayer.from_preset(preset)(characters)
+    at_input = keras_elmo.ScalarMix(dropout=0.5, l2=1e-3, name="at_input")
+    at_output = keras_elmo.ScalarMix(dropout=0.5, l2=1e-3, name="at_output")
+
+    h = layers.Concatenate()([x, at_input(representations)])
+    h = layers.Bidirectional(layers.LSTM(32, return_sequences=True))(h)
+    h = layers.Concatenate()([h, at_output(representations)])
+    tags = layers.Dense(n_tags, activation="softmax")(h)
+    return keras.Model([words, characters], tags), at_input, at_output
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=pathlib.Path, help="column file: token first, tag last")
+    parser.add_argument("--preset", help="directory or .zip of the biLM")
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    keras.utils.set_random_seed(arguments.seed)
+
+    sentences = read_columns(arguments.data.read_text() if arguments.data else OWN_DATA)
+    tokens = [[token for token, _ in sentence] for sentence in sentences]
+    tags = [[tag for _, tag in sentence] for sentence in sentences]
+    vocabulary = {word: n for n, word in enumerate(sorted(set(sum(tokens, []))), start=2)}
+    tag_set = {tag: n for n, tag in enumerate(sorted(set(sum(tags, []))))}
+
+    with tempfile.TemporaryDirectory() as folder:
+        if not arguments.preset:
+            write_random_bilm(folder)
+        model, *mixes = build(arguments.preset or folder, len(vocabulary) + 2, len(tag_set))
+    model.compile(
+        keras.optimizers.Adam(1e-2),
+        "sparse_categorical_crossentropy",
+        weighted_metrics=["accuracy"],
+    )
+    inputs = [
+        numbered(tokens, vocabulary),
+        keras.ops.convert_to_numpy(keras_elmo.CharacterTokenizer()(tokens)),
+    ]
+    # The mask keeps padding out of loss and accuracy.
+    history = model.fit(inputs, numbered(tags, tag_set), epochs=arguments.epochs, verbose=0)
+    print(f"loss {history.history['loss'][0]:.3f} -> {history.history['loss'][-1]:.3f}")
+    print(f"training accuracy {history.history['accuracy'][-1]:.3f}")
+    for mix in mixes:
+        print(f"layer weights {mix.name}: {np.round(mix.layer_weights, 3)}")
+    best = model.predict(inputs, verbose=0)[0].argmax(-1)
+    names = list(tag_set)
+    print(" ".join(f"{t}/{names[n]}" for t, n in zip(tokens[0], best)))
+
+
+if __name__ == "__main__":
+    main()
