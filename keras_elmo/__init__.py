@@ -2,10 +2,20 @@
 
 from keras_elmo.characters import CharacterTokenizer
 from keras_elmo.config import BiLMConfig
+from keras_elmo.embedding import Embedder
+from keras_elmo.layer_file import LayerDataset
 from keras_elmo.layers.bilm import BiLM
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.layers.scalar_mix import ScalarMix
 
 __version__ = "0.1.0"
 
-__all__ = ["BiLM", "BiLMConfig", "CharacterTokenizer", "ElmoLayer", "ScalarMix"]
+__all__ = [
+    "BiLM",
+    "BiLMConfig",
+    "CharacterTokenizer",
+    "ElmoLayer",
+    "Embedder",
+    "LayerDataset",
+    "ScalarMix",
+]

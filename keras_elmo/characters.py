@@ -132,7 +132,9 @@ class CharacterTokenizer(keras.layers.Layer):
             ids = self._ids_of_lists(inputs)
         return ops.convert_to_tensor(ids, dtype="int32")
 
-    def _ids_of_lists(self, sentences):
+    @staticmethod
+    def check(sentences) -> None:
+        """Raise a ``ValueError`` if this is not a sequence of sequences of tokens."""
         if not isinstance(sentences, list | tuple | np.ndarray):
             raise ValueError(
                 "CharacterTokenizer expects a batch of tokenised sentences. "
@@ -144,6 +146,9 @@ class CharacterTokenizer(keras.layers.Layer):
                     "CharacterTokenizer expects every sentence to be a list of tokens. "
                     f"Received: {sentence!r}. {_REMEDY}"
                 )
+
+    def _ids_of_lists(self, sentences):
+        self.check(sentences)
         tokens = [_utf8(token) for sentence in sentences for token in sentence]
         lengths = np.array([len(sentence) for sentence in sentences], "int64")
         shape = (len(sentences), lengths.max(initial=0), self.max_characters)

@@ -15,13 +15,14 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 LINES = [
     {"config", "characters"},
     {"checkpoints.rows", "checkpoints.files"},
-    {"checkpoints.bilm_table", "presets"},
+    {"checkpoints.bilm_table", "presets", "token_table", "layer_file"},
     {"layers.brick", "layers.boundaries", "layers.carried_state", "layers.scalar_mix"},
     {"layers.highway", "layers.lstm"},
     {"layers.char_cnn"},
     {"layers.bilm"},
     {"layers.elmo_layer"},
     {"layers"},
+    {"embedding"},
     {"cli"},
 ]
 LINE_OF = {name: i for i, names in enumerate(LINES) for name in names}

@@ -94,7 +94,19 @@ class BiLM(Brick):
                 lstm.build((*input_shape[:-1], config.projection_dim))
 
     def call(self, inputs, mask=None, initial_state=None):
-        token = self.char_cnn(inputs)
+        return self.contextualize(self.char_cnn(inputs), mask, initial_state)
+
+    def contextualize(self, token, mask=None, initial_state=None):
+        """Run the LSTMs over token representations; the rest of ``call``.
+
+        Args:
+            token: Token representations, float, shape ``(batch, tokens, projection_dim)``.
+            mask: As for the layer.
+            initial_state: As for the layer.
+
+        Returns:
+            What the layer returns.
+        """
         if mask is not None:
             token = token * ops.cast(mask, token.dtype)[..., None]
         representations = {"token": token}

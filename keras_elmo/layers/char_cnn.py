@@ -87,7 +87,7 @@ class CharCNN(Brick):
 
     def call(self, inputs):
         *outer, characters = ops.shape(inputs)
-        rows = ops.reshape(inputs, (-1, characters))
+        rows, places = _distinct(ops.reshape(inputs, (-1, characters)))
         embedded = ops.take(self.embeddings, rows, axis=0)
         activation = keras.activations.get(self.activation)
         features = []
@@ -105,6 +105,8 @@ class CharCNN(Brick):
             x = highway(x)
         if self.has_projection:
             x = ops.matmul(x, self.projection_kernel) + self.projection_bias
+        if places is not None:
+            x = ops.take(x, places, axis=0)
         return ops.reshape(x, (*outer, self.projection_dim))
 
     def compute_output_spec(self, inputs):
@@ -122,3 +124,20 @@ class CharCNN(Brick):
             "projection_dim": self.projection_dim,
             "activation": self.activation,
         }
+
+
+def _distinct(rows):
+    """Return the distinct rows, and the place of every row among them.
+
+    JAX compiles for fixed sizes and cannot; then all rows and None come back.
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.raw_ops.UniqueV2(x=rows, axis=[0])
+    if backend == "torch":
+        import torch
+
+        return torch.unique(rows, dim=0, return_inverse=True)
+    return rows, None

@@ -260,7 +260,7 @@ class ElmoLayer(keras.layers.Layer):
             # The </S> of a short sentence lands on a masked place and becomes 0 there.
             keep = ops.cast(mask, self.compute_dtype)[..., None]
             representations = {k: x[:, 1:-1] * keep for k, x in representations.items()}
-        return self._arrange(representations)
+        return arrange(representations, self.output_kind)
 
     def _run_bilm(self, ids, mask):
         if not self.stateful:
@@ -274,21 +274,6 @@ class ElmoLayer(keras.layers.Layer):
         representations, state = self.bilm(ids, mask=mask, initial_state=state)
         self.carried_state.update(state)
         return representations
-
-    def _arrange(self, representations):
-        """Order the 2L + 1 representations as ``output`` asks."""
-        if self.output_kind == "all":
-            return representations
-        token = representations["token"]
-        layers = [ops.concatenate([token, token], axis=-1)] + [
-            ops.concatenate([representations[f"{d}_{layer}"] for d in DIRECTIONS], axis=-1)
-            for layer in range(1, self.config.n_layers + 1)
-        ]
-        if self.output_kind == "top":
-            return layers[-1]
-        if self.output_kind == "average":
-            return sum(layers) / len(layers)
-        return ops.stack(layers, axis=2)
 
     def compute_mask(self, inputs, previous_mask=None):
         mask = self.output_mask(inputs)
@@ -363,6 +348,22 @@ class ElmoLayer(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         return cls(**{**config, "config": BiLMConfig.from_options(config["config"])})
+
+
+def arrange(representations, output):
+    """Order the 2L + 1 representations of a biLM as ``output`` of ``ElmoLayer`` asks."""
+    if output == "all":
+        return representations
+    token = representations["token"]
+    layers = [ops.concatenate([token, token], axis=-1)]
+    while f"forward_{len(layers)}" in representations:
+        pair = [representations[f"{direction}_{len(layers)}"] for direction in DIRECTIONS]
+        layers.append(ops.concatenate(pair, axis=-1))
+    if output == "top":
+        return layers[-1]
+    if output == "average":
+        return sum(layers) / len(layers)
+    return ops.stack(layers, axis=2)
 
 
 def _checked_ids(ids):

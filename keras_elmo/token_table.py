@@ -1,0 +1,87 @@
+"""Token representations by token: computed once, kept in bounded memory, or read from a file."""
+
+import pathlib
+
+import numpy as np
+
+from keras_elmo.checkpoints.files import read_hdf5, replacing, write_hdf5
+
+
+class TokenTable:
+    """Remember the token representation of every token, up to a limit.
+
+    Tokens of a fixed vocabulary, read from a file, stay. When the others exceed the
+    limit they are all forgotten: the next batches bring the frequent ones back.
+
+    Args:
+        compute: Function from a list of distinct tokens to their representations,
+            float32, shape ``(len(tokens), projection_dim)``.
+        width: Features of a token representation.
+        limit: Tokens to remember beyond the fixed vocabulary.
+    """
+
+    def __init__(self, compute, width, limit):
+        self._compute = compute
+        self._limit = limit
+        self._places = {}
+        self._rows = np.zeros((0, width), "float32")
+        self._fixed = 0
+
+    def __len__(self):
+        return len(self._places)
+
+    def load(self, vocabulary_file, embedding_file) -> None:
+        """Read the token cache of a fixed vocabulary, bilm-tf's layout; see ``write``."""
+        text = pathlib.Path(vocabulary_file).read_bytes().decode("utf-8")
+        tokens = text.removesuffix("\n").split("\n")
+        arrays = read_hdf5(embedding_file, str(embedding_file))
+        expected = (len(tokens), self._rows.shape[1])
+        rows = arrays.get("embedding")
+        if rows is None or rows.shape != expected or rows.dtype.kind != "f":
+            found = {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
+            raise ValueError(
+                f"Token cache {embedding_file} does not fit its vocabulary and the biLM. Expected "
+                f"one float dataset 'embedding' of shape {expected}. Received: {found}"
+            )
+        self._rows = rows.astype("float32")
+        self._places = _numbered(tokens, f"Vocabulary {vocabulary_file}")
+        self._fixed = len(tokens)
+
+    def write(self, tokens, vocabulary_file, embedding_file) -> None:
+        """Write the token cache of a vocabulary: a token a line, and ``embedding`` in hdf5."""
+        for token in _numbered(tokens, "Vocabulary"):
+            if not token or "\n" in token:
+                raise ValueError(f"A vocabulary holds one token a line. Received: {token!r}")
+        places, rows = self.look_up(tokens)
+        with replacing(vocabulary_file, embedding_file) as (vocabulary, embedding):
+            vocabulary.write_bytes("".join(f"{t}\n" for t in tokens).encode("utf-8"))
+            write_hdf5(embedding, {"embedding": rows[places]})
+
+    def look_up(self, tokens):
+        """Return an int array of places, one a token, and the rows that they point into.
+
+        The rows are float32, shape ``(any, projection_dim)``, and good until the next call.
+        """
+        new = [token for token in dict.fromkeys(tokens) if token not in self._places]
+        if len(self._places) - self._fixed + len(new) > self._limit:
+            fixed = list(self._places.items())[: self._fixed]
+            self._places = dict(fixed)
+            new = [token for token in dict.fromkeys(tokens) if token not in self._places]
+        if new:
+            start = len(self._places)
+            if start + len(new) > len(self._rows):
+                grown = np.empty((2 * start + len(new), self._rows.shape[1]), "float32")
+                grown[:start] = self._rows[:start]
+                self._rows = grown
+            self._rows[start : start + len(new)] = self._compute(new)
+            self._places.update((token, start + i) for i, token in enumerate(new))
+        return np.array([self._places[token] for token in tokens], "int64"), self._rows
+
+
+def _numbered(tokens, name):
+    """Return the place of every token, all distinct."""
+    places = {token: place for place, token in enumerate(tokens)}
+    if len(places) < len(tokens):
+        twice = next(token for place, token in enumerate(tokens) if places[token] != place)
+        raise ValueError(f"{name} must hold every token once. Received: {twice!r} twice")
+    return places
