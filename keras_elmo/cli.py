@@ -36,7 +36,7 @@ def main(argv=None) -> int:
     embed.add_argument("--float16", action="store_true", help="store half precision")
     embed.add_argument("--compression", choices=("gzip", "lzf"))
     embed.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    embed.add_argument("--batch-tokens", type=int, default=4096, help="tokens in a batch")
+    embed.add_argument("--batch-tokens", type=int, default=2048, help="tokens in a batch")
     embed.add_argument("--resume", action="store_true", help="go on with an interrupted run")
     embed.add_argument("--quiet", action="store_true", help="no progress bar")
     embed.add_argument("--json", action="store_true", help="print the counts as one JSON object")

@@ -52,7 +52,7 @@ class Embedder:
         Peters et al., 2018, https://arxiv.org/abs/1802.05365
     """
 
-    def __init__(self, preset, dtype="float32", cache=100_000, token_cache=None, batch_tokens=4096):
+    def __init__(self, preset, dtype="float32", cache=100_000, token_cache=None, batch_tokens=2048):
         if isinstance(preset, ElmoLayer):
             if not preset.built:
                 raise ValueError(
@@ -277,6 +277,12 @@ class _Contextualize(keras.layers.Layer):
         inside = {name: x[:, 1:-1] for name, x in representations.items()}
         return ops.cast(arrange(inside, self.output_kind), "float32")
 
+    def compute_output_spec(self, tokens, mask):
+        config = self.bilm.config
+        layers = (config.n_layers + 1,) if self.output_kind == "layers" else ()
+        shape = (None, None, *layers, 2 * config.projection_dim)
+        return keras.KerasTensor(shape, dtype="float32")
+
 
 class _AsFloat32(keras.layers.Layer):
     def __init__(self, char_cnn):
@@ -285,6 +291,9 @@ class _AsFloat32(keras.layers.Layer):
 
     def call(self, ids):
         return ops.cast(self.char_cnn(ids), "float32")
+
+    def compute_output_spec(self, ids):
+        return keras.KerasTensor((None, self.char_cnn.projection_dim), dtype="float32")
 
 
 def length_batches(lengths, batch_tokens) -> list[list[int]]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from keras_elmo.checkpoints.files import replacing
 
-SENTENCES_IN_A_PART = 1000
+SENTENCES_IN_A_PART = 2000
 
 
 def write_layer_file(lines, embed, output_file, settings, resume, compression, done):

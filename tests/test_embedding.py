@@ -108,7 +108,7 @@ def test_length_batches(lengths, budget):
 
 def test_padding_is_a_few_percent():
     lengths = np.random.default_rng(0).poisson(19, 2210)
-    batches = length_batches(lengths.tolist(), 4096)
+    batches = length_batches(lengths.tolist(), 2048)
     computed = sum(len(batch) * (max(lengths[i] for i in batch) + 2) for batch in batches)
     assert (lengths.sum() + 2 * len(lengths)) / computed > 0.95
 
