@@ -11,6 +11,7 @@ every Keras backend.
 
 import argparse
 import pathlib
+import re
 import tempfile
 
 import keras
@@ -49,7 +50,7 @@ Lisbon PLACE
 
 def read_columns(text):
     """Return the sentences of a column file as lists of (token, tag)."""
-    blocks = text.strip().split("\n\n")
+    blocks = re.split(r"\n\s*\n", text.strip())
     return [[(line.split()[0], line.split()[-1]) for line in b.splitlines()] for b in blocks]
 
 

@@ -37,7 +37,8 @@ OWN_TREES = """
 
 def read_trees(text, limit):
     """Return the tokens and the root labels of Penn Treebank trees."""
-    trees = [nltk.Tree.fromstring(line) for line in text.strip().splitlines()[:limit]]
+    lines = [line for line in text.splitlines() if line.strip()]
+    trees = [nltk.Tree.fromstring(line) for line in lines[:limit]]
     return [tree.leaves() for tree in trees], np.array([int(tree.label()) for tree in trees])
 
 

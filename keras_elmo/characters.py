@@ -1,5 +1,6 @@
 """Tokens to character ids: the bytes of UTF-8 between two word markers."""
 
+import numbers
 import sys
 
 import keras
@@ -107,12 +108,12 @@ class CharacterTokenizer(keras.layers.Layer):
 
     def __init__(self, max_characters=50, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(max_characters, int) or max_characters < 3:
+        if not isinstance(max_characters, numbers.Integral) or max_characters < 3:
             raise ValueError(
                 "CharacterTokenizer expects max_characters to be a whole number, 3 or more. "
                 f"Received: max_characters={max_characters!r}"
             )
-        self.max_characters = max_characters
+        self.max_characters = int(max_characters)
         self.supports_jit = False
         # Keras would turn lists into float tensors and refuse strings; both switches
         # are private, and KerasHub relies on them too.

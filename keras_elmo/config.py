@@ -1,6 +1,7 @@
 """The sizes and switches of a biLM, and their spelling in a bilm-tf options file."""
 
 import dataclasses
+import numbers
 
 N_CHARACTERS = 262  # padding, 256 bytes, 4 sentence and word markers, the pad character
 
@@ -17,6 +18,15 @@ _FIELD_OF_KEY = {
     ("lstm", "cell_clip"): "cell_clip",
     ("lstm", "proj_clip"): "projection_clip",
     ("lstm", "use_skip_connections"): "use_skip_connections",
+}
+# The least value of every field that is a whole number.
+_WHOLE = {
+    "character_embedding_dim": 1,
+    "max_characters_per_token": 3,
+    "n_highway": 0,
+    "lstm_dim": 1,
+    "projection_dim": 1,
+    "n_layers": 1,
 }
 # What a missing key means to bilm-tf; every other key is required.
 _VALUE_IF_MISSING = {
@@ -98,14 +108,7 @@ class BiLMConfig:
     def __post_init__(self):
         problems = [
             f"{name} must be a whole number, {least} or more. Received: {name}={value!r}"
-            for name, least in (
-                ("character_embedding_dim", 1),
-                ("max_characters_per_token", 3),
-                ("n_highway", 0),
-                ("lstm_dim", 1),
-                ("projection_dim", 1),
-                ("n_layers", 1),
-            )
+            for name, least in _WHOLE.items()
             if not _is_whole(value := getattr(self, name), least)
         ]
         problems += [
@@ -123,13 +126,16 @@ class BiLMConfig:
                 f"Received: use_skip_connections={self.use_skip_connections!r}"
             )
         if _are_filters(self.filters):
-            object.__setattr__(self, "filters", tuple(map(tuple, self.filters)))
+            pairs = tuple((int(width), int(count)) for width, count in self.filters)
+            object.__setattr__(self, "filters", pairs)
         else:
             problems.append(
                 "filters must be pairs (width, count) of whole numbers, 1 or more. "
                 f"Received: filters={self.filters!r}"
             )
         if not problems:
+            for name in _WHOLE:  # NumPy integers come in, JSON goes out
+                object.__setattr__(self, name, int(getattr(self, name)))
             problems = self._contradictions()
         if problems:
             raise ValueError("BiLMConfig: " + "; ".join(problems))
@@ -238,12 +244,12 @@ class BiLMConfig:
 
 
 def _is_whole(value, least):
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= least
 
 
 def _is_clip(value):
     return value is None or (
-        isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+        isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 < value < float("inf")
     )
 
 

@@ -1,6 +1,7 @@
 """Presets: a bundled name, a directory or a zip with one options and one weight file."""
 
 import io
+import os
 import pathlib
 import zipfile
 
@@ -35,7 +36,17 @@ def read_preset(preset) -> tuple[dict, dict, str]:
             files, or if a member of the zip points outside it.
         OSError: If a file is damaged.
     """
+    if not isinstance(preset, str | os.PathLike) or not str(preset):
+        raise ValueError(
+            "from_preset expects the name of a bundled preset or the path of a directory or .zip. "
+            f"Received: preset={preset!r}"
+        )
     path = bundled().get(str(preset), pathlib.Path(preset))
+    if path.name.endswith(_ENDINGS) and path.is_file():
+        raise ValueError(
+            "from_preset expects a directory or .zip. Received: one of its two files, "
+            f"{path}. Pass the directory, or both files to from_hdf5"
+        )
     if path.is_dir():
         options, weights = _pick([p.name for p in path.iterdir()], path)
         origin = str(path / weights)
@@ -55,10 +66,10 @@ def read_preset(preset) -> tuple[dict, dict, str]:
 def _read_zip(path):
     try:
         with zipfile.ZipFile(path) as archive:
-            names = [n for n in archive.namelist() if not n.startswith("__MACOSX/")]
+            names = archive.namelist()
             for name in names:
                 member = pathlib.PurePosixPath(name.replace("\\", "/"))
-                if member.is_absolute() or ".." in member.parts or ":" in member.parts[0]:
+                if member.is_absolute() or ".." in member.parts or ":" in name:
                     raise ValueError(
                         f"Preset {path} has a member that points outside it. Received: {name!r}"
                     )
@@ -79,7 +90,9 @@ def _pick(names, path):
     """Return the one options and the one weight file among the names."""
     picked = []
     for ending in _ENDINGS:
-        candidates = [name for name in names if name.endswith(ending)]
+        # macOS leaves resource forks, ._name, beside or below the files.
+        files = [name for name in names if not name.rpartition("/")[2].startswith("._")]
+        candidates = [name for name in files if name.endswith(ending)]
         if len(candidates) != 1:
             raise ValueError(
                 f"Preset {path} must hold exactly one file ending in '{ending}'. "

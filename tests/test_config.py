@@ -1,5 +1,7 @@
 import dataclasses
+import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,12 @@ def test_defaults_are_the_original_model():
     config = BiLMConfig()
     assert (config.lstm_dim, config.projection_dim, config.n_filters) == (4096, 512, 2048)
     assert config.to_options()["char_cnn"]["n_characters"] == 262
+
+
+def test_numpy_numbers_come_in_and_json_goes_out():
+    config = BiLMConfig(n_layers=np.int64(1), filters=np.array([[1, 4]]).tolist(), cell_clip=2)
+    assert type(config.n_layers) is int
+    json.dumps(config.to_options())
 
 
 def test_frozen_and_keyword_only():

@@ -35,7 +35,7 @@ def test_quickstart(tmp_path, preset):
     out = run("quickstart.py", "--epochs", 2)
     assert "layer weights" in out and "classes of two new sentences" in out
     trees = tmp_path / "trees.txt"
-    trees.write_text("(3 (2 Good) (2 fun))\n(1 (2 Not) (1 (2 that) (2 good)))\n(0 (2 Bad))\n")
+    trees.write_text("(3 (2 Good) (2 fun))\n\n(1 (2 Not) (1 (2 that) (2 good)))\n(0 (2 Bad))\n")
     out = run("quickstart.py", "--data", trees, "--limit", 2, "--preset", preset, "--epochs", 1)
     assert "on 2 sentences" in out
 
@@ -46,7 +46,7 @@ def test_input_and_output(tmp_path, preset):
     assert after < before / 2
     assert "at_input" in out and "at_output" in out and "Ada/NAME" in out
     columns = tmp_path / "train.conll"
-    columns.write_text("EU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\n")
+    columns.write_text("EU NNP B-ORG\nrejects VBZ O\n \n\nPeter NNP B-PER\n")
     run("input_and_output.py", "--data", columns, "--preset", preset, "--epochs", 1)
 
 

@@ -94,7 +94,11 @@ def test_saving_without_the_bilm(tiny_preset, tmp_path):
         elmo.load_preset(tmp_path / "other")
     with pytest.raises(ValueError, match="has no weights yet"):
         again(IDS)
-    elmo.load_preset(tiny_preset)
+    with pytest.raises(ValueError, match="has no weights yet"):
+        elmo.save_hdf5(tmp_path / "unknown")
+    again.save(small)  # it still waits, and the file still holds what it waits for
+    again = keras.saving.load_model(small)
+    again.get_layer("elmo").load_preset(tiny_preset)
     np.testing.assert_array_equal(again.predict(IDS, verbose=0), expected)
 
 
@@ -107,6 +111,15 @@ def test_weights_file_without_the_bilm(tiny_preset, tmp_path):
     np.testing.assert_array_equal(numpy(again(IDS)), numpy(model(IDS)))
     with pytest.raises(ValueError, match="a file written with the same save_bilm"):
         classifier(tiny_preset).load_weights(tmp_path / "head.weights.h5")
+    trained(tiny_preset).save_weights(tmp_path / "whole.weights.h5")
+    with pytest.raises(ValueError, match="a file written with the same save_bilm"):
+        again.load_weights(tmp_path / "whole.weights.h5")
+    config = make_config()
+    write_preset(tmp_path / "other", config, make_arrays(config, seed=1))
+    other = classifier(tmp_path / "other", save_bilm=False)
+    other.predict(IDS, verbose=0)  # compiled: only loading can check
+    with pytest.raises(ValueError, match="a file that was saved with its own biLM"):
+        other.load_weights(tmp_path / "head.weights.h5")
 
 
 def test_clone(tiny_preset):

@@ -37,6 +37,7 @@ def test_directory(tiny_preset, expected, tmp_path, files):
     for name, content in files.items():
         (tmp_path / f"elmo_2x10_{name}").write_bytes(content)
     (tmp_path / "README.md").write_text("a model card")
+    (tmp_path / "._options.json").write_text("resource fork")
     np.testing.assert_array_equal(output(tmp_path), expected)
 
 
@@ -44,6 +45,7 @@ def test_directory(tiny_preset, expected, tmp_path, files):
 def test_zip(tmp_path, files, expected, folder):
     members = {folder + name: content for name, content in files.items()}
     members["__MACOSX/._options.json"] = b"resource fork"
+    members["./"] = b""
     path = zipped(tmp_path / "elmo.zip", members)
     np.testing.assert_array_equal(output(path), expected)
     assert os.listdir(tmp_path) == ["elmo.zip"]
@@ -59,8 +61,28 @@ def test_bundled_names(tmp_path, monkeypatch, expected, files):
         ElmoLayer.from_preset("elmo_huge")
 
 
-def test_bundled_lists_folders():
-    assert all(path.is_dir() for path in presets.bundled().values())
+@pytest.mark.parametrize("place", ["package/weights", "weights"])
+def test_bundled_are_found_inside_the_package_or_beside_it(tmp_path, monkeypatch, place):
+    (tmp_path / place / "elmo_tiny").mkdir(parents=True)
+    (tmp_path / place / "README.md").write_text("not a preset")
+    monkeypatch.setattr(presets, "__file__", str(tmp_path / "package" / "presets.py"))
+    assert presets.bundled() == {"elmo_tiny": tmp_path / place / "elmo_tiny"}
+
+
+@pytest.mark.parametrize("bad", [None, 3, ""])
+def test_not_a_preset(bad):
+    with pytest.raises(ValueError, match=f"from_preset expects .* Received: preset={bad!r}"):
+        ElmoLayer.from_preset(bad)
+
+
+def test_one_of_the_two_files(tiny_preset):
+    for name in ("options.json", "weights.hdf5"):
+        with pytest.raises(ValueError, match=f"one of its two files, .*{name}. Pass the directory"):
+            ElmoLayer.from_preset(tiny_preset / name)
+    with pytest.raises(ValueError, match="path of an options file. Received: a dict"):
+        ElmoLayer.from_hdf5(make_config().to_options(), tiny_preset / "weights.hdf5")
+    with pytest.raises(IsADirectoryError, match="Weight file .* is a directory"):
+        ElmoLayer.from_hdf5(tiny_preset / "options.json", tiny_preset)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,11 @@ def read_options(file, origin: str) -> dict:
         FileNotFoundError: If there is no such file.
         ValueError: If it is not JSON.
     """
+    if isinstance(file, dict):
+        raise ValueError(
+            "Expected the path of an options file. Received: a dict. For a layer with random "
+            "weights use ElmoLayer(BiLMConfig.from_options(options))"
+        )
     try:
         content = file.read() if hasattr(file, "read") else pathlib.Path(file).read_bytes()
     except FileNotFoundError:
@@ -59,6 +64,8 @@ def read_hdf5(file, origin: str) -> dict:
             weights.visititems(read)
     except FileNotFoundError:
         raise FileNotFoundError(f"Weight file {origin} does not exist") from None
+    except IsADirectoryError:
+        raise IsADirectoryError(f"Weight file {origin} is a directory") from None
     except (OSError, RuntimeError, KeyError) as error:
         raise OSError(
             f"Weight file {origin} is damaged or not an hdf5 file ({error}). Fetch it again"

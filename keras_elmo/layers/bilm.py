@@ -74,24 +74,21 @@ class BiLM(Brick):
             **self.inner,
         )
         self.char_cnn.build(input_shape)
-        self.stacks = {
-            direction: [
-                ProjectedLSTM(
-                    config.lstm_dim,
-                    config.projection_dim,
-                    config.cell_clip,
-                    config.projection_clip,
-                    go_backwards=direction == "backward",
-                    name=f"{direction}_{layer}",
-                    **self.inner,
-                )
-                for layer in range(1, config.n_layers + 1)
-            ]
-            for direction in DIRECTIONS
-        }
-        for stack in self.stacks.values():
-            for lstm in stack:
-                lstm.build((*input_shape[:-1], config.projection_dim))
+        # One flat list: Keras before 3.15 does not save what is in lists inside a dict.
+        self.lstms = [
+            ProjectedLSTM(
+                config.lstm_dim,
+                config.projection_dim,
+                config.cell_clip,
+                config.projection_clip,
+                go_backwards=name.startswith("backward"),
+                name=name,
+                **self.inner,
+            )
+            for name in lstm_names(config)
+        ]
+        for lstm in self.lstms:
+            lstm.build((*input_shape[:-1], config.projection_dim))
 
     def call(self, inputs, mask=None, initial_state=None):
         return self.contextualize(self.char_cnn(inputs), mask, initial_state)
@@ -111,14 +108,15 @@ class BiLM(Brick):
             token = token * ops.cast(mask, token.dtype)[..., None]
         representations = {"token": token}
         final_state = {}
-        for stack in self.stacks.values():
-            x = token
-            for lstm in stack:
-                state = initial_state[lstm.name] if initial_state else None
-                outputs, final_state[lstm.name] = lstm(x, mask=mask, initial_state=state)
-                residual = self.config.use_skip_connections and lstm is not stack[0]
-                x = outputs + x if residual else outputs
-                representations[lstm.name] = x
+        x = token
+        for place, lstm in enumerate(self.lstms):
+            is_first = place % self.config.n_layers == 0
+            if is_first:
+                x = token
+            state = initial_state[lstm.name] if initial_state else None
+            outputs, final_state[lstm.name] = lstm(x, mask=mask, initial_state=state)
+            x = outputs + x if self.config.use_skip_connections and not is_first else outputs
+            representations[lstm.name] = x
         return representations, final_state
 
     def compute_mask(self, inputs, mask=None):

@@ -38,7 +38,8 @@ class ElmoLayer(keras.layers.Layer):
             has ``tokens + 2``, both unmasked.
         stateful: Let each row of a batch start from the state in which the same row
             of the batch before ended, as bilm-tf and AllenNLP do, until
-            ``reset_state()``. For eager calls only.
+            ``reset_state()``. For eager calls only; on PyTorch ``fit`` and ``predict``
+            are eager and carry the state too.
         trainable_bilm: Make the weights of the biLM ordinary trainable weights, for
             fine-tuning.
         save_bilm: Whether saved models hold the weights of the biLM. With False they
@@ -115,6 +116,7 @@ class ElmoLayer(keras.layers.Layer):
         self.token_mask = TokenMask(name="token_mask")
         self.output_mask = TokenMask(keep_boundaries, name=f"{self.name}_mask")
         self.carried_state = CarriedState()
+        self._is_pretrained = False
         self._awaited_fingerprint = None
 
     # Files.
@@ -187,13 +189,15 @@ class ElmoLayer(keras.layers.Layer):
         variables = variables_by_path(self.bilm)
         assign(bilm_rows(config, arrays), arrays, variables, str(origin))
         if self._awaited_fingerprint:
-            if self.fingerprint() != self._awaited_fingerprint:
+            found = fingerprint(variables)
+            if found != self._awaited_fingerprint:
                 raise ValueError(
                     "ElmoLayer expects the biLM that the model was saved with, and still waits "
                     f"for it. Expected: fingerprint={self._awaited_fingerprint}. "
-                    f"Received: fingerprint={self.fingerprint()}"
+                    f"Received: fingerprint={found}"
                 )
             self._awaited_fingerprint = None
+        self._is_pretrained = True
 
     def save_hdf5(self, directory) -> None:
         """Write ``options.json`` and ``weights.hdf5``, which AllenNLP and bilm-tf load.
@@ -203,11 +207,10 @@ class ElmoLayer(keras.layers.Layer):
                 replaced, both or none.
 
         Raises:
-            ValueError: If the layer is not built.
+            ValueError: If the layer is not built, or waits for its biLM.
             OSError: If the files cannot be written.
         """
-        if not self.built:
-            raise ValueError("ElmoLayer has no weights to save before it is built. Call it first")
+        self._check_weights()
         directory = pathlib.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         arrays = extract(bilm_rows(self.config), variables_by_path(self.bilm))
@@ -217,24 +220,40 @@ class ElmoLayer(keras.layers.Layer):
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the biLM's weights, in hexadecimal."""
+        self._check_weights()
         return fingerprint(variables_by_path(self.bilm))
+
+    def _check_weights(self):
+        if not self.built:
+            raise ValueError("ElmoLayer has no weights before it is built. Call it first")
+        if self._awaited_fingerprint:
+            raise ValueError(
+                "ElmoLayer was saved without its biLM (save_bilm=False) and has no weights yet. "
+                "Call load_preset or load_hdf5 with the biLM of fingerprint "
+                f"{self._awaited_fingerprint}"
+            )
 
     # The Keras contract.
 
     def __call__(self, inputs, *args, **kwargs):
         if isinstance(inputs, np.ndarray | list | tuple):
-            inputs = _checked_ids(np.asarray(inputs))
+            inputs = _checked_ids(inputs)
+        # A built layer, as from_preset gives, is not built again: check here too.
+        self._check_shape(inputs.shape)
         return super().__call__(inputs, *args, **kwargs)
 
-    def build(self, input_shape):
+    def _check_shape(self, shape):
         fewest = max(3, self.config.widest_filter)
         most = self.config.max_characters_per_token
-        if len(input_shape) != 3 or input_shape[2] not in range(fewest, most + 1):
+        if len(shape) != 3 or shape[2] not in range(fewest, most + 1):
             raise ValueError(
                 "ElmoLayer expects character ids of shape (batch, tokens, characters) with "
-                f"{fewest} to {most} characters. Received: shape={tuple(input_shape)}. "
+                f"{fewest} to {most} characters. Received: shape={tuple(shape)}. "
                 "CharacterTokenizer makes them from tokens"
             )
+
+    def build(self, input_shape):
+        self._check_shape(input_shape)
         self.bilm = BiLM(
             self.config,
             frozen=not self.trainable_bilm,
@@ -245,12 +264,15 @@ class ElmoLayer(keras.layers.Layer):
         self.bilm.build(input_shape)
 
     def call(self, inputs):
-        if self._awaited_fingerprint:
+        self._check_weights()
+        if keras.backend.standardize_dtype(inputs.dtype) == "bfloat16":
             raise ValueError(
-                "ElmoLayer was saved without its biLM (save_bilm=False) and has no weights yet. "
-                "Call load_preset or load_hdf5 with the biLM of fingerprint "
-                f"{self._awaited_fingerprint}"
+                "ElmoLayer expects whole character ids, and bfloat16 rounds those above 256. "
+                "Received: dtype=bfloat16. Pass int32, or start the model with "
+                'keras.Input((None, 50), dtype="int32")'
             )
+        if inputs.shape[0] == 0:  # the maximum over characters refuses a batch of no sentence
+            return self._nothing(inputs.shape)
         ids = ops.cast(inputs, "int32")
         mask = self.token_mask(ids)
         representations = self._run_bilm(add_boundaries(ids, mask), with_boundaries(mask))
@@ -261,6 +283,12 @@ class ElmoLayer(keras.layers.Layer):
             keep = ops.cast(mask, self.compute_dtype)[..., None]
             representations = {k: x[:, 1:-1] * keep for k, x in representations.items()}
         return arrange(representations, self.output_kind)
+
+    def _nothing(self, input_shape):
+        shape = self.compute_output_shape(input_shape)
+        if isinstance(shape, dict):
+            return {name: ops.zeros(s, dtype=self.compute_dtype) for name, s in shape.items()}
+        return ops.zeros(shape, dtype=self.compute_dtype)
 
     def _run_bilm(self, ids, mask):
         if not self.stateful:
@@ -322,7 +350,8 @@ class ElmoLayer(keras.layers.Layer):
 
     def save_own_variables(self, store):
         if not self.save_bilm:
-            store["fingerprint"] = np.frombuffer(bytes.fromhex(self.fingerprint()), "uint8")
+            digest = self._awaited_fingerprint or self.fingerprint()
+            store["fingerprint"] = np.frombuffer(bytes.fromhex(digest), "uint8")
 
     def load_own_variables(self, store):
         if ("fingerprint" in store.keys()) == self.save_bilm:
@@ -332,7 +361,13 @@ class ElmoLayer(keras.layers.Layer):
             )
         if not self.save_bilm:
             saved = np.asarray(store["fingerprint"]).tobytes().hex()
-            self._awaited_fingerprint = None if saved == self.fingerprint() else saved
+            found = fingerprint(variables_by_path(self.bilm))
+            if self._is_pretrained and saved != found:
+                raise ValueError(
+                    "ElmoLayer expects a file that was saved with its own biLM. "
+                    f"Expected: fingerprint={found}. Received: fingerprint={saved}"
+                )
+            self._awaited_fingerprint = None if saved == found else saved
 
     def get_config(self):
         return {
@@ -367,7 +402,14 @@ def arrange(representations, output):
 
 
 def _checked_ids(ids):
-    """Return the ids if they are character ids, raise if not."""
+    """Return an array or nested lists as an array if they are character ids, raise if not."""
+    try:
+        ids = np.asarray(ids)
+    except ValueError as error:
+        raise ValueError(
+            "ElmoLayer expects character ids in an array. Received: lists of unequal lengths. "
+            "CharacterTokenizer makes ids from tokens"
+        ) from error
     if ids.dtype.kind not in "iuf":
         raise ValueError(
             "ElmoLayer expects character ids. Received: an array of "

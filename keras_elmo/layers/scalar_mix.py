@@ -1,5 +1,7 @@
 """The task-specific collapse of the layer representations (Peters et al., 2018, eq. 1)."""
 
+import numbers
+
 import keras
 import numpy as np
 from keras import ops
@@ -53,9 +55,9 @@ class ScalarMix(keras.layers.Layer):
 
     def __init__(self, layer_norm=False, dropout=0.0, l2=0.0, **kwargs):
         super().__init__(**kwargs)
-        if not 0 <= dropout < 1:
+        if not (isinstance(dropout, numbers.Real) and 0 <= dropout < 1):
             raise ValueError(f"ScalarMix expects dropout in [0, 1). Received: dropout={dropout!r}")
-        if not 0 <= l2 < float("inf"):
+        if not (isinstance(l2, numbers.Real) and 0 <= l2 < float("inf")):
             raise ValueError(f"ScalarMix expects l2 of 0 or more. Received: l2={l2!r}")
         self.layer_norm = layer_norm
         self.dropout = dropout
@@ -70,6 +72,7 @@ class ScalarMix(keras.layers.Layer):
                 f"layers known. Received: shape={tuple(input_shape)}. "
                 'ElmoLayer(output="layers") gives them'
             )
+        self.input_spec = keras.layers.InputSpec(ndim=4, axes={2: input_shape[2]})
         self.scalars = self.add_weight(
             shape=(input_shape[2],),
             initializer="zeros",

@@ -96,14 +96,16 @@ def test_dtype_policies(case, policy):
     cls, arguments, x = case
     full, half = cls(**arguments), cls(**arguments, dtype=policy)
     full(x), half(x)
-    weights = [np.random.default_rng(i).normal(0, 0.2, w.shape) for i, w in enumerate(full.weights)]
+    weights = [
+        np.random.default_rng(i).normal(0.1, 0.3, w.shape) for i, w in enumerate(full.weights)
+    ]
     seeds = [w.dtype == "uint32" for w in full.weights]
     weights = [w.value if s else y for w, y, s in zip(full.weights, weights, seeds)]
     full.set_weights(weights)
     half.set_weights(weights)
     outputs = tree.flatten(half(x))
     for a, b in zip(flat(full(x)), flat(half(x))):
-        assert np.abs(a - b).max(initial=0) < 0.15
+        assert np.abs(a - b).max() <= 0.05 * np.abs(a).max()
     if cls in (TokenMask, layers.ElmoLayer):
         for a, b in zip(flat(half(x)), flat(half(x.astype("float32")))):
             np.testing.assert_array_equal(a, b)

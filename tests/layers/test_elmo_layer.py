@@ -225,8 +225,12 @@ def test_bad_arguments():
         ElmoLayer(make_config(), output="mean")
     with pytest.raises(ValueError, match="trainable_bilm=True, save_bilm=False"):
         ElmoLayer(make_config(), trainable_bilm=True, save_bilm=False)
-    with pytest.raises(ValueError, match="no weights to save before it is built"):
-        ElmoLayer(make_config()).save_hdf5("somewhere")
+    for call in (
+        ElmoLayer(make_config()).fingerprint,
+        lambda: ElmoLayer(make_config()).save_hdf5(""),
+    ):
+        with pytest.raises(ValueError, match="ElmoLayer has no weights before it is built"):
+            call()
 
 
 @pytest.mark.parametrize(
@@ -240,15 +244,51 @@ def test_bad_arguments():
         (np.full((1, 1, 13), np.nan), "from 0 to 261. Received: ids from nan to nan"),
         (np.full((1, 1, 13), 0.5), "whole character ids. Received: fractions in dtype=float64"),
         ([["not", "ids"]], "expects character ids. Received: an array of dtype=<U3"),
+        ([["not"], ["even", "even"]], "Received: lists of unequal lengths. CharacterTokenizer"),
     ],
 )
-def test_bad_ids(ids, message):
-    with pytest.raises(ValueError, match=message):
-        ElmoLayer(make_config())(ids)
-    with pytest.raises(ValueError, match=message):
-        ElmoLayer.from_config(ElmoLayer(make_config()).get_config())(ids)
+def test_bad_ids(ids, message, tiny_layer):
+    for layer in (ElmoLayer(make_config()), tiny_layer):
+        with pytest.raises(ValueError, match=message):
+            layer(ids)
 
 
-def test_unknown_number_of_characters():
-    with pytest.raises(ValueError, match=r"Received: shape=\(None, None, None\)"):
-        ElmoLayer(make_config())(keras.Input((None, None), dtype="int32"))
+def test_bad_symbolic_input(tiny_layer):
+    for layer in (ElmoLayer(make_config()), tiny_layer):
+        with pytest.raises(ValueError, match=r"Received: shape=\(None, None, None\)"):
+            layer(keras.Input((None, None), dtype="int32"))
+        with pytest.raises(ValueError, match=r"Received: shape=\(None, None, 60\)"):
+            layer(keras.Input((None, 60), dtype="int32"))
+    if BACKEND == "tensorflow":
+        with pytest.raises(ValueError, match=r"Received: shape=\(None, None\). CharacterTokenizer"):
+            tiny_layer(keras.Input((None,), dtype="string"))
+
+
+def test_bfloat16_ids_are_refused(tiny_layer):
+    ids = keras.ops.cast(tokenize(SENTENCES, 13), "bfloat16")
+    with pytest.raises(ValueError, match="bfloat16 rounds those above 256"):
+        tiny_layer(ids)
+
+
+@pytest.mark.parametrize("output", ["layers", "all", "top"])
+def test_a_batch_of_no_sentence(tiny_preset, output):
+    layer = ElmoLayer.from_preset(tiny_preset, output=output)
+    found = layer(tokenize([], 13))
+    shapes = {tuple(x.shape) for x in keras.tree.flatten(found)}
+    assert shapes == {{"layers": (0, 0, 3, 12), "all": (0, 0, 6), "top": (0, 0, 12)}[output]}
+
+
+def test_a_hole_counts_as_a_token(tiny_layer):
+    """A row of zeros in front of a token is not padding: padding is on the right."""
+    ids = tokenize([["a", "b", "c"], ["d"]], 13)
+    ids[0, 1] = 0
+    found = tiny_layer(ids)
+    assert numpy(found._keras_mask).tolist() == [[True, True, True], [True, False, False]]
+    assert numpy(found)[0, 1].any() and not numpy(found)[1, 1:].any()
+
+
+def test_every_one_of_all_outputs_carries_the_mask(tiny_preset):
+    layer = ElmoLayer.from_preset(tiny_preset, output="all")
+    mask = [[n < len(sentence) for n in range(5)] for sentence in SENTENCES]
+    for x in layer(tokenize(SENTENCES, 13)).values():
+        assert numpy(x._keras_mask).tolist() == mask

@@ -88,6 +88,8 @@ def test_what_is_trained():
         ({"dropout": 1.0}, r"dropout in \[0, 1\). Received: dropout=1.0"),
         ({"dropout": -0.1}, r"dropout in \[0, 1\)"),
         ({"l2": -1}, "l2 of 0 or more. Received: l2=-1"),
+        ({"l2": "0.1"}, "l2 of 0 or more. Received: l2='0.1'"),
+        ({"dropout": None}, "dropout in .* Received: dropout=None"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -100,5 +102,7 @@ def test_bad_shapes():
         ScalarMix()(X[:, :, 0])
     with pytest.raises(ValueError, match=r"layers known. Received: shape=\(None, None, None, 5\)"):
         ScalarMix()(keras.Input((None, None, 5)))
+    with pytest.raises(ValueError, match="expected axis 2 of input shape to have value 2"):
+        make()(X[:, :, :1])
     with pytest.raises(ValueError, match="no layer_weights before it is built"):
         ScalarMix().layer_weights  # noqa: B018
