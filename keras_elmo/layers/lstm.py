@@ -1,6 +1,7 @@
 """The LSTM with a projection of its output, and clips on both (Sak et al., 2014)."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_elmo.layers.brick import Brick
@@ -10,15 +11,14 @@ from keras_elmo.layers.brick import Brick
 class ProjectedLSTMCell(Brick):
     """One step of an LSTM whose output is projected before it recurs.
 
-    With the step's share of the input ``z = x W + b``, which ``ProjectedLSTM``
-    computes for all steps at once, and the gates in Keras order::
+    With the step's share of the input ``z = x W + b + forget bias``, which
+    ``ProjectedLSTM`` computes for all steps at once, and the gates in Keras order::
 
         i, f, c~, o = split(z + h U)
-        c = clip(sigmoid(f + 1) * c + sigmoid(i) * tanh(c~), cell_clip)
+        c = clip(sigmoid(f) * c + sigmoid(i) * tanh(c~), cell_clip)
         h = clip((sigmoid(o) * tanh(c)) P, projection_clip)
 
-    The clipped values are what the next step sees. ``1`` is the forget bias, which
-    the weight files do not hold.
+    The clipped values are what the next step sees.
 
     Args:
         lstm_dim: Features of the cell state.
@@ -29,7 +29,7 @@ class ProjectedLSTMCell(Brick):
         **kwargs: Passed on to ``Brick``.
 
     Call arguments:
-        inputs: ``x W + b``, float, shape ``(batch, 4 * lstm_dim)``.
+        inputs: ``z``, float, shape ``(batch, 4 * lstm_dim)``.
         states: ``[h, c]``, float, shapes ``(batch, projection_dim)`` and
             ``(batch, lstm_dim)``.
 
@@ -69,7 +69,7 @@ class ProjectedLSTMCell(Brick):
     def call(self, inputs, states):
         h, c = states
         i, f, candidate, o = ops.split(inputs + ops.matmul(h, self.recurrent_kernel), 4, axis=-1)
-        c = ops.sigmoid(f + 1) * c + ops.sigmoid(i) * ops.tanh(candidate)
+        c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(candidate)
         if self.cell_clip is not None:
             c = ops.clip(c, -self.cell_clip, self.cell_clip)
         h = ops.sigmoid(o) * ops.tanh(c)
@@ -166,7 +166,10 @@ class ProjectedLSTM(Brick):
         self.rnn.build((*input_shape[:-1], gates))
 
     def call(self, inputs, mask=None, initial_state=None):
-        gates = ops.matmul(inputs, self.kernel) + self.bias
+        # The weight files hold the bias without the 1 that the forget gate starts from.
+        forget_bias = np.repeat([0, 1, 0, 0], self.lstm_dim).astype("float32")
+        bias = self.bias + ops.cast(forget_bias, self.compute_dtype)
+        gates = ops.matmul(inputs, self.kernel) + bias
         outputs, *state = self.rnn(gates, mask=mask, initial_state=initial_state)
         if self.go_backwards:
             outputs = ops.flip(outputs, axis=1)
