@@ -320,4 +320,5 @@ def _padded_shape(rows, tokens):
     """Return the shape to compute: JAX compiles anew for each, so few are used there."""
     if keras.backend.backend() != "jax":
         return rows, tokens
-    return 1 << (rows - 1).bit_length(), -(-tokens // 8) * 8
+    few = rows <= 16
+    return 1 << (rows - 1).bit_length() if few else -(-rows // 16) * 16, -(-tokens // 8) * 8
