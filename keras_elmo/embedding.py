@@ -25,7 +25,8 @@ class Embedder:
     share a batch.
 
     Args:
-        preset: What ``ElmoLayer.from_preset`` takes, or a built ``ElmoLayer``.
+        preset: What ``ElmoLayer.from_preset`` takes, or a built ``ElmoLayer``, whose own
+            dtype then counts.
         dtype: ``"float32"``, exact, or ``"bfloat16"``, which is faster where the
             hardware multiplies it and off by about 1% of a typical value. Results are
             float32 either way.
@@ -54,10 +55,7 @@ class Embedder:
 
     def __init__(self, preset, dtype="float32", cache=100_000, token_cache=None, batch_tokens=2048):
         if isinstance(preset, ElmoLayer):
-            if not preset.built:
-                raise ValueError(
-                    "Embedder expects a built ElmoLayer. Received: one without weights"
-                )
+            preset.check_weights()
             elmo = preset
         else:
             elmo = ElmoLayer.from_preset(preset, dtype=dtype)

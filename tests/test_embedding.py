@@ -158,7 +158,7 @@ def test_bad_calls(embedder, tmp_path):
             call(["a", "flat", "list"])
     with pytest.raises(ValueError, match="every sentence to be a list of tokens"):
         embedder.embed_tokens("word")
-    with pytest.raises(ValueError, match="Embedder expects a built ElmoLayer"):
+    with pytest.raises(ValueError, match="ElmoLayer has no weights before it is built"):
         Embedder(ElmoLayer(make_config()))
     with pytest.raises(ValueError, match="compression to be None, 'gzip' or 'lzf'"):
         embedder.embed_file("in", "out", compression="zip")

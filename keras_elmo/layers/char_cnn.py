@@ -14,7 +14,8 @@ class CharCNN(Brick):
 
     The characters are embedded; every filter is convolved over them and the
     largest value of all positions goes through the activation; highways and a
-    linear projection follow (Peters et al., 2018, section 3.4).
+    linear projection follow (Peters et al., 2018, section 3.4). On TensorFlow and
+    PyTorch every distinct token of a batch is computed once.
 
     Args:
         filters: Pairs (width in characters, number of filters).

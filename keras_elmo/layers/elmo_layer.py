@@ -210,7 +210,7 @@ class ElmoLayer(keras.layers.Layer):
             ValueError: If the layer is not built, or waits for its biLM.
             OSError: If the files cannot be written.
         """
-        self._check_weights()
+        self.check_weights()
         directory = pathlib.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         arrays = extract(bilm_rows(self.config), variables_by_path(self.bilm))
@@ -220,10 +220,11 @@ class ElmoLayer(keras.layers.Layer):
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the biLM's weights, in hexadecimal."""
-        self._check_weights()
+        self.check_weights()
         return fingerprint(variables_by_path(self.bilm))
 
-    def _check_weights(self):
+    def check_weights(self) -> None:
+        """Raise a ``ValueError`` if the layer is not built, or waits for its biLM."""
         if not self.built:
             raise ValueError("ElmoLayer has no weights before it is built. Call it first")
         if self._awaited_fingerprint:
@@ -264,7 +265,7 @@ class ElmoLayer(keras.layers.Layer):
         self.bilm.build(input_shape)
 
     def call(self, inputs):
-        self._check_weights()
+        self.check_weights()
         if keras.backend.standardize_dtype(inputs.dtype) == "bfloat16":
             raise ValueError(
                 "ElmoLayer expects whole character ids, and bfloat16 rounds those above 256. "

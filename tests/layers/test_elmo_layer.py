@@ -177,6 +177,13 @@ def test_freezing(tiny_preset, trainable_bilm):
     assert f"Non-trainable params: {frozen:,}" in "\n".join(summary)
 
 
+@pytest.mark.skipif(BACKEND != "torch", reason="PyTorch keeps activations by tensor")
+def test_a_frozen_bilm_keeps_nothing_for_a_backward_pass(tiny_preset):
+    ids = tokenize(SENTENCES, 13)
+    assert not ElmoLayer.from_preset(tiny_preset)(ids).requires_grad
+    assert ElmoLayer.from_preset(tiny_preset, trainable_bilm=True)(ids).requires_grad
+
+
 def test_save_hdf5(tiny_preset, tmp_path):
     layer = ElmoLayer.from_preset(tiny_preset)
     layer.save_hdf5(tmp_path / "new" / "folder")
