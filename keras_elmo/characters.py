@@ -134,8 +134,8 @@ class CharacterTokenizer(keras.layers.Layer):
         return ops.convert_to_tensor(ids, dtype="int32")
 
     @staticmethod
-    def check(sentences) -> None:
-        """Raise a ``ValueError`` if this is not a sequence of sequences of tokens."""
+    def check(sentences) -> list[bytes]:
+        """Return all tokens as UTF-8; raise if these are not sequences of tokens."""
         if not isinstance(sentences, list | tuple | np.ndarray):
             raise ValueError(
                 "CharacterTokenizer expects a batch of tokenised sentences. "
@@ -147,10 +147,10 @@ class CharacterTokenizer(keras.layers.Layer):
                     "CharacterTokenizer expects every sentence to be a list of tokens. "
                     f"Received: {sentence!r}. {_REMEDY}"
                 )
+        return [_utf8(token) for sentence in sentences for token in sentence]
 
     def _ids_of_lists(self, sentences):
-        self.check(sentences)
-        tokens = [_utf8(token) for sentence in sentences for token in sentence]
+        tokens = self.check(sentences)
         lengths = np.array([len(sentence) for sentence in sentences], "int64")
         shape = (len(sentences), lengths.max(initial=0), self.max_characters)
         ids = np.zeros(shape, "int32")

@@ -231,19 +231,19 @@ class Embedder:
         mask[: len(lengths)] = np.arange(longest) < lengths[:, None]
         tokens[mask] = table[places]
         if layers not in self._programs:
-            self._programs[layers] = self._make_program(_LAYERS[layers])
+            tokens_in = keras.Input((None, self.config.projection_dim))
+            mask_in = keras.Input((None,), dtype="bool")
+            contextualize = _Contextualize(self.elmo.bilm, _LAYERS[layers])
+            self._programs[layers] = _program(
+                [tokens_in, mask_in], contextualize(tokens_in, mask_in)
+            )
         return self._programs[layers].predict_on_batch([tokens, mask])[: len(sentences)]
-
-    def _make_program(self, output):
-        tokens = keras.Input((None, self.config.projection_dim))
-        mask = keras.Input((None,), dtype="bool")
-        return keras.Model([tokens, mask], _Contextualize(self.elmo.bilm, output)(tokens, mask))
 
     def _compute_tokens(self, tokens):
         """Return the token representations of distinct tokens, the character axis trimmed."""
         if "token" not in self._programs:
             ids = keras.Input((None,), dtype="int32")
-            self._programs["token"] = keras.Model(ids, _AsFloat32(self.elmo.bilm.char_cnn)(ids))
+            self._programs["token"] = _program(ids, _AsFloat32(self.elmo.bilm.char_cnn)(ids))
         most = self.config.max_characters_per_token
         ids = ops.convert_to_numpy(self._tokenizer([tokens]))[0]
         # Both word markers, the bytes between them, and a window of padding only.
@@ -259,6 +259,15 @@ class Embedder:
                 batch[: len(part)] = ids[part, :width]
                 found[part] = self._programs["token"].predict_on_batch(batch)[: len(part)]
         return found
+
+
+def _program(inputs, outputs):
+    """Return a model to predict with, which takes new lengths without much ado."""
+    model = keras.Model(inputs, outputs)
+    if keras.backend.backend() == "tensorflow":
+        # On a GPU Keras would choose XLA, which compiles anew for every length.
+        model.compile(jit_compile=False)
+    return model
 
 
 class _Contextualize(keras.layers.Layer):

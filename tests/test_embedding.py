@@ -158,6 +158,8 @@ def test_bad_calls(embedder, tmp_path):
             call(["a", "flat", "list"])
     with pytest.raises(ValueError, match="every sentence to be a list of tokens"):
         embedder.embed_tokens("word")
+    with pytest.raises(ValueError, match="every token to be a str or UTF-8 bytes"):
+        embedder.embed([[["nested"]]])
     with pytest.raises(ValueError, match="ElmoLayer has no weights before it is built"):
         Embedder(ElmoLayer(make_config()))
     with pytest.raises(ValueError, match="compression to be None, 'gzip' or 'lzf'"):
