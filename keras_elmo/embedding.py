@@ -31,7 +31,8 @@ class Embedder:
             hardware multiplies it and off by about 1% of a typical value. Results are
             float32 either way.
         cache: Words whose token representation is remembered from call to call; each
-            takes ``4 * projection_dim`` bytes.
+            takes ``4 * projection_dim`` bytes. ``embed_file`` starts each 2000 lines
+            with an empty one, so that a resumed run gives the same bits.
         token_cache: Pair of files, a vocabulary with a token a line and the hdf5 with
             its token representations (``write_token_cache`` or bilm-tf make them).
             Other words go through the character CNN.
@@ -183,6 +184,9 @@ class Embedder:
         counts = {"sentences": 0, "tokens": 0, "resumed_tokens": 0}
 
         def embed(sentences):
+            # What was computed in which batch can change the last bit: so that a resumed run
+            # gives the very same file, no part depends on those before it.
+            self._table.forget()
             arrays = self.embed(sentences, layers)
             return [array.astype("float16") for array in arrays] if float16 else arrays
 

@@ -1,5 +1,6 @@
 """Token representations by token: computed once, kept in bounded memory, or read from a file."""
 
+import itertools
 import pathlib
 
 import numpy as np
@@ -57,6 +58,10 @@ class TokenTable:
             vocabulary.write_bytes("".join(f"{t}\n" for t in tokens).encode("utf-8"))
             write_hdf5(embedding, {"embedding": rows[places]})
 
+    def forget(self) -> None:
+        """Forget all but the fixed vocabulary."""
+        self._places = dict(itertools.islice(self._places.items(), self._fixed))
+
     def look_up(self, tokens):
         """Return an int array of places, one a token, and the rows that they point into.
 
@@ -64,8 +69,7 @@ class TokenTable:
         """
         new = [token for token in dict.fromkeys(tokens) if token not in self._places]
         if len(self._places) - self._fixed + len(new) > self._limit:
-            fixed = list(self._places.items())[: self._fixed]
-            self._places = dict(fixed)
+            self.forget()
             new = [token for token in dict.fromkeys(tokens) if token not in self._places]
         if new:
             start = len(self._places)

@@ -37,6 +37,9 @@ def test_every_token_is_computed_once():
     table.look_up(["a", "b", "a"])
     table.look_up(["b", "c"])
     assert computed == ["a", "b", "c"]
+    table.forget()
+    table.look_up(["c"])
+    assert computed == ["a", "b", "c", "c"]
 
 
 def test_files(tmp_path):
