@@ -4,6 +4,7 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import json
 import pathlib
 
 import keras
@@ -53,8 +54,6 @@ def make_arrays(config, seed=0):
 
 def write_preset(directory, config, arrays):
     """Write options and weights, and return their paths."""
-    import json
-
     directory.mkdir(parents=True, exist_ok=True)
     options, weights = directory / "options.json", directory / "weights.hdf5"
     options.write_text(json.dumps(config.to_options()))
@@ -87,11 +86,6 @@ def drop_compiled_programs():
     import jax
 
     jax.clear_caches()
-
-
-@pytest.fixture
-def tiny_config():
-    return make_config()
 
 
 @pytest.fixture(scope="session")
