@@ -165,11 +165,13 @@ class ProjectedLSTM(Brick):
         )
         self.rnn.build((*input_shape[:-1], gates))
 
-    def call(self, inputs, mask=None, initial_state=None):
-        # The weight files hold the bias without the 1 that the forget gate starts from.
+    def full_bias(self):
+        """Return the bias of the gates, with the 1 of the forget gate that files leave out."""
         forget_bias = np.repeat([0, 1, 0, 0], self.lstm_dim).astype("float32")
-        bias = self.bias + ops.cast(forget_bias, self.compute_dtype)
-        gates = ops.matmul(inputs, self.kernel) + bias
+        return self.bias + ops.cast(forget_bias, self.compute_dtype)
+
+    def call(self, inputs, mask=None, initial_state=None):
+        gates = ops.matmul(inputs, self.kernel) + self.full_bias()
         outputs, *state = self.rnn(gates, mask=mask, initial_state=initial_state)
         if self.go_backwards:
             outputs = ops.flip(outputs, axis=1)

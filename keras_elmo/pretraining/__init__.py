@@ -1,0 +1,1 @@
+"""Train a biLM on raw text, and measure it."""

@@ -1,0 +1,227 @@
+"""Tokenised sentences to batches for a biLM, in an order that can be entered anywhere."""
+
+import collections.abc
+import dataclasses
+
+import numpy as np
+
+from keras_elmo.characters import PAD, character_ids
+from keras_elmo.pretraining.prepare import SPECIAL_TOKENS
+
+_BEGIN, _END, _UNKNOWN = range(len(SPECIAL_TOKENS))
+
+
+class Batcher:
+    """Batches of whole sentences of like length.
+
+    A batch is a dict of arrays whose first axis is ``devices``, parts of equal shape
+    that are computed apart:
+
+    - ``characters``: character ids of the distinct tokens of the part, int32, shape
+      ``(devices, distinct, characters)``. The character axis is as short as it can be
+      without changing the token representations.
+    - ``words``: what the LSTMs read, as places among the distinct tokens, int32, shape
+      ``(devices, 2, tokens, batch)``: forward ``<S> w1 .. wn``, backward ``</S> wn .. w1``.
+      Padding comes last.
+    - ``targets``: what they predict, vocabulary ids, int32, same shape: forward
+      ``w1 .. wn </S>``, backward ``wn .. w1 <S>``.
+    - ``weights``: float32, shape ``(devices, tokens, batch)``: 0 in padding, else such
+      that the sum over a batch is ``devices``.
+
+    Args:
+        vocabulary: List of tokens, ``<S> </S> <UNK>`` first. Other tokens become
+            ``<UNK>`` as targets and keep their own characters as inputs.
+        max_characters: Of the biLM.
+        widest_filter: Of the biLM.
+        batch_tokens: Bound on rows times longest sentence of one device's part; a longer
+            sentence is alone.
+        devices: Number of parts of a batch.
+        fixed_shapes: Round the sizes of the arrays up to few values, for backends that
+            compile anew for each.
+
+    Example:
+
+    >>> batcher = Batcher(["<S>", "</S>", "<UNK>", ".", "Cats"])
+    >>> sentences = batcher.encode([["Dogs", "bark", "."], ["Cats", "do", "n't", "."]])
+    >>> [rows] = batcher.arrange(sentences)
+    >>> batcher.batch(sentences, rows)["targets"][0, 0].T
+    array([[2, 2, 3, 1, 0],
+           [4, 2, 2, 3, 1]], dtype=int32)
+
+    Reference:
+        Peters et al., 2018, section 3.1: what both directions predict.
+    """
+
+    def __init__(
+        self,
+        vocabulary,
+        *,
+        max_characters=50,
+        widest_filter=7,
+        batch_tokens=2048,
+        devices=1,
+        fixed_shapes=False,
+    ):
+        self.vocabulary = {token: i for i, token in enumerate(vocabulary)}
+        self.max_characters = max_characters
+        self.widest_filter = widest_filter
+        self.batch_tokens = batch_tokens
+        self.devices = devices
+        self.fixed_shapes = fixed_shapes
+
+    def encode(self, sentences) -> "EncodedSentences":
+        """Look up the tokens of sentences, lists of tokens of one token or more."""
+        types = {"<S>": _BEGIN, "</S>": _END}
+        words = [types.setdefault(t, len(types)) for sentence in sentences for t in sentence]
+        lengths = np.array([len(sentence) for sentence in sentences])
+        ids = character_ids([t.encode("utf-8", "ignore") for t in types], self.max_characters)
+        return EncodedSentences(
+            words=np.array(words, "int32"),
+            starts=np.cumsum(lengths) - lengths,
+            lengths=lengths,
+            vocabulary_ids=np.array([self.vocabulary.get(t, _UNKNOWN) for t in types], "int32"),
+            characters=ids,
+            widths=(ids != PAD + 1).sum(axis=1),
+        )
+
+    def arrange(self, sentences, rng=None) -> list[np.ndarray]:
+        """Return the rows of each batch; long sentences first, or in random order."""
+        lengths = sentences.lengths
+        order = np.arange(len(lengths)) if rng is None else rng.permutation(len(lengths))
+        order = order[np.argsort(-lengths[order], kind="stable")]
+        batches = []
+        while len(order):
+            size = self.devices * self._rows(self._padded(lengths[order[0]] + 1, 4))
+            batches.append(order[:size])
+            order = order[size:]
+        return batches if rng is None else [batches[i] for i in rng.permutation(len(batches))]
+
+    def batch(self, sentences, rows) -> dict:
+        """Return the batch of some sentences, given by their rows in ``sentences``."""
+        n, devices = len(rows), self.devices
+        starts, lengths = sentences.starts[rows], sentences.lengths[rows]
+        tokens = self._padded(lengths.max() + 1, 4)
+        steps = np.arange(tokens)[:, None]
+        inside = steps <= lengths
+        after, there = steps[:-1], steps[:-1] < lengths
+        words = np.empty((2, tokens, n), "int32")
+        words[0], words[1] = _BEGIN, _END
+        words[0, 1:][there] = sentences.words[(starts + after)[there]]
+        words[1, 1:][there] = sentences.words[(starts + lengths - 1 - after)[there]]
+        targets = np.zeros_like(words)
+        targets[:, :-1] = sentences.vocabulary_ids[words[:, 1:]]
+        last = lengths, np.arange(n)
+        targets[0][last], targets[1][last] = _END, _BEGIN
+        targets *= inside
+        weights = inside * np.float32(devices / inside.sum())
+        size = self._rows(tokens) if self.fixed_shapes else -(-n // devices)
+        made = {"characters": [], "words": [], "targets": [], "weights": []}
+        for device in range(devices):
+            # Rows are dealt out in turn, so that the parts are alike.
+            mine = slice(device, None, devices)
+            missing = size - len(range(n)[mine])
+            distinct, places = np.unique(words[:, :, mine], return_inverse=True)
+            made["characters"].append(distinct)
+            made["words"].append(_widen(places.reshape(2, tokens, -1).astype("int32"), missing))
+            made["targets"].append(_widen(targets[:, :, mine], missing))
+            made["weights"].append(_widen(weights[:, mine], missing))
+        most = self._padded(max(map(len, made["characters"])), 256)
+        width = max(sentences.widths[distinct].max() for distinct in made["characters"])
+        width = min(self._padded(width + self.widest_filter, 8), self.max_characters)
+        made["characters"] = [
+            sentences.characters[np.pad(distinct, (0, most - len(distinct))), :width]
+            for distinct in made["characters"]
+        ]
+        return {name: np.stack(parts) for name, parts in made.items()}
+
+    def _rows(self, tokens):
+        return max(1, self.batch_tokens // tokens)
+
+    def _padded(self, size, step):
+        return -(-size // step) * step if self.fixed_shapes else size
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedSentences:
+    """Sentences whose distinct tokens are looked up once.
+
+    Attributes:
+        words: All tokens one after another, as indices among the distinct ones.
+        starts: Where each sentence starts in ``words``.
+        lengths: Tokens of each sentence.
+        vocabulary_ids: Of each distinct token.
+        characters: Character ids of each distinct token.
+        widths: Characters before the padding of each distinct token.
+    """
+
+    words: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+    vocabulary_ids: np.ndarray
+    characters: np.ndarray
+    widths: np.ndarray
+
+
+class Corpus:
+    """The files that a biLM is trained on, in an order that depends on the seed alone.
+
+    Args:
+        files: Paths of text files: a sentence a line, tokens between spaces. One file is
+            in memory at a time.
+        batcher: The ``Batcher``.
+        max_tokens: Longer sentences are cut.
+        seed: Of the order of files, sentences and batches.
+
+    Example:
+
+    >>> import pathlib
+    >>> _ = pathlib.Path("a.txt").write_text("Dogs bark .\\nCats do n't .\\n")
+    >>> corpus = Corpus(["a.txt"], Batcher(["<S>", "</S>", "<UNK>", "."]))
+    >>> batch, position = next(corpus.batches())
+    >>> position
+    (0, 0, 1)
+    """
+
+    def __init__(self, files, batcher, max_tokens=200, seed=0):
+        self.files = [str(file) for file in files]
+        self.batcher = batcher
+        self.max_tokens = max_tokens
+        self.seed = seed
+
+    def batches(self, position=(0, 0, 0)) -> collections.abc.Iterator:
+        """Yield batches from a position on, epoch after epoch without end.
+
+        Args:
+            position: Epoch, index in its order of files, index in the order of batches of
+                that file.
+
+        Yields:
+            Pairs of a batch and the position behind it.
+
+        Raises:
+            ValueError: If a file holds no sentence.
+        """
+        epoch, place, done = position
+        while True:
+            order = np.random.default_rng((self.seed, epoch)).permutation(len(self.files))
+            for place in range(place, len(order)):
+                sentences = self.batcher.encode(self._read(self.files[order[place]]))
+                rng = np.random.default_rng((self.seed, epoch, place))
+                for rows in self.batcher.arrange(sentences, rng)[done:]:
+                    done += 1
+                    yield self.batcher.batch(sentences, rows), (epoch, place, done)
+                done = 0
+            epoch, place = epoch + 1, 0
+
+    def _read(self, file):
+        with open(file, encoding="utf-8", newline="\n") as text:
+            sentences = [line.split()[: self.max_tokens] for line in text]
+        sentences = [sentence for sentence in sentences if sentence]
+        if not sentences:
+            raise ValueError(f"Corpus expects sentences, one a line. Received: none in {file}")
+        return sentences
+
+
+def _widen(array, missing):
+    """Append columns of 0 to the last axis."""
+    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)])

@@ -1,0 +1,202 @@
+"""The bidirectional language model: a biLM and the softmax that it is trained with."""
+
+import keras
+from keras import ops
+
+from keras_elmo.config import BiLMConfig
+from keras_elmo.layers.bilm import DIRECTIONS, BiLM
+from keras_elmo.pretraining.lstm import projected_lstm
+from keras_elmo.pretraining.products import matmul
+from keras_elmo.pretraining.softmax import (
+    negative_log_likelihood,
+    sample_log_uniform,
+    softmax_loss,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_elmo")
+class BiLanguageModel(keras.Model):
+    """Train a biLM by the joint log-likelihood of both directions.
+
+    The character CNN and the softmax are shared, the LSTMs are not. Every sentence is
+    read whole, from a zero state. The loss is the mean of the two directions' negative
+    log-likelihoods per token, the boundary tokens predicted too::
+
+        -1/2 (mean log p(t_k | t_1 .. t_k-1) + mean log p(t_k | t_k+1 .. t_N))
+
+    Args:
+        config: The ``BiLMConfig``.
+        vocabulary_size: Tokens that the softmax knows, ``<S> </S> <UNK>`` included.
+        n_negatives: Log-uniform negatives of the sampled softmax, the same for the whole
+            batch; None trains with the full softmax.
+        dropout: Rate on the inputs and the last output of the LSTMs, as in bilm-tf.
+        product_dtype: ``"float32"``, or ``"bfloat16"`` to compute the large matrix
+            products in half precision and all else in float32.
+        seed: Of the dropout and the negatives.
+        **kwargs: Passed on to ``keras.Model``.
+
+    Call arguments:
+        inputs: A batch of ``Corpus``.
+
+    Returns:
+        The loss, nats per token, float32, a scalar.
+
+    Example:
+
+    >>> config = BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6),))
+    >>> model = BiLanguageModel(config, vocabulary_size=10, n_negatives=None)
+    >>> model.compile(keras.optimizers.Adam(0.01))
+    >>> batch = {
+    ...     "characters": np.ones((1, 3, 10), "int32"),
+    ...     "words": np.array([[[[0], [2]], [[1], [2]]]], "int32"),
+    ...     "targets": np.array([[[[5], [1]], [[5], [0]]]], "int32"),
+    ...     "weights": np.full((1, 2, 1), 0.5, "float32"),
+    ... }
+    >>> float(model.train_on_batch(batch)) > 0
+    True
+
+    Reference:
+        Peters et al., 2018, section 3.1, https://arxiv.org/abs/1802.05365
+    """
+
+    def __init__(
+        self,
+        config,
+        vocabulary_size,
+        n_negatives=4096,
+        dropout=0.1,
+        product_dtype="float32",
+        seed=0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if n_negatives is not None and n_negatives >= vocabulary_size:
+            raise ValueError(
+                "BiLanguageModel expects n_negatives to be less than vocabulary_size, or None for "
+                f"the full softmax. Received: n_negatives={n_negatives}, "
+                f"vocabulary_size={vocabulary_size}"
+            )
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        self.n_negatives = n_negatives
+        self.product_dtype = product_dtype
+        self.bilm = BiLM(config, name="bilm")
+        self.bilm.build((None, None, config.max_characters_per_token))
+        width = config.projection_dim
+        self.softmax_kernel = self.add_weight(
+            shape=(vocabulary_size, width),
+            initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
+            name="softmax_kernel",
+        )
+        self.softmax_bias = self.add_weight(
+            shape=(vocabulary_size,), initializer="zeros", name="softmax_bias"
+        )
+        self.dropout = keras.layers.Dropout(dropout, seed=seed, name="dropout")
+        self.seed_generator = keras.random.SeedGenerator(seed + 1)
+        self.built = True
+
+    def call(self, inputs, training=False):
+        outputs = self.read(inputs, training)
+        sample = None
+        if self.n_negatives is not None:
+            sample = sample_log_uniform(
+                self.n_negatives, self.vocabulary_size, self.seed_generator
+            )
+        weights = ops.reshape(_join(inputs["weights"][:, None]), (-1,))
+        targets = _join(inputs["targets"])
+        devices = ops.cast(ops.shape(inputs["weights"])[0], "float32")
+        losses = [
+            softmax_loss(
+                ops.reshape(outputs[d], (-1, self.config.projection_dim)),
+                ops.reshape(targets[d], (-1,)),
+                weights / (len(DIRECTIONS) * devices),
+                self.softmax_kernel,
+                self.softmax_bias,
+                sample,
+                self.product_dtype,
+            )
+            for d in range(len(DIRECTIONS))
+        ]
+        return sum(losses)
+
+    def read(self, inputs, training=False) -> list:
+        """Return the top outputs of both directions, each in its own reading order.
+
+        Args:
+            inputs: A batch of ``Corpus``.
+            training: Whether to drop out.
+
+        Returns:
+            Two tensors, float32, shape ``(tokens, devices * batch, projection_dim)``.
+        """
+        token = self.bilm.char_cnn(inputs["characters"])
+        devices, distinct, width = ops.shape(token)
+        first = ops.arange(devices, dtype="int32") * distinct
+        words = _join(inputs["words"] + ops.reshape(first, (-1, 1, 1, 1)))
+        token = ops.reshape(token, (-1, width))
+        n_layers = self.config.n_layers
+        outputs = []
+        for d in range(len(DIRECTIONS)):
+            x = ops.take(token, words[d], axis=0)
+            for layer, lstm in enumerate(self.bilm.lstms[d * n_layers : (d + 1) * n_layers]):
+                x = self.dropout(x, training=training)
+                y = self._run(lstm, x)
+                x = x + y if self.config.use_skip_connections and layer > 0 else y
+            outputs.append(self.dropout(x, training=training))
+        return outputs
+
+    def score(self, inputs):
+        """Return the negative log-likelihoods of a batch under the full softmax.
+
+        Args:
+            inputs: A batch of ``Corpus``.
+
+        Returns:
+            Nats, float32, shape ``(2, tokens, devices * batch)``, in the order of
+            ``targets``.
+        """
+        targets = _join(inputs["targets"])
+        found = [
+            negative_log_likelihood(
+                ops.reshape(outputs, (-1, self.config.projection_dim)),
+                ops.reshape(targets[d], (-1,)),
+                self.softmax_kernel,
+                self.softmax_bias,
+            )
+            for d, outputs in enumerate(self.read(inputs))
+        ]
+        return ops.reshape(ops.stack(found), ops.shape(targets))
+
+    def _run(self, lstm, x):
+        cell = lstm.rnn.cell
+        return projected_lstm(
+            matmul(x, lstm.kernel, self.product_dtype) + lstm.full_bias(),
+            cell.recurrent_kernel,
+            cell.projection if cell.has_projection else None,
+            cell.cell_clip,
+            cell.projection_clip,
+            self.product_dtype,
+        )
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return y_pred
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "config": self.config.to_options(),
+            "vocabulary_size": self.vocabulary_size,
+            "n_negatives": self.n_negatives,
+            "dropout": self.dropout.rate,
+            "product_dtype": self.product_dtype,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": BiLMConfig.from_options(config["config"])})
+
+
+def _join(x):
+    """Bring the parts of all devices together: (devices, d, tokens, batch) to (d, tokens, -1)."""
+    _, d, tokens, _ = ops.shape(x)
+    return ops.reshape(ops.transpose(x, (1, 2, 0, 3)), (d, tokens, -1))

@@ -1,0 +1,159 @@
+"""The softmax over a vocabulary: full, or against a sample of it (Jean et al., 2015)."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_elmo.pretraining.products import matmul
+
+_PARTS = 16
+
+
+def sample_log_uniform(size, vocabulary_size, seed):
+    """Draw distinct vocabulary ids, more of the frequent ones, which come first.
+
+    Ids are drawn in proportion to ``log((id + 2) / (id + 1))``, without replacement: those
+    of the ``size`` largest of ``log p + Gumbel noise``. Given the largest one that was not
+    drawn, each id was drawn independently with the probability returned; sums over the sample
+    divided by it are unbiased.
+
+    Args:
+        size: Ids to draw, fewer than ``vocabulary_size``.
+        vocabulary_size: Number of ids.
+        seed: A ``keras.random.SeedGenerator``.
+
+    Returns:
+        The ids, int32, shape ``(size,)``, and the log of their expected counts, float32,
+        same shape.
+
+    Reference:
+        Kool et al., 2019, https://arxiv.org/abs/1903.06059, section 4.2 (the estimator).
+    """
+    ids = np.arange(vocabulary_size)
+    log_p = np.log(np.log1p(1 / (ids + 1)) / np.log(vocabulary_size + 1)).astype("float32")
+    uniform = keras.random.uniform((vocabulary_size,), 1e-7, 1.0, dtype="float32", seed=seed)
+    scores, drawn = ops.top_k(log_p - ops.log(-ops.log(uniform)), size + 1)
+    drawn = ops.cast(drawn[:-1], "int32")
+    expected = -ops.expm1(-ops.exp(ops.take(log_p, drawn) - scores[-1]))
+    return drawn, ops.stop_gradient(ops.log(expected))
+
+
+def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_dtype="float32"):
+    """Return the weighted negative log-likelihood of targets under a softmax.
+
+    With a sample, the softmax runs over the target and the sampled ids other than it,
+    whose logits are lowered by the log of their expected counts.
+
+    The loss and its gradient are computed together, part by part, so that no array of all
+    logits is ever kept.
+
+    Args:
+        outputs: Outputs of the LSTMs, float32, shape ``(n, projection_dim)``.
+        targets: Vocabulary ids, int32, shape ``(n,)``.
+        weights: Float32, shape ``(n,)``.
+        kernel: Float32, shape ``(vocabulary, projection_dim)``.
+        bias: Float32, shape ``(vocabulary,)``.
+        sample: Ids and logs of expected counts, as from ``sample_log_uniform``; None for
+            the full softmax.
+        product_dtype: Of the large matrix products, ``"float32"`` or ``"bfloat16"``.
+
+    Returns:
+        ``sum(weights * nll)``, nats, float32, a scalar.
+
+    Reference:
+        Jean et al., 2015, https://arxiv.org/abs/1412.2007
+    """
+    kernel, bias = ops.copy(kernel), ops.copy(bias)
+    vocabulary_size = int(kernel.shape[0])
+    # Where each id stands among the candidates: at their end, which is nowhere, if not drawn.
+    if sample is None:
+        candidates, offsets, place = kernel, bias, targets
+        n_candidates = vocabulary_size
+    else:
+        drawn, log_expected = sample
+        n_candidates = int(drawn.shape[0])
+        candidates = ops.take(kernel, drawn, axis=0)
+        offsets = ops.take(bias, drawn) - log_expected
+        place = ops.scatter_update(
+            ops.full((vocabulary_size,), n_candidates, "int32"),
+            drawn[:, None],
+            ops.arange(n_candidates, dtype="int32"),
+        )
+        place = ops.take(place, targets)
+    true_kernel, true_bias = ops.take(kernel, targets, axis=0), ops.take(bias, targets)
+    columns = ops.arange(n_candidates, dtype="int32")
+    size = (ops.shape(outputs)[0] + _PARTS - 1) // _PARTS
+
+    def one_part(x, weights, place, candidates, offsets, true_kernel, true_bias):
+        logits = matmul(x, ops.transpose(candidates), product_dtype) + offsets
+        logits = ops.where(place[:, None] == columns, -1e9, logits)
+        true = ops.sum(x * true_kernel, axis=-1) + true_bias
+        largest = ops.maximum(ops.max(logits, axis=-1), true)
+        exps, true_exp = ops.exp(logits - largest[:, None]), ops.exp(true - largest)
+        total = ops.sum(exps, axis=-1) + true_exp
+        loss = ops.sum(weights * (ops.log(total) + largest - true))
+        errors = exps * (weights / total)[:, None]
+        true_errors = weights * (true_exp / total - 1)
+        return (
+            loss,
+            matmul(errors, candidates, product_dtype) + true_errors[:, None] * true_kernel,
+            matmul(ops.transpose(errors), x, product_dtype),
+            ops.sum(errors, axis=0),
+            true_errors[:, None] * x,
+            true_errors,
+        )
+
+    @ops.custom_gradient
+    def run(outputs, candidates, offsets, true_kernel, true_bias):
+        parts = []
+        for part in range(_PARTS):
+            rows = slice(part * size, (part + 1) * size)
+            parts.append(
+                one_part(
+                    outputs[rows],
+                    weights[rows],
+                    place[rows],
+                    candidates,
+                    offsets,
+                    true_kernel[rows],
+                    true_bias[rows],
+                )
+            )
+        losses, d_outputs, d_candidates, d_offsets, d_kernel, d_bias = zip(*parts)
+
+        def gradient(*args, upstream=None):
+            if upstream is None:
+                (upstream,) = args
+            return (
+                upstream * ops.concatenate(d_outputs),
+                upstream * sum(d_candidates),
+                upstream * sum(d_offsets),
+                upstream * ops.concatenate(d_kernel),
+                upstream * ops.concatenate(d_bias),
+            )
+
+        return sum(losses), gradient
+
+    return run(outputs, candidates, offsets, true_kernel, true_bias)
+
+
+def negative_log_likelihood(outputs, targets, kernel, bias):
+    """Return the negative log-likelihood of every target under the full softmax.
+
+    Args:
+        outputs: Float32, shape ``(n, projection_dim)``.
+        targets: Vocabulary ids, int32, shape ``(n,)``.
+        kernel: Float32, shape ``(vocabulary, projection_dim)``.
+        bias: Float32, shape ``(vocabulary,)``.
+
+    Returns:
+        Nats, float32, shape ``(n,)``.
+    """
+    kernel, bias = ops.convert_to_tensor(kernel), ops.convert_to_tensor(bias)
+    true = ops.sum(outputs * ops.take(kernel, targets, axis=0), axis=-1) + ops.take(bias, targets)
+    size = (ops.shape(outputs)[0] + _PARTS - 1) // _PARTS
+    totals = []
+    for part in range(_PARTS):
+        rows = outputs[part * size : (part + 1) * size]
+        totals.append(ops.logsumexp(ops.matmul(rows, ops.transpose(kernel)) + bias, axis=-1))
+    return ops.concatenate(totals) - true
