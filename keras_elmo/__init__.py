@@ -5,6 +5,7 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.embedding import Embedder
 from keras_elmo.layer_file import LayerDataset
 from keras_elmo.layers.bilm import BiLM
+from keras_elmo.layers.crf import CRF
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.layers.scalar_mix import ScalarMix
 
@@ -13,6 +14,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BiLM",
     "BiLMConfig",
+    "CRF",
     "CharacterTokenizer",
     "ElmoLayer",
     "Embedder",

@@ -1,7 +1,9 @@
 """The command line: a thin face over the package."""
 
 import argparse
+import dataclasses
 import json
+import pathlib
 import sys
 
 
@@ -41,12 +43,105 @@ def main(argv=None) -> int:
     embed.add_argument("--quiet", action="store_true", help="no progress bar")
     embed.add_argument("--json", action="store_true", help="print the counts as one JSON object")
     embed.set_defaults(run=_embed)
+    _add_prepare(commands)
+    _add_pretrain(commands)
+    _add_perplexity(commands)
+    _add_export(commands)
     arguments = parser.parse_args(argv)
     try:
         return arguments.run(arguments)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError) as error:
         print(f"keras-elmo {arguments.command}: {error}", file=sys.stderr)
         return 1
+
+
+def _add_prepare(commands):
+    parser = commands.add_parser(
+        "prepare",
+        help="turn raw text into a corpus to train on",
+        description="Split text into sentences and tokens, hold a part out, count a vocabulary.",
+    )
+    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="text files or glob patterns")
+    parser.add_argument("output", metavar="OUTPUT", help="the folder to make")
+    parser.add_argument("--vocabulary-size", type=int, default=40_000)
+    parser.add_argument("--heldout", type=float, default=0.01, help="share of the text")
+    parser.add_argument("--shards", type=int, default=32, help="training files")
+    parser.add_argument("--sentences", choices=("punkt", "lines"), default="punkt")
+    parser.add_argument("--tokenizer", choices=("penn", "toktok", "whitespace"), default="penn")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("--json", action="store_true", help="print the counts as one JSON object")
+    parser.set_defaults(run=_prepare)
+
+
+def _add_pretrain(commands):
+    parser = commands.add_parser(
+        "pretrain",
+        help="train a biLM, or fine-tune one",
+        description="Train a biLM on a prepared corpus. Flags win over --config.",
+    )
+    parser.add_argument("corpus", metavar="CORPUS", help="a folder of keras-elmo prepare")
+    parser.add_argument("folder", metavar="RUN", help="the run's folder: checkpoint and log")
+    parser.add_argument(
+        "--config", help='JSON: {"options": {...}, "recipe": {...}}, each as a run keeps it'
+    )
+    parser.add_argument("--init-from", metavar="PRESET", help="fine-tune this biLM")
+    parser.add_argument(
+        "--own-vocabulary", action="store_true", help="fine-tune with the corpus's vocabulary"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--interval", type=int, default=500, help="steps between checkpoints")
+    parser.add_argument("--devices", type=int, default=1, help="devices that share each batch")
+    parser.add_argument("--tensorboard", metavar="DIR", help="log for TensorBoard too")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("--json", action="store_true", help="print the end as one JSON object")
+    sizes = parser.add_argument_group("biLM", "the released original sizes if not given")
+    sizes.add_argument("--filters", help="width:count of each, as 1:32,2:32,3:64")
+    sizes.add_argument("--character-embedding-dim", type=int)
+    sizes.add_argument("--n-highway", type=int)
+    sizes.add_argument("--n-layers", type=int)
+    sizes.add_argument("--lstm-dim", type=int)
+    sizes.add_argument("--projection-dim", type=int)
+    recipe = parser.add_argument_group("recipe")
+    recipe.add_argument("--steps", type=int, help="updates of the weights")
+    recipe.add_argument("--batch-tokens", type=int, help="rows times longest sentence, per device")
+    recipe.add_argument("--max-tokens", type=int, help="longer sentences are cut")
+    recipe.add_argument("--learning-rate", type=float, help="the highest, of Adam")
+    recipe.add_argument("--warmup", type=int, help="steps until it is reached")
+    recipe.add_argument("--decay", type=float, help="share of the steps over which it falls to 0")
+    recipe.add_argument("--clip", type=float, help="bound on the global norm of the gradient")
+    recipe.add_argument("--dropout", type=float)
+    recipe.add_argument("--negatives", type=int, help="of the sampled softmax; 0: full softmax")
+    recipe.add_argument("--products", choices=("float32", "bfloat16"), help="matrix products")
+    recipe.add_argument("--seed", type=int)
+    parser.set_defaults(run=_pretrain)
+
+
+def _add_perplexity(commands):
+    parser = commands.add_parser(
+        "perplexity",
+        help="measure a biLM on a text",
+        description="Perplexity of tokenised sentences, one a line, under the full softmax. Tokens "
+        "outside the vocabulary are read by their characters and count as <UNK>.",
+    )
+    parser.add_argument("preset", metavar="PRESET", help="a preset with vocab.txt and softmax.hdf5")
+    parser.add_argument("file", metavar="FILE", help="a UTF-8 text file")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=_perplexity)
+
+
+def _add_export(commands):
+    parser = commands.add_parser(
+        "export",
+        help="make a preset of a pretraining run",
+        description="Write a run's last checkpoint as a preset with a model card.",
+    )
+    parser.add_argument("folder", metavar="RUN", help="a folder of keras-elmo pretrain")
+    parser.add_argument("output", metavar="OUTPUT", help="the preset's directory")
+    parser.add_argument("--heldout", nargs="*", default=[], metavar="FILE", help="texts to measure")
+    parser.add_argument("--data", metavar="FILE", help="Markdown on sources, licence and credit")
+    parser.set_defaults(run=_export)
 
 
 def _info(arguments) -> int:
@@ -63,10 +158,9 @@ def _info(arguments) -> int:
         "fingerprint": layer.fingerprint(),
         "options": config.to_options(),
     }
-    if arguments.json:
-        print(json.dumps(facts))
-    else:
-        _print_lines(facts | facts.pop("options"))
+    if not arguments.json:
+        facts |= facts.pop("options")
+    _print(facts, arguments.json)
     return 0
 
 
@@ -88,16 +182,122 @@ def _embed(arguments) -> int:
         resume=arguments.resume,
         progress=not arguments.quiet,
     )
-    if arguments.json:
-        print(json.dumps(counts))
-    else:
-        _print_lines(counts)
+    _print(counts, arguments.json)
     return 0
 
 
-def _print_lines(facts):
-    for name, value in facts.items():
-        print(f"{name:15} {value}")
+def _prepare(arguments) -> int:
+    from keras_elmo.pretraining.prepare import prepare
+
+    counts = prepare(
+        arguments.inputs,
+        arguments.output,
+        vocabulary_size=arguments.vocabulary_size,
+        heldout=arguments.heldout,
+        shards=arguments.shards,
+        sentences=arguments.sentences,
+        tokenizer=arguments.tokenizer,
+        seed=arguments.seed,
+        workers=arguments.workers,
+        progress=not arguments.quiet,
+    )
+    _print(counts, arguments.json)
+    return 0
+
+
+def _pretrain(arguments) -> int:
+    import keras
+
+    from keras_elmo.config import BiLMConfig
+    from keras_elmo.pretraining.devices import sharing
+    from keras_elmo.pretraining.recipe import Recipe
+    from keras_elmo.pretraining.train import Pretraining
+
+    given = {"options": BiLMConfig().to_options(), "recipe": {}}
+    if arguments.config:
+        with open(arguments.config, encoding="utf-8") as file:
+            given |= json.load(file)
+    config = None
+    if not arguments.init_from:
+        config = BiLMConfig.from_options(given["options"])
+        sizes = _given(arguments, config)
+        if "filters" in sizes:
+            sizes["filters"] = tuple(
+                tuple(int(n) for n in pair.split(":")) for pair in sizes["filters"].split(",")
+            )
+        config = dataclasses.replace(config, **sizes)
+    recipe = given["recipe"] | _given(arguments, Recipe())
+    if recipe.get("negatives") == 0:
+        recipe["negatives"] = None
+    with sharing(arguments.devices):
+        run = Pretraining(
+            arguments.folder,
+            arguments.corpus,
+            config,
+            Recipe(**recipe),
+            interval=arguments.interval,
+            devices=arguments.devices,
+            resume=arguments.resume,
+            init_from=arguments.init_from,
+            own_vocabulary=arguments.own_vocabulary,
+        )
+        callbacks = []
+        if arguments.tensorboard:
+            callbacks.append(keras.callbacks.TensorBoard(arguments.tensorboard))
+        run.run(callbacks, progress=not arguments.quiet)
+        facts = {**run.facts, "perplexity": run.heldout_perplexity()}
+    del facts["position"]
+    _print(facts, arguments.json)
+    return 0
+
+
+def _given(arguments, defaults) -> dict:
+    """Return the flags that were given, of those that are fields of a dataclass."""
+    names = [field.name for field in dataclasses.fields(defaults)]
+    values = {name: getattr(arguments, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _perplexity(arguments) -> int:
+    from keras_elmo.pretraining.preset import read_language_model
+    from keras_elmo.pretraining.scores import Scorer
+
+    scorer = Scorer(*read_language_model(arguments.preset, n_negatives=None))
+    _print(scorer.perplexity(_read_sentences(arguments.file)), arguments.json)
+    return 0
+
+
+def _export(arguments) -> int:
+    from keras_elmo.pretraining.card import model_card
+    from keras_elmo.pretraining.preset import write_language_model
+    from keras_elmo.pretraining.scores import Scorer
+    from keras_elmo.pretraining.train import read_run
+
+    model, vocabulary, facts = read_run(arguments.folder)
+    recipe = json.loads((pathlib.Path(arguments.folder) / "recipe.json").read_text())
+    data = pathlib.Path(arguments.data).read_text("utf-8") if arguments.data else ""
+    scorer = Scorer(model, vocabulary)
+    scores = {
+        pathlib.Path(file).name: scorer.perplexity(_read_sentences(file))
+        for file in arguments.heldout
+    }
+    name = pathlib.Path(arguments.output).name
+    card = model_card(name, model.config, vocabulary, recipe, facts, scores, data)
+    write_language_model(arguments.output, model, vocabulary, card)
+    return 0
+
+
+def _read_sentences(file) -> list:
+    with open(file, encoding="utf-8", newline="\n") as text:
+        return [line.split() for line in text]
+
+
+def _print(facts, as_json):
+    if as_json:
+        print(json.dumps(facts))
+    else:
+        for name, value in facts.items():
+            print(f"{name:15} {value}")
 
 
 if __name__ == "__main__":

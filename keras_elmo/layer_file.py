@@ -136,6 +136,7 @@ class LayerDataset(keras.utils.PyDataset):
 
     A batch is a dict of ``layers``, float32 ``(batch, tokens, layers, width)``, and
     ``mask``, bool ``(batch, tokens)``; with labels, the pair of it and their array.
+    Batches of your own making, with other inputs beside the layers, come from ``gather``.
 
     Raises:
         ValueError: If the file does not hold all layers, or the labels do not fit it.
@@ -183,9 +184,29 @@ class LayerDataset(keras.utils.PyDataset):
             self._random.shuffle(self._order)
 
     def __getitem__(self, index):
+        return self.gather(self._order[index * self._batch_size : (index + 1) * self._batch_size])
+
+    def gather(self, sentences):
+        """Return the batch of the sentences you choose.
+
+        Args:
+            sentences: Their indices in the file, one or more, in the order of the rows.
+
+        Returns:
+            As the batches of the class.
+
+        Raises:
+            ValueError: If there is no index, or one that the file does not have.
+        """
         if self._file is None:  # opened late, so that worker processes open their own
             self._file = h5py.File(self._path)
-        chosen = self._order[index * self._batch_size : (index + 1) * self._batch_size]
+        chosen = np.asarray(sentences)
+        count = len(self._order)
+        if not chosen.size or chosen.min() < 0 or chosen.max() >= count:
+            raise ValueError(
+                f"LayerDataset.gather expects indices of 0 to {count - 1}, one or more. "
+                f"Received: sentences={sentences}"
+            )
         arrays = [np.moveaxis(self._file[str(i)][()], 0, 1) for i in chosen]
         lengths = np.array([len(array) for array in arrays])
         layers = np.zeros((len(arrays), lengths.max(), *arrays[0].shape[1:]), "float32")

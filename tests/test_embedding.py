@@ -343,6 +343,25 @@ def test_layer_dataset(embedder, text, tmp_path):
         LayerDataset(tmp_path / "top.hdf5")
 
 
+def test_gathering_chosen_sentences(embedder, text, tmp_path):
+    path = tmp_path / "layers.hdf5"
+    embedder.embed_file(text, path, progress=False)
+    sentences = [line.split() for line in lines(text)]
+    count = len(sentences)
+    data = LayerDataset(path, list(range(count)))
+    inputs, labels = data.gather([2, 0, 2])
+    assert labels.tolist() == [2, 0, 2]
+    for row, i in enumerate([2, 0, 2]):
+        expected = np.moveaxis(embedder.embed([sentences[i]])[0], 0, 1)
+        length = len(sentences[i])
+        assert inputs["mask"][row].sum() == length
+        np.testing.assert_allclose(inputs["layers"][row, :length], expected, atol=1e-5)
+        assert not inputs["layers"][row, length:].any()
+    for wrong in ([], [count], [-1]):
+        with pytest.raises(ValueError, match=f"gather expects indices of 0 to {count - 1}, one"):
+            data.gather(wrong)
+
+
 def test_layer_dataset_as_tf_data(embedder, text, tmp_path):
     pytest.importorskip("tensorflow")
     path = tmp_path / "layers.hdf5"

@@ -1,13 +1,16 @@
 """Every example runs to its end, on its own data and on files in the standard formats."""
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from tests.conftest import make_arrays, make_config, write_preset
+import keras_elmo
+from tests.conftest import make_arrays, make_config, numpy, write_preset
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 
@@ -53,3 +56,141 @@ def test_input_and_output(tmp_path, preset):
 def test_random_bilm(tmp_path):
     run("random_bilm.py", tmp_path / "bilm")
     assert sorted(p.name for p in (tmp_path / "bilm").iterdir()) == ["options.json", "weights.hdf5"]
+
+
+TREES = {
+    "train": """
+(4 (2 An) (4 (4 absolute) (2 (2 ``) (2 (3 delight) (2 '')))))
+
+(0 (2 -LRB-) (0 (0 (2 Not) (3 delight)) (2 -RRB-)))
+(3 (2 either\\/or) (3 (2 is) (3 fine)))
+""",
+    "dev": "(4 (2 An) (4 delight))\n" + 2 * "(1 (1 Not) (2 (2 fine) (2 at)))\n",
+    "test": "(3 fine)\n(0 (2 (2 Not) (3 unseen)) (2 (2 at) (2 (2 all) (2 !))))\n",
+}
+
+
+@pytest.fixture
+def sst5(tmp_path, monkeypatch):
+    """The module, and trees in the folder ``trees``."""
+    pytest.importorskip("nltk")
+    (tmp_path / "trees").mkdir()
+    for name, text in TREES.items():
+        (tmp_path / "trees" / f"{name}.txt").write_text(text)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import sst5
+
+    return sst5
+
+
+@pytest.fixture
+def word_vectors(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import word_vectors
+
+    return word_vectors
+
+
+def arguments(tmp_path, preset, *more):
+    given = "--data", tmp_path / "trees", "--preset", preset, "--cache", tmp_path / "cache"
+    return [str(x) for x in (*given, "--units", 4, "--dimension", 5, *more)]
+
+
+def test_sst5_reads_trees(sst5, tmp_path):
+    train = sst5.read_split(tmp_path / "trees", "train")
+    labelled = dict(zip(train.phrases, train.labels.tolist(), strict=True))
+    assert labelled['absolute " delight "'] == 4 and labelled["( Not delight )"] == 0
+    assert labelled["either/or"] == 2 and labelled["delight"] == 3
+    assert len(train.phrases) == 9 + 7 - 1 + 5 - 1  # "delight" and '"' occur twice
+    assert train.phrases.index("delight") in train.trees[0] and len(train.trees) == 3
+    assert train.phrases.index("delight") in train.trees[1]
+    dev = sst5.read_split(tmp_path / "trees", "dev")
+    assert dev.phrases == ("An delight", "Not fine at") and dev.labels.tolist() == [4, 1]
+    assert dev.trees == [[0], [1], [1]]  # a sentence that occurs twice counts twice
+    assert len(sst5.read_split(tmp_path / "trees", "train", limit=1).trees) == 1
+
+
+def test_sst5_cached_is_on_the_fly(sst5, tmp_path, preset):
+    given = arguments(tmp_path, preset, "--quick", "--json", "--learning-rate", 0.05)
+    printed = json.loads(run("sst5.py", *given, "--seeds", 1, 2))
+    assert len(list((tmp_path / "cache").glob("*.hdf5"))) == 3
+    cached, other = printed["runs"]
+    assert cached["losses"] != other["losses"] and cached["epochs"] == 2
+    assert printed["dev"]["mean"] == pytest.approx((cached["dev"] + other["dev"]) / 2)
+    again, fresh = (
+        sst5.train_and_score(sst5.make_parser().parse_args([*given, *more]), seed=1)
+        for more in ([], ["--on-the-fly"])
+    )
+    for found in (again, fresh):
+        assert (found["dev"], found["test"]) == (cached["dev"], cached["test"])
+        assert found["parameters"] == cached["parameters"]
+        np.testing.assert_allclose(found["losses"], cached["losses"], rtol=1e-3)
+        for place in ("input", "output"):
+            weights = cached["layer_weights"][place]
+            assert max(weights) - min(weights) > 1e-3  # they were trained
+            np.testing.assert_allclose(found["layer_weights"][place], weights, atol=1e-3)
+
+
+def test_sst5_without_elmo_and_with_the_top_layer(sst5, tmp_path, preset):
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("delight 1 2 3\nunseen 4 5 6\n")
+    out = run(
+        "sst5.py",
+        *arguments(tmp_path, preset, "--elmo", "none", "--epochs", 1, "--vectors", vectors),
+    )
+    assert "dev accuracy" in out and "test accuracy" in out and not (tmp_path / "cache").exists()
+    more = "--elmo", "input", "--layers", "top", "--l2", 1, "--share", 0.3, "--epochs", 1
+    settings = sst5.make_parser().parse_args(arguments(tmp_path, preset, *more))
+    found = sst5.train_and_score(settings)
+    assert found["layer_weights"] == {}
+    words = {8: 4, 7: 4, 5: 3}[found["phrases"]]  # of the one tree that is drawn
+    lstms = 2 * 4 * 4 * (5 + 12 + 4 + 1)
+    assert found["parameters"] == 5 * (words + 2) + lstms + 5 * (2 * 2 * 4 + 1)
+
+
+def test_sst5_padding_changes_nothing(sst5, tmp_path, preset, word_vectors):
+    settings = sst5.make_parser().parse_args(arguments(tmp_path, preset, "--on-the-fly"))
+    elmo = keras_elmo.ElmoLayer.from_preset(preset)
+    model, _ = sst5.build(settings, word_vectors.word_embedding({"fine": 2}, 5), elmo)
+    splits = [sst5.read_split(tmp_path / "trees", "test")]
+    more = sst5.make_more_inputs(settings, elmo, splits)
+    together, alone = (
+        sst5.Batches(size, {"fine": 2}, more, splits[0], np.arange(2)) for size in (2, 1)
+    )
+    inputs, labels = together[0]
+    assert inputs["words"].tolist() == [[2, 0, 0, 0, 0], [1] * 5] and labels.tolist() == [3, 0]
+    apart = [numpy(model(alone[i][0]))[0] for i in range(2)]
+    np.testing.assert_allclose(numpy(model(inputs)), apart, atol=1e-5)
+
+
+def test_word_vectors(word_vectors, tmp_path):
+    path = tmp_path / "vectors.txt"
+    glove = "the 1 2.5 -3e-1\n. . . 4 5 6\nparis 7 8 9\nthe 0 0 0\nétage\u00a0x 1 1 1\n7 7 7 7\n"
+    for text in (glove, "6 3\n" + glove.replace("\n", " \n")):  # GloVe; word2vec and fastText
+        path.write_text(text, encoding="utf-8")
+        words = ["the", "Paris", ". . .", "étage\u00a0x", "7", "absent"]
+        found = word_vectors.read_vectors(path, words)
+        assert list(found) == words[:-1]
+        np.testing.assert_allclose(found["the"], [1, 2.5, -0.3])
+        assert found["Paris"].tolist() == [7, 8, 9] and found["Paris"].dtype == "float32"
+    vocabulary = {"Paris": 2, "absent": 3}
+    table = numpy(word_vectors.word_embedding(vocabulary, 100, found).embeddings)
+    assert table.shape == (4, 3) and table[2].tolist() == [7, 8, 9] and table[3].any()
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("a 1 2 3\nb 1 2\n", "a word and 3 numbers a line. Received: line 2 of .*: 'b 1 2"),
+        ("a 1 2 3\nb 1 2 3 4\n", "a word and 3 numbers a line. Received: line 2 of"),
+        ("2 3\na 1 2 3\n\n", "a word and 3 numbers a line. Received: line 3 of"),
+        ("2 3\na 1 2 x\n", "a word and 3 numbers a line. Received: line 2 of"),
+        ("a 1 2 x\n", "each line a word and its numbers. Received: line 1 of"),
+        ("b\n", "each line a word and its numbers. Received: line 1 of"),
+        ("b 1 2\nc 3 4\n", "vectors for some of the 1 words. Received: path="),
+    ],
+)
+def test_word_vectors_malformed(word_vectors, tmp_path, text, message):
+    (tmp_path / "vectors.txt").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        word_vectors.read_vectors(tmp_path / "vectors.txt", ["a"])

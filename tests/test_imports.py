@@ -16,13 +16,26 @@ LINES = [
     {"config", "characters"},
     {"checkpoints.rows", "checkpoints.files"},
     {"checkpoints.bilm_table", "presets", "token_table", "layer_file"},
-    {"layers.brick", "layers.boundaries", "layers.carried_state", "layers.scalar_mix"},
+    {
+        "layers.brick",
+        "layers.boundaries",
+        "layers.carried_state",
+        "layers.scalar_mix",
+        "layers.crf",
+    },
     {"layers.highway", "layers.lstm"},
     {"layers.char_cnn"},
     {"layers.bilm"},
     {"layers.elmo_layer"},
     {"layers"},
     {"embedding"},
+    # Pretraining stands on the biLM, never on ElmoLayer.
+    {"pretraining.prepare", "pretraining.products", "pretraining.time_steps"},
+    {"pretraining.recipe", "pretraining.devices", "pretraining.card"},
+    {"pretraining.corpus", "pretraining.lstm", "pretraining.softmax", "pretraining.checkpoint"},
+    {"pretraining.language_model"},
+    {"pretraining.scores", "pretraining.preset"},
+    {"pretraining.train"},
     {"cli"},
 ]
 LINE_OF = {name: i for i, names in enumerate(LINES) for name in names}
@@ -34,7 +47,7 @@ def find_modules():
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         name = ".".join(p for p in parts if p != "__init__")
-        if name not in ("", "checkpoints"):
+        if name not in ("", "checkpoints", "pretraining"):
             yield name, path
 
 

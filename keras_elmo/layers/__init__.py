@@ -1,7 +1,11 @@
-"""The layers, from the inside out: Highway, CharCNN, ProjectedLSTM, BiLM, ElmoLayer, ScalarMix."""
+"""The layers, from the inside out: Highway, CharCNN, ProjectedLSTM, BiLM, ElmoLayer, ScalarMix.
+
+CRF stands at the end of a tagger.
+"""
 
 from keras_elmo.layers.bilm import BiLM
 from keras_elmo.layers.char_cnn import CharCNN
+from keras_elmo.layers.crf import CRF
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.layers.highway import Highway
 from keras_elmo.layers.lstm import ProjectedLSTM, ProjectedLSTMCell
@@ -9,6 +13,7 @@ from keras_elmo.layers.scalar_mix import ScalarMix
 
 __all__ = [
     "BiLM",
+    "CRF",
     "CharCNN",
     "ElmoLayer",
     "Highway",

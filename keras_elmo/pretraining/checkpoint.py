@@ -3,10 +3,9 @@
 import json
 
 import h5py
-import numpy as np
+import keras
 
 from keras_elmo.checkpoints.files import replacing
-from keras_elmo.checkpoints.rows import to_float32
 
 
 def save(path, variables: dict, facts: dict) -> None:
@@ -14,34 +13,31 @@ def save(path, variables: dict, facts: dict) -> None:
 
     Args:
         path: Path of the hdf5 file.
-        variables: Keras variables by name.
+        variables: Lists of Keras variables by the name of their group.
         facts: Anything that JSON holds.
     """
     with replacing(path) as (temporary,), h5py.File(temporary, "w") as file:
         file.attrs["facts"] = json.dumps(facts)
-        for name, variable in variables.items():
-            file[name] = _array(variable)
+        for name, variable in _named(variables).items():
+            file[name] = keras.ops.convert_to_numpy(variable.value)
 
 
 def load(path, variables: dict) -> dict:
-    """Assign the variables of a file, all of them or none, and return its facts.
+    """Assign the variables of some groups of a file, all or none, and return the facts.
 
     Raises:
         ValueError: If the file holds other variables, or variables of other shapes.
     """
+    variables = _named(variables)
     with h5py.File(path, "r") as file:
         facts = json.loads(file.attrs["facts"])
+        groups = {name.partition("/")[0] for name in variables}
+        found = {f"{g}/{name}": d.shape for g in groups for name, d in file.get(g, {}).items()}
         expected = {name: tuple(variable.shape) for name, variable in variables.items()}
-        found = {}
-        file.visititems(
-            lambda name, item: found.update({name: item.shape})
-            if isinstance(item, h5py.Dataset)
-            else None
-        )
         if expected != found:
             odd = sorted(set(expected.items()) ^ set(found.items()))
             raise ValueError(
-                f"Checkpoint {path} is not one of this model and optimizer. "
+                f"Checkpoint {path} does not fit this model and optimizer. "
                 f"Received: {odd[:6]}. Resume with the options that the run began with"
             )
         arrays = {name: file[name][()] for name in found}
@@ -50,7 +46,10 @@ def load(path, variables: dict) -> dict:
     return facts
 
 
-def _array(variable):
-    if variable.dtype in ("float16", "bfloat16"):
-        return to_float32(variable)
-    return np.asarray(variable.numpy())
+def _named(variables):
+    """Return the variables by a name that is theirs alone, and the same in every process."""
+    return {
+        f"{group}/{i:04}_{variable.path.replace('/', '.')}": variable
+        for group, members in variables.items()
+        for i, variable in enumerate(members)
+    }

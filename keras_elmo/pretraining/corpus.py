@@ -126,7 +126,7 @@ class Batcher:
             made["targets"].append(_widen(targets[:, :, mine], missing))
             made["weights"].append(_widen(weights[:, mine], missing))
         most = self._padded(max(map(len, made["characters"])), 256)
-        width = max(sentences.widths[distinct].max() for distinct in made["characters"])
+        width = max(sentences.widths[distinct].max(initial=0) for distinct in made["characters"])
         width = min(self._padded(width + self.widest_filter, 8), self.max_characters)
         made["characters"] = [
             sentences.characters[np.pad(distinct, (0, most - len(distinct))), :width]
@@ -163,7 +163,7 @@ class EncodedSentences:
 
 
 class Corpus:
-    """The files that a biLM is trained on, in an order that depends on the seed alone.
+    r"""The files that a biLM is trained on, in an order that depends on the seed alone.
 
     Args:
         files: Paths of text files: a sentence a line, tokens between spaces. One file is
@@ -175,7 +175,7 @@ class Corpus:
     Example:
 
     >>> import pathlib
-    >>> _ = pathlib.Path("a.txt").write_text("Dogs bark .\\nCats do n't .\\n")
+    >>> _ = pathlib.Path("a.txt").write_text("Dogs bark .\nCats do n't .\n")
     >>> corpus = Corpus(["a.txt"], Batcher(["<S>", "</S>", "<UNK>", "."]))
     >>> batch, position = next(corpus.batches())
     >>> position
@@ -201,17 +201,17 @@ class Corpus:
         Raises:
             ValueError: If a file holds no sentence.
         """
-        epoch, place, done = position
+        epoch, start, done = position
         while True:
             order = np.random.default_rng((self.seed, epoch)).permutation(len(self.files))
-            for place in range(place, len(order)):
+            for place in range(start, len(order)):
                 sentences = self.batcher.encode(self._read(self.files[order[place]]))
                 rng = np.random.default_rng((self.seed, epoch, place))
                 for rows in self.batcher.arrange(sentences, rng)[done:]:
                     done += 1
                     yield self.batcher.batch(sentences, rows), (epoch, place, done)
                 done = 0
-            epoch, place = epoch + 1, 0
+            epoch, start = epoch + 1, 0
 
     def _read(self, file):
         with open(file, encoding="utf-8", newline="\n") as text:

@@ -99,9 +99,7 @@ class BiLanguageModel(keras.Model):
         outputs = self.read(inputs, training)
         sample = None
         if self.n_negatives is not None:
-            sample = sample_log_uniform(
-                self.n_negatives, self.vocabulary_size, self.seed_generator
-            )
+            sample = sample_log_uniform(self.n_negatives, self.vocabulary_size, self.seed_generator)
         weights = ops.reshape(_join(inputs["weights"][:, None]), (-1,))
         targets = _join(inputs["targets"])
         devices = ops.cast(ops.shape(inputs["weights"])[0], "float32")

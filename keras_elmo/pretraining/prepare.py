@@ -50,7 +50,7 @@ def prepare(
     workers=1,
     progress=True,
 ) -> dict:
-    """Turn raw text files into a folder of tokenised sentences.
+    r"""Turn raw text files into a folder of tokenised sentences.
 
     The folder holds ``train-00000-of-00032.txt`` and so on, a sentence a line and its
     tokens separated by spaces, every sentence in a shard drawn at random;
@@ -90,7 +90,7 @@ def prepare(
 
     Example:
 
-    >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats don't.\\n" * 500)
+    >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats don't.\n" * 500)
     >>> counts = prepare(["raw.txt"], "corpus", shards=2, workers=1, progress=False)
     >>> sorted(p.name for p in pathlib.Path("corpus").iterdir())[:2]
     ['heldout-raw.txt', 'prepared.json']
@@ -223,8 +223,8 @@ def _open_text(raw, file):
 
 def _blocks(file, bar):
     """Yield the lines of a file, block by block."""
-    with open(file, "rb") as raw:
-        text, done = _open_text(raw, file), 0
+    done = 0
+    with open(file, "rb") as raw, _open_text(raw, file) as text:
         while lines := list(itertools.islice(text, _LINES_PER_BLOCK)):
             bar.update(raw.tell() - done)
             done = raw.tell()
@@ -286,9 +286,9 @@ def _splitter(sentences, files):
     nltk = _nltk()
     trainer = nltk.tokenize.punkt.PunktTrainer()
     for file in files:
-        with open(file, "rb") as raw:
-            text = _open_text(raw, file).read(_PUNKT_CHARACTERS)
-        trainer.train(text.translate(_QUOTES), finalize=False)
+        with open(file, "rb") as raw, _open_text(raw, file) as text:
+            start = text.read(_PUNKT_CHARACTERS)
+        trainer.train(start.translate(_QUOTES), finalize=False)
     trainer.finalize_training()
     return nltk.tokenize.punkt.PunktSentenceTokenizer(trainer.get_params()).tokenize
 

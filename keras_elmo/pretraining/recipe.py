@@ -48,7 +48,9 @@ class Recipe:
 
     def __post_init__(self):
         for name, least in (("steps", 1), ("batch_tokens", 1), ("max_tokens", 1), ("warmup", 0)):
-            self._check(name, isinstance(getattr(self, name), int), f"whole, {least} or more", least)
+            value = getattr(self, name)
+            fits = isinstance(value, int) and value >= least
+            self._check(name, fits, f"whole, {least} or more")
         for name in ("learning_rate", "clip"):
             value = getattr(self, name)
             self._check(name, isinstance(value, numbers.Real) and value > 0, "more than 0")
@@ -61,9 +63,9 @@ class Recipe:
         )
         self._check("products", self.products in ("float32", "bfloat16"), "float32 or bfloat16")
 
-    def _check(self, name, fits, expected, least=None):
+    def _check(self, name, fits, expected):
         value = getattr(self, name)
-        if not fits or (least is not None and value < least):
+        if not fits:
             raise ValueError(f"Recipe expects {name} to be {expected}. Received: {name}={value!r}")
 
 

@@ -52,7 +52,7 @@ class Scorer:
             ValueError: If a sentence has no token.
         """
         if not all(sentences):
-            raise ValueError("Scorer expects sentences of one token or more. Received: an empty one")
+            raise ValueError("Scorer expects tokens in every sentence. Received: an empty sentence")
         found = [None] * len(sentences)
         encoded = self._batcher.encode(sentences)
         for rows in self._batcher.arrange(encoded):

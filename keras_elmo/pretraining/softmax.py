@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_elmo.pretraining.products import matmul
 
-_PARTS = 16
+_PARTS = 4
 
 
 def sample_log_uniform(size, vocabulary_size, seed):
@@ -30,7 +30,8 @@ def sample_log_uniform(size, vocabulary_size, seed):
         Kool et al., 2019, https://arxiv.org/abs/1903.06059, section 4.2 (the estimator).
     """
     ids = np.arange(vocabulary_size)
-    log_p = np.log(np.log1p(1 / (ids + 1)) / np.log(vocabulary_size + 1)).astype("float32")
+    log_p = np.log(np.log1p(1 / (ids + 1)) / np.log(vocabulary_size + 1))
+    log_p = ops.convert_to_tensor(log_p.astype("float32"))
     uniform = keras.random.uniform((vocabulary_size,), 1e-7, 1.0, dtype="float32", seed=seed)
     scores, drawn = ops.top_k(log_p - ops.log(-ops.log(uniform)), size + 1)
     drawn = ops.cast(drawn[:-1], "int32")
@@ -82,13 +83,13 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
         place = ops.take(place, targets)
     true_kernel, true_bias = ops.take(kernel, targets, axis=0), ops.take(bias, targets)
     columns = ops.arange(n_candidates, dtype="int32")
-    size = (ops.shape(outputs)[0] + _PARTS - 1) // _PARTS
+    n = ops.shape(outputs)[0]
 
     def one_part(x, weights, place, candidates, offsets, true_kernel, true_bias):
         logits = matmul(x, ops.transpose(candidates), product_dtype) + offsets
         logits = ops.where(place[:, None] == columns, -1e9, logits)
         true = ops.sum(x * true_kernel, axis=-1) + true_bias
-        largest = ops.maximum(ops.max(logits, axis=-1), true)
+        largest = ops.maximum(ops.max(logits, axis=-1, initial=-1e9), true)
         exps, true_exp = ops.exp(logits - largest[:, None]), ops.exp(true - largest)
         total = ops.sum(exps, axis=-1) + true_exp
         loss = ops.sum(weights * (ops.log(total) + largest - true))
@@ -107,7 +108,7 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
     def run(outputs, candidates, offsets, true_kernel, true_bias):
         parts = []
         for part in range(_PARTS):
-            rows = slice(part * size, (part + 1) * size)
+            rows = slice(part * n // _PARTS, (part + 1) * n // _PARTS)
             parts.append(
                 one_part(
                     outputs[rows],
@@ -151,9 +152,9 @@ def negative_log_likelihood(outputs, targets, kernel, bias):
     """
     kernel, bias = ops.convert_to_tensor(kernel), ops.convert_to_tensor(bias)
     true = ops.sum(outputs * ops.take(kernel, targets, axis=0), axis=-1) + ops.take(bias, targets)
-    size = (ops.shape(outputs)[0] + _PARTS - 1) // _PARTS
+    n = ops.shape(outputs)[0]
     totals = []
     for part in range(_PARTS):
-        rows = outputs[part * size : (part + 1) * size]
+        rows = outputs[part * n // _PARTS : (part + 1) * n // _PARTS]
         totals.append(ops.logsumexp(ops.matmul(rows, ops.transpose(kernel)) + bias, axis=-1))
     return ops.concatenate(totals) - true

@@ -34,9 +34,7 @@ def scan(step, carry, inputs, like, reverse=False):
     import tensorflow as tf
 
     n = tf.shape(inputs[0])[0]
-    outputs = tuple(
-        tf.TensorArray(carry[0].dtype, n, element_shape=shape) for shape in like
-    )
+    outputs = tuple(tf.TensorArray(carry[0].dtype, n, element_shape=shape) for shape in like)
 
     def body(k, carry, outputs):
         t = n - 1 - k if reverse else k

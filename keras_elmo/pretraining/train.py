@@ -10,11 +10,13 @@ import time
 import keras
 from tqdm import tqdm
 
-from keras_elmo.checkpoints.files import replacing
+from keras_elmo.checkpoints.files import read_options, replacing
+from keras_elmo.config import BiLMConfig
 from keras_elmo.pretraining import checkpoint
 from keras_elmo.pretraining.corpus import Batcher, Corpus
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.prepare import read_vocabulary, write_vocabulary
+from keras_elmo.pretraining.preset import read_language_model
 from keras_elmo.pretraining.recipe import Schedule
 from keras_elmo.pretraining.scores import Scorer
 
@@ -23,28 +25,52 @@ _SAMPLE_TOKENS = 10_000
 
 
 class Pretraining:
-    """A run in a folder: ``options.json``, ``recipe.json``, ``vocab.txt``, a checkpoint, a log.
+    """A run in a folder: options, recipe, vocabulary, a checkpoint, and a log of every checkpoint.
 
     Args:
         folder: The run's folder; made if it does not exist.
         corpus: Folder of ``prepare``.
-        config: The ``BiLMConfig``.
+        config: The ``BiLMConfig``; None with ``init_from``, which brings its own.
         recipe: The ``Recipe``.
         interval: Steps between checkpoints; at most those are lost if the run is killed.
-        devices: Number of devices to share each batch. On JAX set
-            ``keras.distribution.DataParallel`` before; on TensorFlow construct and run
-            inside the scope of a ``tf.distribute`` strategy.
-        resume: Go on from the checkpoint in the folder, if there is one.
+        devices: Number of devices that share each batch; more than one inside of
+            ``sharing(devices)``.
+        resume: Go on from the checkpoint in the folder, if there is one. The recipe may
+            then have other ``steps``.
+        init_from: Preset to start from instead of random weights: fine-tuning.
+        own_vocabulary: With ``init_from``, predict the tokens of the corpus's vocabulary and
+            not of the preset's.
 
     Raises:
         ValueError: If the folder holds a run and ``resume`` is False, or one of other
             options; if the corpus is not a prepared one.
+
+    Reference:
+        Peters et al., 2018, sections 3.1 and 3.4 (fine-tuning).
     """
 
-    def __init__(self, folder, corpus, config, recipe, interval=500, devices=1, resume=False):
+    def __init__(
+        self,
+        folder,
+        corpus,
+        config,
+        recipe,
+        *,
+        interval=500,
+        devices=1,
+        resume=False,
+        init_from=None,
+        own_vocabulary=False,
+    ):
         self.folder = pathlib.Path(folder)
-        self.config, self.recipe, self.interval = config, recipe, interval
-        self.devices = devices
+        self.recipe, self.interval, self.devices = recipe, interval, devices
+        self._checkpoint = self.folder / "checkpoint.hdf5"
+        is_there = self._checkpoint.exists()
+        if is_there and not resume:
+            raise ValueError(
+                f"Pretraining expects a folder without a run. Received: {self.folder}, which holds "
+                "a checkpoint. Resume it, or choose another folder"
+            )
         corpus = pathlib.Path(corpus)
         files = sorted(corpus.glob("train-*.txt"))
         if not files:
@@ -52,55 +78,50 @@ class Pretraining:
                 f"Pretraining expects a folder of keras-elmo prepare. Received: {corpus}, which "
                 "holds no train-*.txt"
             )
-        vocabulary = read_vocabulary(corpus / "vocab.txt")
-        self.checkpoint = self.folder / "checkpoint.hdf5"
-        there = self.checkpoint.exists()
-        if there and not resume:
-            raise ValueError(
-                f"Pretraining expects a folder without a run. Received: {self.folder}, which holds "
-                "a checkpoint. Resume it, or choose another folder"
-            )
+        keras.utils.set_random_seed(recipe.seed)
+        settings = {
+            "n_negatives": recipe.negatives,
+            "dropout": recipe.dropout,
+            "product_dtype": recipe.products,
+            "seed": recipe.seed,
+            "name": "lm",
+        }
+        self.vocabulary = read_vocabulary(corpus / "vocab.txt")
+        if init_from is None:
+            self.model = BiLanguageModel(config, len(self.vocabulary), **settings)
+        else:
+            wanted = self.vocabulary if own_vocabulary else None
+            self.model, self.vocabulary = read_language_model(init_from, wanted, **settings)
+            config = self.model.config
+        is_jax = keras.backend.backend() == "jax"
         batcher = Batcher(
-            vocabulary,
+            self.vocabulary,
             max_characters=config.max_characters_per_token,
             widest_filter=config.widest_filter,
             batch_tokens=recipe.batch_tokens,
             devices=devices,
-            fixed_shapes=keras.backend.backend() == "jax",
+            fixed_shapes=is_jax,
         )
-        self.corpus = Corpus(files, batcher, recipe.max_tokens, recipe.seed)
-        keras.utils.set_random_seed(recipe.seed)
-        self.model = BiLanguageModel(
-            config,
-            len(vocabulary),
-            n_negatives=recipe.negatives,
-            dropout=recipe.dropout,
-            product_dtype=recipe.products,
-            seed=recipe.seed,
-            name="lm",
-        )
-        # XLA would compile anew for every shape, and JAX has its fixed shapes.
-        self.model.compile(
-            optimizer=keras.optimizers.Adam(Schedule(recipe), global_clipnorm=recipe.clip),
-            jit_compile=keras.backend.backend() == "jax",
-        )
-        self.model.optimizer.build(self.model.trainable_variables)
+        self._corpus = Corpus(files, batcher, recipe.max_tokens, recipe.seed)
+        optimizer = keras.optimizers.Adam(Schedule(recipe), global_clipnorm=recipe.clip)
+        # JAX has its fixed shapes; for TensorFlow XLA would compile anew for every batch.
+        self.model.compile(optimizer, jit_compile=is_jax)
+        optimizer.build(self.model.trainable_variables)
         self.facts = {"step": 0, "tokens": 0, "seconds": 0.0, "position": [0, 0, 0]}
-        if there:
-            self.facts = checkpoint.load(self.checkpoint, self._variables())
-        self._scorer = Scorer(self.model, vocabulary)
-        self._sample = self._heldout(corpus)
+        if is_there:
+            self.facts = checkpoint.load(self._checkpoint, self._variables())
+        self._scorer = Scorer(self.model, self.vocabulary)
+        self._sample = _sample(corpus)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._cut_log()
         names = ("options.json", "recipe.json", "vocab.txt")
         with replacing(*(self.folder / name for name in names)) as (o, r, v):
             o.write_text(json.dumps(config.to_options(), indent=2) + "\n")
             r.write_text(json.dumps(dataclasses.asdict(recipe), indent=2) + "\n")
-            write_vocabulary(v, vocabulary)
+            write_vocabulary(v, self.vocabulary)
 
     def _variables(self):
-        variables = [*self.model.variables, *self.model.optimizer.variables]
-        return {f"{i:04}_{v.path.replace('/', '_')}": v for i, v in enumerate(variables)}
+        return {"model": self.model.variables, "optimizer": self.model.optimizer.variables}
 
     def run(self, callbacks=(), progress=True) -> None:
         """Train to the last step of the recipe.
@@ -109,11 +130,13 @@ class Pretraining:
             callbacks: Keras callbacks; one of their epochs is one interval.
             progress: Whether to show a progress bar.
         """
-        left = self.recipe.steps - self.facts["step"]
         keeper = _Keeper(self, progress)
+        left = self.recipe.steps - self.facts["step"]
+        whole, rest = left // self.interval, left % self.interval
         try:
-            for epochs, steps in ((left // self.interval, self.interval), (1, left % self.interval)):
+            for epochs, steps in ((whole, self.interval), (1, rest)):
                 if epochs and steps:
+                    keeper.ahead = collections.deque()
                     self.model.fit(
                         self._feed(keeper.ahead),
                         steps_per_epoch=steps,
@@ -126,11 +149,11 @@ class Pretraining:
 
     def save(self) -> None:
         """Write the checkpoint."""
-        checkpoint.save(self.checkpoint, self._variables(), self.facts)
+        checkpoint.save(self._checkpoint, self._variables(), self.facts)
 
     def heldout_perplexity(self):
         """Return the joint perplexity of a sample of the held-out text, None if there is none."""
-        return self._sample and self._scorer.perplexity(self._sample)["perplexity"]
+        return self._scorer.perplexity(self._sample)["perplexity"] if self._sample else None
 
     def log(self, row) -> None:
         """Append a row to ``log.csv``."""
@@ -152,23 +175,11 @@ class Pretraining:
                 rows = [row for row in rows if int(row[0]) <= self.facts["step"]]
                 csv.writer(file).writerows([header, *rows])
 
-    @staticmethod
-    def _heldout(corpus):
-        """Return some held-out sentences, spread over all held-out files."""
-        sentences = [
-            line.split()
-            for file in sorted(corpus.glob("heldout-*.txt"))
-            for line in file.read_text("utf-8").split("\n")
-            if line.strip()
-        ]
-        tokens = sum(map(len, sentences))
-        return sentences[:: max(1, tokens // _SAMPLE_TOKENS)]
-
     def _feed(self, ahead):
         """Return the batches from the checkpoint on; ``ahead`` gets their tokens and positions."""
 
         def batches():
-            for batch, position in self.corpus.batches(self.facts["position"]):
+            for batch, position in self._corpus.batches(self.facts["position"]):
                 inside = batch["weights"] > 0
                 # One prediction a sentence and direction is a boundary, not a token.
                 ahead.append((int(inside.sum() - inside[:, 0].sum()), list(position)))
@@ -195,7 +206,7 @@ class _Keeper(keras.callbacks.Callback):
     def __init__(self, run, progress):
         super().__init__()
         self.run = run
-        self.ahead = collections.deque()
+        self.ahead = None
         self.started = time.monotonic() - run.facts["seconds"]
         self.new_tokens, self.began = 0, time.monotonic()
         self.bar = tqdm(
@@ -231,3 +242,36 @@ class _Keeper(keras.callbacks.Callback):
         }
         logs.update(row)
         self.run.log(row)
+
+
+def read_run(folder):
+    """Read the model of a run as of its last checkpoint.
+
+    Returns:
+        The ``BiLanguageModel``, its vocabulary, and the facts of the checkpoint: ``step``,
+        ``tokens``, ``seconds``.
+
+    Raises:
+        FileNotFoundError: If the folder holds no checkpoint.
+    """
+    folder = pathlib.Path(folder)
+    if not (folder / "checkpoint.hdf5").is_file():
+        raise FileNotFoundError(f"Folder {folder} holds no checkpoint of keras-elmo pretrain")
+    config = BiLMConfig.from_options(read_options(folder / "options.json", "options.json"))
+    vocabulary = read_vocabulary(folder / "vocab.txt")
+    negatives = json.loads((folder / "recipe.json").read_text())["negatives"]
+    model = BiLanguageModel(config, len(vocabulary), n_negatives=negatives, name="lm")
+    facts = checkpoint.load(folder / "checkpoint.hdf5", {"model": model.variables})
+    return model, vocabulary, facts
+
+
+def _sample(corpus):
+    """Return some held-out sentences of a corpus, spread over all its files."""
+    sentences = [
+        line.split()
+        for file in sorted(corpus.glob("heldout-*.txt"))
+        for line in file.read_text("utf-8").split("\n")
+        if line.strip()
+    ]
+    tokens = sum(map(len, sentences))
+    return sentences[:: max(1, tokens // _SAMPLE_TOKENS)]

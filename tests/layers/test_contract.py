@@ -34,6 +34,7 @@ LAYERS = {
     "bilm": (layers.BiLM, {"config": make_config()}, IDS),
     "token_mask": (TokenMask, {"boundaries": True}, IDS),
     "scalar_mix": (layers.ScalarMix, {"layer_norm": True, "dropout": 0.5, "l2": 0.1}, STACKED),
+    "crf": (layers.CRF, {}, FEATURES),
     "elmo_layer": (layers.ElmoLayer, {"config": make_config()}, IDS),
     "elmo_all": (
         layers.ElmoLayer,
@@ -110,7 +111,7 @@ def test_dtype_policies(case, policy):
         for a, b in zip(flat(half(x)), flat(half(x.astype("float32")))):
             np.testing.assert_array_equal(a, b)
     if cls is not TokenMask:
-        compute = keras.DTypePolicy(policy).compute_dtype
+        compute = "float32" if cls is layers.CRF else keras.DTypePolicy(policy).compute_dtype
         assert {keras.backend.standardize_dtype(o.dtype) for o in outputs} == {compute}
 
 

@@ -1,0 +1,166 @@
+"""Time a training step of a biLM beside the matrix products that it is made of.
+
+    TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=2 python benchmarks/pretraining.py CORPUS
+
+CORPUS is a folder of ``keras-elmo prepare``. The products are those of the LSTMs (forward,
+and twice as much backward), of the softmax and of the character CNN, in float32, with the
+mean sizes of the batches, on the same threads in the same run.
+"""
+
+import argparse
+import json
+import pathlib
+import time
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_elmo.config import BiLMConfig
+from keras_elmo.pretraining.corpus import Batcher, Corpus
+from keras_elmo.pretraining.language_model import BiLanguageModel
+from keras_elmo.pretraining.prepare import read_vocabulary
+
+MINI = BiLMConfig(
+    lstm_dim=512,
+    projection_dim=128,
+    filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 256)),
+    n_highway=1,
+)
+
+
+def compiled(function):
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, reduce_retracing=True)
+    if backend == "jax":
+        import jax
+
+        return jax.jit(function)
+    return function
+
+
+def median_seconds(function, times):
+    function()
+    found = []
+    for _ in range(times):
+        start = time.perf_counter()
+        np.asarray(ops.convert_to_numpy(function()))
+        found.append(time.perf_counter() - start)
+    return float(np.median(found))
+
+
+def products(config, tokens, rows, distinct, characters, negatives):
+    """Return a function that multiplies what one step multiplies, and nothing else."""
+    width, cells = config.projection_dim, config.lstm_dim
+    n_filters = config.n_filters
+    all_rows = tokens * rows
+    x = ops.ones((all_rows, width)) * 0.01
+    gates = ops.ones((all_rows, 4 * cells)) * 0.01
+    kernel, projection = ops.ones((width, 4 * cells)) * 0.01, ops.ones((cells, width)) * 0.01
+    step_x, step_gates = x[:rows], gates[:rows]
+    candidates = ops.ones((negatives, width)) * 0.01
+    features = ops.ones((distinct, n_filters)) * 0.01
+    square = ops.ones((n_filters, n_filters)) * 0.01
+    down = ops.ones((n_filters, width)) * 0.01
+    windows = [
+        (
+            ops.ones((distinct * (characters - w + 1), w * config.character_embedding_dim)),
+            ops.ones((w * config.character_embedding_dim, count)) * 0.01,
+        )
+        for w, count in config.filters
+    ]
+
+    def both_ways(a, b):
+        """A product and the two of its gradient."""
+        y = ops.matmul(a, b)
+        return (
+            y[0, 0] + ops.matmul(y, ops.transpose(b))[0, 0] + ops.matmul(ops.transpose(a), y)[0, 0]
+        )
+
+    def of_one_lstm():
+        total = both_ways(x, kernel)  # inputs
+        total += ops.matmul(ops.transpose(x), gates)[0, 0]  # gradient of the recurrent kernel
+        total += ops.matmul(ops.transpose(gates[:, :cells]), x)[0, 0]  # and of the projection
+        h = step_x
+        for _ in range(tokens):
+            g = step_gates + ops.matmul(h, kernel)
+            h = ops.matmul(g[:, :cells], projection)
+        for _ in range(tokens):
+            m = ops.matmul(h, ops.transpose(projection))
+            h = ops.matmul(step_gates + m[:, :1], ops.transpose(kernel))
+        return total + h[0, 0]
+
+    @compiled
+    def run():
+        total = sum(of_one_lstm() for _ in range(2 * config.n_layers))
+        total += sum(both_ways(x, ops.transpose(candidates)) for _ in range(2))
+        total += sum(both_ways(features, square) for _ in range(2 * config.n_highway))
+        total += both_ways(features, down)
+        return total + sum(both_ways(a, b) for a, b in windows)
+
+    return run
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpus", type=pathlib.Path)
+    parser.add_argument("--batch-tokens", type=int, default=2048)
+    parser.add_argument("--negatives", type=int, default=2048)
+    parser.add_argument("--products", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--steps", type=int, default=30)
+    arguments = parser.parse_args()
+
+    vocabulary = read_vocabulary(arguments.corpus / "vocab.txt")
+    batcher = Batcher(
+        vocabulary,
+        widest_filter=MINI.widest_filter,
+        batch_tokens=arguments.batch_tokens,
+        fixed_shapes=keras.backend.backend() == "jax",
+    )
+    files = sorted(arguments.corpus.glob("train-*.txt"))[:1]
+    feed = Corpus(files, batcher).batches()
+    batches = [batch for batch, _ in (next(feed) for _ in range(arguments.steps))]
+    model = BiLanguageModel(
+        MINI,
+        len(vocabulary),
+        n_negatives=arguments.negatives,
+        dropout=0.0,
+        product_dtype=arguments.products,
+    )
+    model.compile(
+        keras.optimizers.Adam(1e-3, global_clipnorm=5.0),
+        jit_compile=keras.backend.backend() == "jax",
+    )
+    for batch in batches:
+        model.train_on_batch(batch)
+    start = time.perf_counter()
+    for batch in batches:
+        model.train_on_batch(batch)
+    step = (time.perf_counter() - start) / len(batches)
+
+    tokens = np.mean([(batch["weights"] > 0).sum() for batch in batches])
+    rows = np.mean([batch["words"].shape[3] for batch in batches])
+    sizes = {
+        "tokens": round(tokens / rows),
+        "rows": round(rows),
+        "distinct": round(np.mean([batch["characters"].shape[1] for batch in batches])),
+        "characters": round(np.mean([batch["characters"].shape[2] for batch in batches])),
+    }
+    limit = median_seconds(products(MINI, negatives=arguments.negatives, **sizes), 10)
+    facts = {
+        "backend": keras.backend.backend(),
+        "products": arguments.products,
+        **sizes,
+        "step_s": step,
+        "tokens_per_s": tokens / step,
+        "float32_products_s": limit,
+        "share_of_limit": limit / step,
+    }
+    print(json.dumps(facts, indent=2))
+
+
+if __name__ == "__main__":
+    main()

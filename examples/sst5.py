@@ -1,0 +1,262 @@
+"""Score ELMo on the Stanford Sentiment Treebank: five classes, with and without it.
+
+    python examples/sst5.py --data DIRECTORY --elmo none
+    python examples/sst5.py --data DIRECTORY --elmo both --seeds 1 2 3
+
+DIRECTORY holds train.txt, dev.txt and test.txt, Penn Treebank trees, one a line, every
+node labelled 0 to 4. Each labelled phrase of the training trees is an example; dev and
+test are whole sentences. The classifier is a biLSTM over word embeddings x_k, pooled
+over the tokens; --elmo puts [x_k; ELMo_k] at its input, [h_k; ELMo_k] at its output, or
+both. The best epoch on dev is the one that is tested.
+
+The biLM is frozen, so its layers are computed once, in the first run, and read from
+--cache by all others (about 2 GB for the whole treebank and a biLM of width 256; the
+first run needs twice that). --on-the-fly computes them inside the model. Runs on every
+Keras backend.
+"""
+
+import argparse
+import collections
+import functools
+import hashlib
+import io
+import json
+import pathlib
+import time
+
+import keras
+import nltk
+import numpy as np
+from keras import layers, ops
+from word_vectors import FIRST_WORD, PADDING, UNKNOWN, read_vectors, word_embedding
+
+import keras_elmo
+
+# The biLM was trained on plain text, the treebank is written in Penn Treebank's way.
+PLAIN = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"', "`": "'"}
+QUICK_TREES, QUICK_EPOCHS = 40, 2
+
+# Distinct phrases (tokens between spaces), a label for each, and the phrases of each tree.
+Split = collections.namedtuple("Split", "name phrases labels trees")
+
+
+def read_split(folder, name, limit=None):
+    """Return a file of trees: all phrases of training trees, else whole sentences."""
+    with open(folder / f"{name}.txt", encoding="utf-8") as file:
+        parsed = [nltk.Tree.fromstring(line) for line in file if line.strip()][:limit]
+    numbers, trees = {}, []
+    for tree in parsed:
+        parts = tree.subtrees() if name == "train" else [tree]
+        pairs = [(" ".join(map(plain, part.leaves())), int(part.label())) for part in parts]
+        trees.append([numbers.setdefault(pair, len(numbers)) for pair in pairs])
+    phrases, labels = zip(*numbers)
+    return Split(name, phrases, np.array(labels), trees)
+
+
+def plain(token):
+    return PLAIN.get(token, token.replace("\\/", "/").replace("\\*", "*"))
+
+
+def words_of(phrases):
+    return {word for phrase in phrases for word in phrase.split()}
+
+
+@functools.lru_cache(maxsize=1)
+def read_data(folder, quick, vectors_file):
+    """Return the three splits, and the vectors that the file has for their words."""
+    limit = QUICK_TREES if quick else None
+    splits = [read_split(folder, name, limit) for name in ("train", "dev", "test")]
+    words = sorted(set().union(*(words_of(split.phrases) for split in splits)))
+    return splits, read_vectors(vectors_file, words) if vectors_file else {}
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches of phrases of like length: word ids, and what ``more_inputs`` adds to them.
+
+    The order depends on the seed alone, not on where ELMo comes from.
+    """
+
+    def __init__(self, batch_size, vocabulary, more_inputs, split, chosen, seed=None):
+        super().__init__()
+        self.batch_size, self.vocabulary, self.more_inputs = batch_size, vocabulary, more_inputs
+        self.split, self.chosen = split, chosen
+        self.lengths = np.array([len(phrase.split()) for phrase in split.phrases])
+        self.random = None if seed is None else np.random.default_rng(seed)
+        self.on_epoch_end()
+
+    def on_epoch_end(self):
+        order = self.random.permutation(self.chosen) if self.random else self.chosen
+        order = order[np.argsort(self.lengths[order], kind="stable")]
+        starts = np.arange(0, len(order), self.batch_size)
+        starts = self.random.permutation(starts) if self.random else starts
+        self.batches = [order[start : start + self.batch_size] for start in starts]
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        batch = self.batches[index]
+        sentences = [self.split.phrases[i].split() for i in batch]
+        words = np.full((len(batch), self.lengths[batch].max()), PADDING, "int32")
+        for row, sentence in zip(words, sentences):
+            row[: len(sentence)] = [self.vocabulary.get(word, UNKNOWN) for word in sentence]
+        more = self.more_inputs(self.split.name, batch, sentences)
+        return {"words": words, **more}, self.split.labels[batch]
+
+
+def make_more_inputs(settings, elmo, splits):
+    """Return the function that gives a batch its other inputs: none, ids, or layers."""
+    if elmo is None:
+        return lambda name, batch, sentences: {}
+    if settings.on_the_fly:
+        tokenize = keras_elmo.CharacterTokenizer(elmo.config.max_characters_per_token)
+        return lambda name, batch, sentences: {
+            "characters": ops.convert_to_numpy(tokenize(sentences))
+        }
+    embedder = keras_elmo.Embedder(elmo)
+    settings.cache.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for split in splits:  # the first run writes the file
+        text = "\n".join(split.phrases)
+        key = hashlib.sha256(f"{elmo.fingerprint()}\n{text}".encode()).hexdigest()
+        path = settings.cache / f"{split.name}-{key[:16]}.hdf5"
+        if not path.exists():
+            embedder.embed_file(io.StringIO(text), path, float16=True, resume=True)
+        files[split.name] = keras_elmo.LayerDataset(path)
+    return lambda name, batch, sentences: {"layers": files[name].gather(batch)["layers"]}
+
+
+def build(settings, embedding, elmo):
+    """Return the classifier, and its mixes by place."""
+    inputs = {"words": keras.Input((None,), dtype="int32", name="words")}
+    # Handed to each layer by hand: Concatenate would make it ones, slicing would lose it.
+    mask = ops.not_equal(inputs["words"], PADDING)
+    representations, mixes = None, {}
+    if elmo is not None and settings.on_the_fly:
+        shape = (None, elmo.config.max_characters_per_token)
+        inputs["characters"] = keras.Input(shape, dtype="int32", name="characters")
+        representations = elmo(inputs["characters"])
+    elif elmo is not None:
+        shape = (None, elmo.config.n_layers + 1, 2 * elmo.config.projection_dim)
+        representations = inputs["layers"] = keras.Input(shape, name="layers")
+
+    def with_elmo(x, place):
+        if settings.elmo not in (place, "both"):
+            return x
+        if settings.layers == "top":  # nothing to mix: the weights behind it scale it
+            return layers.Concatenate()([x, layers.Dropout(0.5)(representations[:, :, -1])])
+        mixes[place] = keras_elmo.ScalarMix(dropout=0.5, l2=settings.l2, name=f"mix_at_{place}")
+        return layers.Concatenate()([x, mixes[place](representations, mask=mask)])
+
+    x = with_elmo(layers.Dropout(settings.dropout)(embedding(inputs["words"])), "input")
+    birnn = layers.Bidirectional(layers.LSTM(settings.units, return_sequences=True))
+    h = with_elmo(layers.Dropout(settings.dropout)(birnn(x, mask=mask)), "output")
+    real = ops.expand_dims(ops.cast(mask, h.dtype), -1)
+    mean = ops.sum(h * real, axis=1) / ops.sum(real, axis=1)
+    pooled = layers.Concatenate()([mean, ops.max(h - 1e4 * (1 - real), axis=1)])
+    classes = layers.Dense(5, activation="softmax")(layers.Dropout(settings.dropout)(pooled))
+    model = keras.Model(inputs, classes)
+    optimizer = keras.optimizers.Adam(settings.learning_rate)
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model, mixes
+
+
+def train_and_score(settings, seed=1):
+    """Train one classifier and return its accuracies, and how it came to them.
+
+    Args:
+        settings: What ``make_parser().parse_args([...])`` gives.
+        seed: Of initial weights, dropout, order, and the share of the training trees.
+
+    Returns:
+        Dict of ``dev`` and ``test``, accuracies of the best epoch on dev; ``epochs``,
+        ``seconds_per_epoch``, ``losses`` in training, ``phrases`` trained on,
+        ``parameters`` trained, and ``layer_weights`` by place.
+    """
+    splits, vectors = read_data(settings.data, settings.quick, settings.vectors)
+    train, dev, test = splits
+    # All of the biLM comes before the seed is set, so that what follows draws the same without it.
+    elmo = None if settings.elmo == "none" else keras_elmo.ElmoLayer.from_preset(settings.preset)
+    more_inputs = make_more_inputs(settings, elmo, splits)
+    keras.utils.set_random_seed(seed)
+
+    n_trees = max(1, round(settings.share * len(train.trees)))
+    trees = np.random.permutation(len(train.trees))[:n_trees]
+    chosen = np.unique(np.concatenate([train.trees[i] for i in trees]))
+    known = words_of(train.phrases[i] for i in chosen) | set(vectors)
+    vocabulary = {word: n for n, word in enumerate(sorted(known), start=FIRST_WORD)}
+    model, mixes = build(settings, word_embedding(vocabulary, settings.dimension, vectors), elmo)
+
+    make_batches = functools.partial(Batches, settings.batch_size, vocabulary, more_inputs)
+    on_dev, on_test = (make_batches(split, np.concatenate(split.trees)) for split in (dev, test))
+    best = keras.callbacks.EarlyStopping(
+        "val_accuracy", mode="max", patience=settings.patience, restore_best_weights=True
+    )
+    start = time.monotonic()
+    losses = model.fit(
+        make_batches(train, chosen, seed),
+        validation_data=on_dev,
+        epochs=QUICK_EPOCHS if settings.quick else settings.epochs,
+        callbacks=[best],
+        shuffle=False,  # Batches does it
+        verbose=0 if settings.json else 2,
+    ).history["loss"]
+    seconds = (time.monotonic() - start) / len(losses)
+    return {
+        "dev": model.evaluate(on_dev, verbose=0, return_dict=True)["accuracy"],
+        "test": model.evaluate(on_test, verbose=0, return_dict=True)["accuracy"],
+        "epochs": len(losses),
+        "seconds_per_epoch": seconds,
+        "losses": losses,
+        "phrases": len(chosen),
+        "parameters": sum(int(np.prod(v.shape)) for v in model.trainable_variables),
+        "layer_weights": {place: mix.layer_weights.tolist() for place, mix in mixes.items()},
+    }
+
+
+def make_parser():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--data", type=pathlib.Path, required=True, help="folder of train.txt, dev.txt, test.txt")
+    add("--elmo", choices=("none", "input", "output", "both"), default="both")
+    add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
+    add("--layers", choices=("all", "top"), default="all", help="of the biLM, to be mixed")
+    add("--l2", type=float, default=1e-3, help="lambda of the mix: 1 or 0.001 in the paper")
+    add("--on-the-fly", action="store_true", help="compute the biLM inside the model")
+    add("--cache", type=pathlib.Path, default="sst5_layers", help="folder of the computed layers")
+    add("--vectors", help="text file of word vectors; random ones without it")
+    add("--dimension", type=int, default=100, help="of random word vectors")
+    add("--units", type=int, default=150, help="of each LSTM")
+    add("--dropout", type=float, default=0.5, help="on x, on h, and on the pool")
+    add("--learning-rate", type=float, default=1e-3)
+    add("--batch-size", type=int, default=64, help="phrases")
+    add("--epochs", type=int, default=10, help="at most")
+    add("--patience", type=int, default=3, help="epochs to go on without a better dev accuracy")
+    add("--share", type=float, default=1.0, help="of the training trees")
+    add("--seeds", type=int, nargs="+", default=[1])
+    add("--quick", action="store_true", help=f"{QUICK_TREES} trees a file, {QUICK_EPOCHS} epochs")
+    add("--json", action="store_true", help="print one JSON object and nothing else")
+    return parser
+
+
+def main():
+    settings = make_parser().parse_args()
+    runs = [train_and_score(settings, seed) for seed in settings.seeds]
+    summary = {}
+    for split in ("dev", "test"):
+        found = [run[split] for run in runs]
+        spread = np.std(found, ddof=1) if len(found) > 1 else 0.0
+        summary[split] = {"mean": np.mean(found), "standard_deviation": spread}
+    if settings.json:
+        print(json.dumps({"settings": vars(settings), **summary, "runs": runs}, default=str))
+        return
+    for seed, run in zip(settings.seeds, runs):
+        weights = {place: np.round(x, 3).tolist() for place, x in run["layer_weights"].items()}
+        print(f"seed {seed}: dev {run['dev']:.4f} test {run['test']:.4f} layer weights {weights}")
+    for split, x in summary.items():
+        spread = f"{x['mean']:.4f} +- {x['standard_deviation']:.4f}"
+        print(f"{split} accuracy {spread}, seeds {settings.seeds}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Word embeddings for the task models: trainable random vectors, or those of a text file.
+
+The file is in the text format of GloVe, or of word2vec and fastText, which begin with a
+line "count dimension": a word and its numbers a line, between spaces.
+"""
+
+import itertools
+
+import numpy as np
+from keras import layers
+
+PADDING, UNKNOWN, FIRST_WORD = 0, 1, 2
+
+
+def read_vectors(path, words):
+    """Return the vectors that a text file has for the words.
+
+    Args:
+        path: Path of the file.
+        words: Those to look for. A word that the file lacks gets the vector of its
+            lower-case form, if there is one. Other lines are passed over, unparsed.
+
+    Returns:
+        Dict from word to float32 array, all of one shape.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If a line does not have a word and as many numbers as the first one;
+            if no word is found.
+    """
+    wanted = {form for word in words for form in (word, word.lower())}
+    found = {}
+    # Some released files hold words cut amid a character.
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+        first = file.readline()
+        dimension, has_header = _dimension(path, first)
+        lines = file if has_header else itertools.chain([first], file)
+        for number, line in enumerate(lines, start=1 + has_header):
+            # From the right: GloVe 840B has words with a space in them.
+            word, *numbers = line.rstrip(" \r\n").rsplit(" ", dimension)
+            if len(numbers) != dimension or _is_number(word.split(" ")[-1], within=word):
+                raise _malformed(path, number, dimension, line)
+            if word in wanted and word not in found:  # the first of them counts
+                try:
+                    found[word] = np.array(numbers, "float32")
+                except ValueError:
+                    raise _malformed(path, number, dimension, line) from None
+    vectors = {word: found.get(word, found.get(word.lower())) for word in words}
+    vectors = {word: vector for word, vector in vectors.items() if vector is not None}
+    if not vectors:
+        raise ValueError(
+            f"read_vectors expects vectors for some of the {len(wanted)} words. "
+            f"Received: path={str(path)!r}, which has none of them"
+        )
+    return vectors
+
+
+def word_embedding(vocabulary, dimension, vectors=None):
+    """Return a trainable embedding of word ids, 0 being padding and 1 unknown words.
+
+    Args:
+        vocabulary: Dict from word to id, the ids from 2 on without a gap.
+        dimension: Of random vectors; the given ones have their own.
+        vectors: Dict from word to array; words without a vector start random, as
+            small as the others.
+    """
+    size = FIRST_WORD + len(vocabulary)
+    if not vectors:
+        return layers.Embedding(size, dimension, name="words_embedded")
+    given = np.stack(list(vectors.values()))
+    table = np.random.normal(0, given.std(), (size, given.shape[1])).astype("float32")
+    for word, vector in vectors.items():
+        if word in vocabulary:
+            table[vocabulary[word]] = vector
+    embedding = layers.Embedding(size, given.shape[1], name="words_embedded")
+    embedding.build((None, None))
+    embedding.set_weights([table])
+    return embedding
+
+
+def _dimension(path, line):
+    fields = line.rstrip(" \r\n").split(" ")
+    if len(fields) == 2 and all(field.isdecimal() for field in fields):
+        return int(fields[1]), True
+    if len(fields) < 2 or not all(_is_number(field) for field in fields[1:]):
+        raise ValueError(
+            "read_vectors expects a text file, each line a word and its numbers. "
+            f"Received: line 1 of {path}: {line[:60]!r}"
+        )
+    return len(fields) - 1, False
+
+
+def _is_number(text, within=None):
+    if text == within:  # the whole word: a number may have a vector
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _malformed(path, number, dimension, line):
+    return ValueError(
+        f"read_vectors expects a word and {dimension} numbers a line. "
+        f"Received: line {number} of {path}: {line[:60]!r}"
+    )

@@ -1,0 +1,126 @@
+"""A language model as a preset: the biLM's files, and beside them its vocabulary and softmax."""
+
+import hashlib
+import json
+import pathlib
+
+import h5py
+import numpy as np
+
+from keras_elmo.checkpoints.bilm_table import bilm_rows
+from keras_elmo.checkpoints.files import read_hdf5, replacing
+from keras_elmo.checkpoints.rows import assign, extract, to_float32, variables_by_path
+from keras_elmo.config import BiLMConfig
+from keras_elmo.presets import bundled, read_preset
+from keras_elmo.pretraining.language_model import BiLanguageModel
+from keras_elmo.pretraining.prepare import SPECIAL_TOKENS, read_vocabulary, write_vocabulary
+
+_FILES = ("options.json", "weights.hdf5", "vocab.txt", "softmax.hdf5", "README.md")
+
+
+def read_language_model(preset, vocabulary=None, **kwargs):
+    """Read a biLM and its softmax.
+
+    Args:
+        preset: Name of a bundled preset, or path of a directory with ``options.json``,
+            ``weights.hdf5``, ``vocab.txt`` and ``softmax.hdf5``.
+        vocabulary: List of tokens to predict instead of those of ``vocab.txt``. Tokens of
+            both keep their weights; new ones share what ``<UNK>`` had, evenly.
+        **kwargs: Passed on to ``BiLanguageModel``.
+
+    Returns:
+        The ``BiLanguageModel`` and its vocabulary.
+
+    Raises:
+        OSError: If a file is missing or damaged.
+        ValueError: If the files do not fit together.
+    """
+    options, arrays, origin = read_preset(preset)
+    directory = bundled().get(str(preset), pathlib.Path(preset))
+    if not (directory / "softmax.hdf5").is_file():
+        raise FileNotFoundError(
+            f"Preset {preset} holds no softmax.hdf5, so it can embed tokens but not predict them. "
+            "A preset of keras-elmo export has one"
+        )
+    own = read_vocabulary(directory / "vocab.txt")
+    softmax = read_hdf5(directory / "softmax.hdf5", str(directory / "softmax.hdf5"))
+    config = BiLMConfig.from_options(options)
+    shapes = {"softmax/W": (len(own), config.projection_dim), "softmax/b": (len(own),)}
+    found = {name: array.shape for name, array in softmax.items()}
+    if found != shapes:
+        raise ValueError(
+            f"The softmax of {directory} does not fit its options and vocabulary. "
+            f"Expected: {shapes}. Received: {found}"
+        )
+    kernel, bias = softmax["softmax/W"], softmax["softmax/b"]
+    vocabulary = own if vocabulary is None else list(vocabulary)
+    if vocabulary != own:
+        kernel, bias = _moved(kernel, bias, own, vocabulary)
+    model = BiLanguageModel(config, len(vocabulary), **kwargs)
+    assign(bilm_rows(config, arrays), arrays, variables_by_path(model.bilm), origin)
+    model.softmax_kernel.assign(kernel)
+    model.softmax_bias.assign(bias)
+    return model, vocabulary
+
+
+def _moved(kernel, bias, own, vocabulary):
+    """Return the softmax of one vocabulary for another."""
+    row_of = {token: row for row, token in enumerate(own)}
+    rows = np.array([row_of.get(token, -1) for token in vocabulary])
+    is_new = rows < 0
+    unknown = SPECIAL_TOKENS.index("<UNK>")
+    kernel, bias = kernel[np.where(is_new, unknown, rows)], bias[np.where(is_new, unknown, rows)]
+    bias[is_new] -= np.log(1 + is_new.sum())
+    bias[unknown] -= np.log(1 + is_new.sum())
+    return kernel, bias
+
+
+def write_language_model(directory, model, vocabulary, card="") -> None:
+    """Write a preset: all its files, or none.
+
+    The weights are float32 rounded to 16 significant bits, and compressed: about the size
+    of float16, and read by AllenNLP, bilm-tf and simple_elmo.
+
+    Args:
+        directory: Where to; made if it does not exist. Files of these names are replaced.
+        model: The ``BiLanguageModel``.
+        vocabulary: Its vocabulary, a list of tokens.
+        card: Text of ``README.md``. The checksums of the files are added to it.
+    """
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    arrays = extract(bilm_rows(model.config), variables_by_path(model.bilm))
+    softmax = {
+        "softmax/W": to_float32(model.softmax_kernel),
+        "softmax/b": to_float32(model.softmax_bias),
+    }
+    with replacing(*(directory / name for name in _FILES)) as (o, w, v, s, readme):
+        o.write_text(json.dumps(model.config.to_options(), indent=2) + "\n")
+        _write_rounded(w, arrays)
+        write_vocabulary(v, vocabulary)
+        _write_rounded(s, softmax)
+        sums = [
+            f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}"
+            for path, name in zip((o, w, v, s), _FILES)
+        ]
+        readme.write_text(
+            card.rstrip() + "\n\n## Checksums (SHA-256)\n\n```\n" + "\n".join(sums) + "\n```\n",
+            "utf-8",
+        )
+
+
+def _write_rounded(path, arrays):
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(
+                name, data=rounded(array), shuffle=True, compression="gzip", compression_opts=9
+            )
+
+
+def rounded(array) -> np.ndarray:
+    """Round float32 to 16 significant bits, to nearest, ties to even."""
+    bits = np.ascontiguousarray(array, "float32").view("uint32")
+    dropped = 24 - 16
+    half = (1 << (dropped - 1)) - 1
+    bits = bits + np.uint32(half) + ((bits >> np.uint32(dropped)) & np.uint32(1))
+    return (bits & ~np.uint32((1 << dropped) - 1)).view("float32")

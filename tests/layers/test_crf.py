@@ -1,0 +1,374 @@
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_elmo import CRF
+from keras_elmo.layers.crf import CRFLoss
+from tests.conftest import BACKEND, numpy
+
+RNG = np.random.default_rng(0)
+# One batch shape for many tests: JAX compiles for each.
+LENGTHS = [5, 3, 1, 0]
+MASK = np.arange(5) < np.array(LENGTHS)[:, None]
+
+
+def make(n_tags=3, seed=0, scale=1.0, **kwargs):
+    """A CRF with random weights, and these: transitions, start, end."""
+    crf = CRF(**kwargs)
+    crf.build((None, None, n_tags))
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(0, scale, w.shape).astype("float32") for w in crf.weights]
+    crf.set_weights(weights)
+    assert [w.name for w in crf.weights] == ["transitions", "start", "end"]
+    return crf, weights
+
+
+def sequence_score(x, tags, weights):
+    """The definition, in float64."""
+    transitions, start, end = (w.astype("float64") for w in weights)
+    if not len(tags):
+        return 0.0
+    score = start[tags[0]] + sum(x[t, tag] for t, tag in enumerate(tags)) + end[tags[-1]]
+    return score + sum(transitions[a, b] for a, b in itertools.pairwise(tags))
+
+
+def all_scores(x, weights):
+    """The score of every tag sequence of a sentence without padding."""
+    sequences = itertools.product(range(x.shape[1]), repeat=len(x))
+    return {tags: sequence_score(x.astype("float64"), tags, weights) for tags in sequences}
+
+
+def log_z(x, weights):
+    scores = np.array(list(all_scores(x, weights).values()))
+    return scores.max() + np.log(np.exp(scores - scores.max()).sum())
+
+
+def random_batch(n_tags=3, lengths=LENGTHS, seed=0, scale=1.0):
+    """Scores and tags, 5 tokens wide, -1 the tag of the padding."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(0, scale, (len(lengths), 5, n_tags)).astype("float32")
+    tags = rng.integers(n_tags, size=(len(lengths), 5))
+    return x, np.where(np.arange(5) < np.array(lengths)[:, None], tags, -1)
+
+
+def expected_log_likelihood(x, tags, weights):
+    return [
+        sequence_score(row, own, weights) - log_z(row, weights)
+        for row, own in ((row[own >= 0], own[own >= 0]) for row, own in zip(x, tags))
+    ]
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(1, 4),
+    st.lists(st.integers(0, 5), min_size=3, max_size=3),
+    st.integers(0, 2**20),
+    st.sampled_from([0.1, 1.0, 10.0]),
+)
+def test_against_all_tag_sequences(n_tags, lengths, seed, scale):
+    crf, weights = make(n_tags, seed, scale)
+    x, tags = random_batch(n_tags, lengths, seed + 1, scale)
+    found = numpy(crf.log_likelihood(x, tags))
+    expected = expected_log_likelihood(x, tags, weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * max(1, scale))
+    best = numpy(crf.decode(x, tags >= 0))
+    assert best.dtype == "int32" and not best[tags < 0].any()
+    for row, n, path in zip(x, lengths, best):
+        scores = all_scores(row[:n], weights)
+        assert scores[tuple(path[:n].tolist())] >= max(scores.values()) - 1e-5 * scale
+
+
+def test_probabilities_of_all_tag_sequences_sum_to_1():
+    crf, _ = make()
+    tags = np.array(list(itertools.product(range(3), repeat=4)))
+    x = np.repeat(RNG.normal(size=(1, 4, 3)), len(tags), axis=0)
+    assert np.exp(numpy(crf.log_likelihood(x, tags)).astype("float64")).sum() == pytest.approx(1)
+
+
+def test_untrained_is_a_softmax_at_every_token():
+    crf = CRF()
+    x, tags = random_batch()
+    np.testing.assert_array_equal(numpy(crf(x)), x)
+    np.testing.assert_array_equal(numpy(crf.decode(x)), x.argmax(-1))
+    log_p = x - np.log(np.exp(x).sum(-1, keepdims=True))
+    own = np.take_along_axis(log_p, np.maximum(tags, 0)[..., None], 2)[..., 0]
+    np.testing.assert_allclose(
+        numpy(crf.log_likelihood(x, tags)), (own * MASK).sum(1), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("junk", [np.nan, np.inf, 1e30, -1e30])
+def test_padding_content_does_not_matter(junk):
+    crf, _ = make()
+    x, tags = random_batch()
+    dirty = np.where(MASK[..., None], x, junk).astype("float32")
+    expected = numpy(crf.log_likelihood(x, tags))
+    np.testing.assert_array_equal(numpy(crf.log_likelihood(dirty, tags)), expected)
+    by_mask = crf.log_likelihood(dirty, np.maximum(tags, 2), MASK)
+    by_tags = crf.log_likelihood(x, np.where(MASK, np.maximum(tags, 2), -100))
+    np.testing.assert_array_equal(numpy(by_mask), numpy(by_tags))
+    assert expected[3] == 0
+    best = numpy(crf.decode(x, MASK))
+    np.testing.assert_array_equal(numpy(crf.decode(dirty, MASK)), best)
+    np.testing.assert_array_equal(numpy(crf.decode(x[:, :3], MASK[:, :3]))[1:], best[1:, :3])
+
+
+def test_masked_tokens_inside_a_sentence_are_skipped():
+    crf, weights = make()
+    x, tags = random_batch()
+    tags[0, 1], tags[0, 3], tags[1, 0] = -1, -1, -1
+    np.testing.assert_allclose(
+        numpy(crf.log_likelihood(x, tags)),
+        expected_log_likelihood(x, tags, weights),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+    best = numpy(crf.decode(x, tags >= 0))[0, [0, 2, 4]]
+    scores = all_scores(x[0, [0, 2, 4]], weights)
+    assert tuple(best) == max(scores, key=scores.get)
+
+
+def test_one_token():
+    crf, weights = make()
+    x, tags = random_batch()
+    found = numpy(crf.log_likelihood(x[:, :1], tags[:, :1]))
+    expected = expected_log_likelihood(x[:, :1], tags[:, :1], weights)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert numpy(crf.decode(x[:, :1])).shape == (4, 1)
+
+
+def test_long_sentences_and_large_scores():
+    crf, _ = make(scale=100.0)
+    x = (1000 * RNG.normal(size=(1, 600, 3))).astype("float32")
+    best = numpy(crf.decode(x))
+    log_p = numpy(crf.log_likelihood(x, best))
+    assert -1 < log_p[0] <= 0
+    worst = numpy(crf.log_likelihood(x, (best + 1) % 3))
+    assert np.isfinite(worst).all() and worst[0] < -1e5
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16", "bfloat16"])
+def test_half_precision(policy):
+    """The scores come rounded; everything after that is float32."""
+    full, weights = make(scale=10.0)
+    half, _ = make(scale=10.0, dtype=policy)
+    assert {w.dtype for w in half.weights} == {"float32"}
+    x, tags = random_batch(scale=1e4)
+    dtype = keras.DTypePolicy(policy).compute_dtype
+    rounded = keras.ops.cast(x, dtype)
+    assert keras.backend.standardize_dtype(half(rounded).dtype) == "float32"
+    found = numpy(half.log_likelihood(rounded, tags))
+    assert np.isfinite(found).all()
+    exact = numpy(keras.ops.cast(rounded, "float32"))
+    np.testing.assert_array_equal(found, numpy(full.log_likelihood(exact, tags)))
+    np.testing.assert_allclose(found, numpy(full.log_likelihood(x, tags)), rtol=0.02)
+    np.testing.assert_array_equal(numpy(half.decode(rounded)), numpy(full.decode(exact)))
+
+
+def embed(x, mask=True):
+    """A model whose scores are the rows of a table, trainable; and its inputs."""
+    batch, tokens, n_tags = x.shape
+    ids = np.arange(1, batch * tokens + 1).reshape(batch, tokens)
+    inputs = keras.Input((None,), dtype="int32")
+    table = keras.layers.Embedding(ids.size + 1, n_tags, mask_zero=mask, name="table")
+    crf = CRF()
+    scores = table(inputs)
+    model, tagger = keras.Model(inputs, crf(scores)), keras.Model(inputs, crf.decode(scores))
+    table.set_weights([np.concatenate([np.zeros((1, n_tags)), x.reshape(-1, n_tags)])])
+    crf.set_weights(make(n_tags)[1])
+    return model, tagger, crf, ids
+
+
+def jit():
+    return "auto" if BACKEND == "torch" else True
+
+
+def test_gradient_in_fit():
+    """One step of SGD at rate 1 subtracts the gradient, padding and empty sentences or not."""
+    x, tags = random_batch()
+    model, _, crf, ids = embed(x)
+    before = model.get_weights()
+    model.compile(keras.optimizers.SGD(1.0), loss=crf.loss, jit_compile=jit())
+    history = model.fit(np.where(MASK, ids, 0), tags, batch_size=4, verbose=0)
+
+    def loss(table, *weights):
+        x = table[1:].reshape(4, 5, 3)
+        return -np.mean(expected_log_likelihood(x, tags, weights))
+
+    values = [w.astype("float64") for w in before]
+    assert history.history["loss"][0] == pytest.approx(loss(*values), rel=1e-5)
+    for value, old, new in zip(values, before, model.get_weights()):
+        for place in np.ndindex(value.shape):
+            kept = value[place]
+            ends = []
+            for step in (1e-3, -1e-3):
+                value[place] = kept + step
+                ends.append(loss(*values))
+            value[place] = kept
+            gradient = (ends[0] - ends[1]) / 2e-3
+            assert old[place] - new[place] == pytest.approx(gradient, abs=1e-5)
+
+
+def test_gradient_of_a_batch_without_a_token_is_zero():
+    model, _, crf, ids = embed(random_batch()[0])
+    before = model.get_weights()
+    model.compile(keras.optimizers.SGD(1.0), loss=crf.loss)
+    history = model.fit(np.zeros_like(ids), np.full(ids.shape, -1), verbose=0)
+    assert history.history["loss"] == [0]
+    for old, new in zip(before, model.get_weights()):
+        np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("eager", [False, True])
+def test_loss_in_a_model(mask, eager):
+    """The padding is known by the labels; and by the mask of Keras, if there is one."""
+    x, tags = random_batch()
+    model, tagger, crf, ids = embed(x, mask)
+    model.compile(loss=crf.loss, run_eagerly=eager)
+    log_p = numpy(crf.log_likelihood(x, tags)).astype("float64")
+    ids = np.where(MASK, ids, 0)
+    labels = [tags, tags.astype("float32")] + [np.maximum(tags, 0)] * mask
+    for y in labels:
+        assert model.evaluate(ids, y, verbose=0) == pytest.approx(-log_p.mean(), rel=1e-5)
+    weights = np.array([1.0, 2.0, 0.5, 3.0])
+    loss = model.evaluate(ids, tags, sample_weight=weights, verbose=0)
+    assert loss == pytest.approx(-(log_p * weights).mean(), rel=1e-5)
+    assert numpy(crf.loss(tags, x, weights[:, None])) == pytest.approx(loss, rel=1e-5)
+    np.testing.assert_array_equal(model.predict(ids, verbose=0)[MASK], x[MASK])
+    if mask:
+        best = numpy(crf.decode(x, MASK))
+        tagger.compile(run_eagerly=eager, jit_compile=False if eager else jit())
+        np.testing.assert_array_equal(tagger.predict(ids, verbose=0), best)
+        for output in (model(ids), tagger(ids)):
+            np.testing.assert_array_equal(numpy(output._keras_mask), MASK)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_learns_what_only_transitions_can_tell(policy):
+    """Tags 0 1 2 0 1 over words that are all alike."""
+    inputs = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(2, 4, mask_zero=True, dtype=policy)(inputs)
+    scores = keras.layers.Dense(3, dtype=policy)(x)
+    crf = CRF(dtype=policy)
+    model, tagger = keras.Model(inputs, crf(scores)), keras.Model(inputs, crf.decode(scores))
+    model.compile(keras.optimizers.Adam(0.1), loss=crf.loss)
+    ids, tags = MASK.astype("int32"), np.where(MASK, [0, 1, 2, 0, 1], -1)
+    losses = model.fit(ids, tags, epochs=30, verbose=0).history["loss"]
+    assert np.isfinite(losses).all() and losses[-1] < 0.2 * losses[0]
+    np.testing.assert_array_equal(tagger.predict(ids, verbose=0), np.maximum(tags, 0))
+
+
+def test_saved_models(tmp_path):
+    x, tags = random_batch()
+    model, tagger, crf, ids = embed(x)
+    ids = np.where(MASK, ids, 0)
+    model.compile("adam", loss=crf.loss)
+    model.fit(ids, tags, verbose=0)
+    model.save(tmp_path / "model.keras")
+    tagger.save(tmp_path / "tagger.keras")
+    best = tagger.predict(ids, verbose=0)
+    again = keras.saving.load_model(tmp_path / "tagger.keras")
+    np.testing.assert_array_equal(again.predict(ids, verbose=0), best)
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    its_crf = again.get_layer(crf.name)
+    assert again.loss.log_likelihood.__self__ is its_crf and its_crf is not crf
+    np.testing.assert_array_equal(numpy(its_crf.decode(again(ids))), best)
+    for _ in range(2):
+        expected = model.evaluate(ids, tags, verbose=0)
+        assert again.evaluate(ids, tags, verbose=0) == pytest.approx(expected, rel=1e-6)
+        model.fit(ids, tags, verbose=0)
+        again.fit(ids, tags, verbose=0)
+    for a, b in zip(model.get_weights(), again.get_weights()):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_saved_sequential(tmp_path):
+    x, tags = random_batch()
+    crf = CRF()
+    model = keras.Sequential([keras.Input((None, 3)), keras.layers.Dense(4), crf])
+    model.compile("adam", loss=crf.loss)
+    model.fit(x, tags, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    expected = model.evaluate(x, tags, verbose=0)
+    assert again.evaluate(x, tags, verbose=0) == pytest.approx(expected, rel=1e-6)
+    best = numpy(crf.decode(model.predict(x, verbose=0), MASK))
+    found = numpy(again.layers[-1].decode(again.predict(x, verbose=0), MASK))
+    np.testing.assert_array_equal(found, best)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Tagger(keras.Model):
+    """A subclass, in whose attributes saving looks for weights."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = keras.layers.Dense(3)
+        self.tags = CRF(name="tags")
+
+    def call(self, inputs):
+        return self.tags(self.dense(inputs))
+
+
+def test_saved_subclass(tmp_path):
+    x, tags = random_batch()
+    model = Tagger()
+    model.compile("adam", loss=model.tags.loss)
+    model.fit(x, tags, verbose=0)
+    model.save_weights(tmp_path / "model.weights.h5")
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.predict(x, verbose=0), model.predict(x, verbose=0))
+    with pytest.raises(ValueError, match="compile .* anew, with the loss of its own CRF"):
+        again.evaluate(x, tags, verbose=0)
+    again = Tagger()
+    again(x)
+    again.load_weights(tmp_path / "model.weights.h5")
+    for a, b in zip(model.get_weights(), again.get_weights()):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_loss_is_not_bound_to_a_crf_outside_the_model():
+    model, _, crf, ids = embed(random_batch()[0])
+    model.compile("adam", loss=crf.loss)
+    again = keras.models.model_from_json(model.to_json())
+    with pytest.raises(ValueError, match="compile .* anew, with the loss of its own CRF"):
+        again.evaluate(ids, ids * 0, verbose=0)
+    again.compile("adam", loss=again.get_layer(crf.name).loss)
+    assert np.isfinite(again.evaluate(ids, ids * 0, verbose=0))
+
+
+def test_other_reductions():
+    crf, _ = make()
+    x, tags = random_batch()
+    log_p = numpy(crf.log_likelihood(x, tags))
+    np.testing.assert_allclose(numpy(CRFLoss(crf, reduction="sum")(tags, x)), -log_p.sum())
+    np.testing.assert_allclose(numpy(CRFLoss(crf, reduction=None)(tags, x)), -log_p)
+
+
+def test_errors():
+    crf, _ = make()
+    x, tags = random_batch()
+    with pytest.raises(ValueError, match=r"CRF expects .* Received: shape=\(4, 5\)"):
+        CRF()(x[..., 0])
+    with pytest.raises(ValueError, match=r"n_tags known. Received: shape=\(None, 5, None\)"):
+        CRF()(keras.Input((5, None)))
+    with pytest.raises(ValueError, match="expected axis 2 of input shape to have value 3"):
+        crf(x[..., :2])
+    with pytest.raises(ValueError, match="no log_likelihood before it is built"):
+        CRF().log_likelihood(x, tags)
+    with pytest.raises(ValueError, match=r"tags below n_tags=3. Received: max\(tags\)=3"):
+        crf.log_likelihood(x, np.where(MASK, 3, -1).tolist())
+    with pytest.raises(ValueError, match=r"\(batch, tokens, 3\) .* scores.shape=\(4, 5, 2\)"):
+        crf.log_likelihood(x[..., :2], tags)
+    with pytest.raises(ValueError, match=r"Received: .* tags.shape=\(4, 5, 1\)"):
+        crf.log_likelihood(x, tags[..., None])
+    with pytest.raises(ValueError, match=r"tags of shape .*, as integers.* shape=\(4, 5, 3\)"):
+        crf.loss(x, x)
+    with pytest.raises(ValueError, match=r"one sample_weight a sentence.* shape=\(4, 5\)"):
+        crf.loss(tags, x, sample_weight=MASK)

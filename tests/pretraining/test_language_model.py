@@ -1,0 +1,175 @@
+"""The bidirectional language model against the executable specification."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_elmo.checkpoints.bilm_table import bilm_rows
+from keras_elmo.checkpoints.rows import extract, variables_by_path
+from keras_elmo.pretraining.corpus import Batcher
+from keras_elmo.pretraining.language_model import BiLanguageModel
+from keras_elmo.pretraining.scores import Scorer
+from tests import reference
+from tests.conftest import make_config, numpy
+from tests.pretraining.gradients import gradients
+
+VOCABULARY = ["<S>", "</S>", "<UNK>", "The", "fox", "Café", "!"]
+SENTENCES = [["The", "quick", "fox", "!"], ["Café"], ["fox", "fox", "nowhere"], ["!"] * 6]
+
+
+def make_model(config=None, seed=0, **kwargs):
+    model = BiLanguageModel(
+        config or make_config(cell_clip=1.0, projection_clip=0.5),
+        len(VOCABULARY),
+        **{"n_negatives": None, "dropout": 0.0, **kwargs},
+    )
+    rng = np.random.default_rng(seed)
+    for weight in model.trainable_weights:
+        weight.assign(rng.normal(0, 0.4, weight.shape))
+    return model
+
+
+def make_batch(sentences=SENTENCES, **kwargs):
+    batcher = Batcher(VOCABULARY, max_characters=13, widest_filter=4, **kwargs)
+    encoded = batcher.encode(sentences)
+    [rows] = batcher.arrange(encoded)
+    return batcher.batch(encoded, rows)
+
+
+def tensors(batch):
+    return {name: keras.ops.convert_to_tensor(array) for name, array in batch.items()}
+
+
+def expected_log_probabilities(model, sentence):
+    """(2, tokens + 1), from the NumPy specification."""
+    options = model.config.to_options()
+    weights = extract(bilm_rows(model.config), variables_by_path(model.bilm))
+    rows = [
+        reference.character_row(t, options["char_cnn"]["max_characters_per_token"])
+        for t in ["<S>", *sentence, "</S>"]
+    ]
+    found, _ = reference.bilm(rows, options, weights)
+    kernel, bias = (
+        numpy(w.value).astype("float64") for w in (model.softmax_kernel, model.softmax_bias)
+    )
+    ids = [VOCABULARY.index(t) if t in VOCABULARY else 2 for t in sentence]
+    last = model.config.n_layers
+    log_p = []
+    for outputs, targets in (
+        (found[f"forward_{last}"][:-1], [*ids, 1]),
+        (found[f"backward_{last}"][1:], [0, *ids]),
+    ):
+        logits = outputs @ kernel.T + bias
+        logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        log_p.append(logits[np.arange(len(targets)), targets])
+    return np.array(log_p)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"cell_clip": 0.5, "projection_clip": 0.2, "use_skip_connections": False},
+        {"n_layers": 1, "projection_dim": 10, "cell_clip": None},
+        {"n_layers": 3, "n_highway": 2, "activation": "tanh"},
+    ],
+)
+def test_log_probabilities_are_those_of_the_specification(changes):
+    model = make_model(make_config(**changes))
+    found = Scorer(model, VOCABULARY, batch_tokens=14).log_probabilities(SENTENCES)
+    for sentence, ours in zip(SENTENCES, found, strict=True):
+        expected = expected_log_probabilities(model, sentence)
+        assert ours.dtype == "float32" and ours.shape == (2, len(sentence) + 1)
+        np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+def test_loss_is_the_mean_of_both_directions_per_prediction():
+    model = make_model()
+    expected = [expected_log_probabilities(model, sentence) for sentence in SENTENCES]
+    expected = -np.concatenate(expected, axis=1).mean()
+    for devices in (1, 2):
+        loss = float(numpy(model(tensors(make_batch(devices=devices)))))
+        np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        float(numpy(model(tensors(make_batch(fixed_shapes=True))))), expected, rtol=1e-5
+    )
+
+
+def test_perplexity():
+    model = make_model()
+    scores = Scorer(model, VOCABULARY).perplexity([*SENTENCES, []])
+    total = np.concatenate([expected_log_probabilities(model, s) for s in SENTENCES], axis=1)
+    forward, backward = -total.mean(axis=1)
+    np.testing.assert_allclose(scores["forward"], np.exp(forward), rtol=1e-5)
+    np.testing.assert_allclose(scores["backward"], np.exp(backward), rtol=1e-5)
+    np.testing.assert_allclose(scores["perplexity"], np.exp((forward + backward) / 2), rtol=1e-5)
+    assert scores["tokens"] == 14 and scores["predictions"] == 18
+    assert scores["oov_share"] == 2 / 14
+
+
+@pytest.mark.parametrize("sentences, message", [([[]], "expects text. Received: no token")])
+def test_perplexity_of_nothing(sentences, message):
+    scorer = Scorer(make_model(), VOCABULARY)
+    with pytest.raises(ValueError, match=message):
+        scorer.perplexity(sentences)
+    with pytest.raises(ValueError, match="expects tokens in every sentence"):
+        scorer.log_probabilities(sentences)
+
+
+def test_gradient_against_finite_differences():
+    model = make_model()
+    batch = tensors(make_batch())
+    found = gradients(lambda: model(batch), model)
+    rng = np.random.default_rng(1)
+    direction = [rng.normal(size=g.shape) for g in found]
+    slope = sum((g * d).sum() for g, d in zip(found, direction, strict=True))
+    values = [numpy(w.value) for w in model.trainable_weights]
+
+    def loss_at(step):
+        for weight, value, d in zip(model.trainable_weights, values, direction, strict=True):
+            weight.assign(value + step * d)
+        return float(numpy(model(batch)))
+
+    measured = (loss_at(1e-3) - loss_at(-1e-3)) / 2e-3
+    np.testing.assert_allclose(slope, measured, rtol=0.02)
+
+
+def test_dropout_acts_in_training_only_and_each_time_anew():
+    model = make_model(dropout=0.5)
+    batch = tensors(make_batch())
+    at_rest = [float(numpy(model(batch))) for _ in range(2)]
+    training = [float(numpy(model(batch, training=True))) for _ in range(2)]
+    assert at_rest[0] == at_rest[1]
+    assert len({at_rest[0], *training}) == 3
+
+
+def test_negatives_are_drawn_anew_and_do_not_move_the_loss_far():
+    model, full = make_model(n_negatives=5), make_model()
+    batch = tensors(make_batch())
+    losses = [float(numpy(model(batch))) for _ in range(60)]
+    assert len(set(losses)) > 30
+    assert abs(np.mean(losses) - float(numpy(full(batch)))) < 0.1
+
+
+def test_config_round_trip():
+    model = make_model(n_negatives=3, dropout=0.25, product_dtype="bfloat16")
+    again = BiLanguageModel.from_config(model.get_config())
+    assert again.get_config() == model.get_config() and again.config == model.config
+
+
+def test_too_many_negatives():
+    with pytest.raises(ValueError, match="n_negatives to be less than vocabulary_size, or None"):
+        make_model(n_negatives=7)
+
+
+def test_learns_and_half_precision_products_learn_alike(corpus, config):
+    del corpus
+    batch = make_batch()
+    ends = []
+    for product_dtype in ("float32", "bfloat16"):
+        model = make_model(config, product_dtype=product_dtype)
+        model.compile(keras.optimizers.Adam(0.02), jit_compile=False)
+        losses = [model.train_on_batch(batch) for _ in range(25)]
+        ends.append(float(numpy(model(tensors(batch)))))
+        assert ends[-1] < 0.6 * float(losses[0])
+    assert abs(ends[0] - ends[1]) < 0.1

@@ -1,0 +1,142 @@
+"""The sampled softmax: unbiased where it should be, and the full one as its limit."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_elmo.pretraining.softmax import (
+    negative_log_likelihood,
+    sample_log_uniform,
+    softmax_loss,
+)
+from tests.conftest import numpy
+from tests.pretraining.gradients import gradients
+
+VOCABULARY, WIDTH, N = 30, 4, 50
+
+
+class Softmax(keras.layers.Layer):
+    def build(self, input_shape):
+        self.outputs = self.add_weight(shape=(N, WIDTH), name="outputs")
+        self.kernel = self.add_weight(shape=(VOCABULARY, WIDTH), name="kernel")
+        self.bias = self.add_weight(shape=(VOCABULARY,), name="bias")
+
+
+@pytest.fixture
+def case():
+    rng = np.random.default_rng(0)
+    layer = Softmax()
+    layer.build(None)
+    layer.set_weights([rng.normal(size=w.shape) for w in layer.weights])
+    targets = rng.integers(0, VOCABULARY, N).astype("int32")
+    weights = rng.uniform(0, 1, N).astype("float32")
+    weights[::7] = 0
+    return layer, ops.convert_to_tensor(targets), ops.convert_to_tensor(weights)
+
+
+def full(layer, targets):
+    """The full softmax in float64 NumPy: log-probabilities of the targets, and all errors."""
+    outputs, kernel, bias = (numpy(w.value).astype("float64") for w in layer.weights)
+    logits = outputs @ kernel.T + bias
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    targets = numpy(targets)
+    return np.log(probabilities[np.arange(N), targets]), probabilities - np.eye(VOCABULARY)[targets]
+
+
+def loss(case, sample=None, product_dtype="float32"):
+    layer, targets, weights = case
+    return softmax_loss(
+        ops.copy(layer.outputs), targets, weights, layer.kernel, layer.bias, sample, product_dtype
+    )
+
+
+def expected_gradients(case):
+    layer, targets, weights = case
+    _, errors = full(layer, targets)
+    errors = errors * numpy(weights)[:, None]
+    outputs, kernel, _ = (numpy(w.value) for w in layer.weights)
+    return [errors @ kernel, errors.T @ outputs, errors.sum(axis=0)]
+
+
+def test_full_softmax(case):
+    layer, targets, weights = case
+    log_p, _ = full(layer, targets)
+    np.testing.assert_allclose(float(numpy(loss(case))), -(numpy(weights) * log_p).sum(), rtol=1e-6)
+    nll = negative_log_likelihood(ops.copy(layer.outputs), targets, layer.kernel, layer.bias)
+    np.testing.assert_allclose(numpy(nll), -log_p, atol=1e-5)
+    for ours, right in zip(
+        gradients(lambda: 1.0 * loss(case), layer), expected_gradients(case), strict=True
+    ):
+        np.testing.assert_allclose(ours, right, atol=1e-5)
+
+
+def test_a_sample_of_everything_is_the_full_softmax(case):
+    order = np.random.default_rng(1).permutation(VOCABULARY).astype("int32")
+    sample = ops.convert_to_tensor(order), ops.zeros((VOCABULARY,))
+    for ours, right in zip(
+        gradients(lambda: loss(case, sample), case[0]), expected_gradients(case), strict=True
+    ):
+        np.testing.assert_allclose(ours, right, atol=1e-5)
+
+
+def test_sampled_loss_against_a_plain_computation(case):
+    layer, targets, weights = case
+    sample = sample_log_uniform(12, VOCABULARY, keras.random.SeedGenerator(1))
+    drawn, log_expected = (numpy(x) for x in sample)
+    outputs, kernel, bias = (numpy(w.value).astype("float64") for w in layer.weights)
+    total = 0
+    for x, target, weight in zip(outputs, numpy(targets), numpy(weights), strict=True):
+        true = x @ kernel[target] + bias[target]
+        others = [
+            x @ kernel[i] + bias[i] - e
+            for i, e in zip(drawn, log_expected, strict=True)
+            if i != target
+        ]
+        total += weight * (np.logaddexp.reduce([true, *others]) - true)
+    np.testing.assert_allclose(float(numpy(loss(case, sample))), total, rtol=1e-5)
+
+
+def test_the_estimate_of_the_softmax_sum_is_unbiased():
+    """Draws are distinct, and sums over them divided by the expected counts have no bias."""
+    values = np.linspace(1, 5, VOCABULARY) ** 2
+    seed = keras.random.SeedGenerator(2)
+    found, counts = [], np.zeros(VOCABULARY)
+    for _ in range(400):
+        drawn, log_expected = (numpy(x) for x in sample_log_uniform(10, VOCABULARY, seed))
+        assert len(set(drawn.tolist())) == 10 and (log_expected <= 0).all()
+        found.append((values[drawn] / np.exp(log_expected)).sum())
+        counts[drawn] += 1
+    error = np.std(found) / np.sqrt(len(found))
+    assert abs(np.mean(found) - values.sum()) < 4 * error < 0.12 * values.sum()
+    # Frequent tokens, which come first, are drawn more often.
+    assert counts[:5].sum() > 2 * counts[-5:].sum()
+
+
+def test_the_sampled_gradient_is_the_full_one_in_expectation(case):
+    """As the sample grows its gradient comes to the full one; the mean over draws is close."""
+    seed = keras.random.SeedGenerator(3)
+    right = expected_gradients(case)[0]
+    errors = []
+    for size in (8, 20, 29):
+        found = []
+        for _ in range(30):
+            sample = sample_log_uniform(size, VOCABULARY, seed)
+            found.append(gradients(lambda sample=sample: loss(case, sample), case[0])[0])
+        errors.append(np.abs(np.mean(found, axis=0) - right).max() / np.abs(right).max())
+    assert errors[0] > errors[2] and errors[1] < 0.2 and errors[2] < 0.05
+
+
+def test_half_precision_products(case):
+    exact, half = (
+        gradients(lambda: loss(case), case[0]),
+        gradients(lambda: loss(case, product_dtype="bfloat16"), case[0]),
+    )
+    for ours, right in zip(half, exact, strict=True):
+        np.testing.assert_allclose(ours, right, atol=0.05 * np.abs(right).max())
+
+
+def test_padding_has_no_gradient(case):
+    found = gradients(lambda: loss(case), case[0])[0]
+    assert (found[::7] == 0).all() and (np.abs(found[1::7]) > 0).any()

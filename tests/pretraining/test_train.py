@@ -1,0 +1,239 @@
+"""Runs: checkpoints, resuming, being killed, several devices, fine-tuning."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+
+from keras_elmo.pretraining import checkpoint
+from keras_elmo.pretraining.devices import sharing
+from keras_elmo.pretraining.preset import write_language_model
+from keras_elmo.pretraining.recipe import Recipe, Schedule
+from keras_elmo.pretraining.train import Pretraining, read_run
+from tests.conftest import BACKEND, make_config, numpy
+from tests.pretraining.conftest import write_corpus
+
+RECIPE = {
+    "batch_tokens": 64,
+    "learning_rate": 0.02,
+    "warmup": 3,
+    "negatives": 8,
+    "dropout": 0.1,
+    "max_tokens": 7,
+}
+
+
+def make_run(folder, corpus, steps, resume=False, interval=4, **changes):
+    recipe = Recipe(**{**RECIPE, "steps": steps, **changes})
+    return Pretraining(folder, corpus, make_config(), recipe, interval=interval, resume=resume)
+
+
+def read_log(folder):
+    with open(folder / "log.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def weights_of(model):
+    return {w.path: numpy(w.value) for w in model.weights}
+
+
+def assert_same_weights(one, two):
+    one, two = weights_of(one), weights_of(two)
+    assert one.keys() == two.keys()
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, two[name], err_msg=name)
+
+
+def test_a_resumed_run_is_the_same_run(corpus, tmp_path):
+    whole = make_run(tmp_path / "whole", corpus, 18)
+    whole.run(progress=False)
+    # The decay of the learning rate must be that of the whole run from the start.
+    part = make_run(tmp_path / "parts", corpus, 18)
+    part.recipe = Recipe(**{**RECIPE, "steps": 8})
+    part.run(progress=False)
+    assert part.facts["step"] == 8
+    resumed = make_run(tmp_path / "parts", corpus, 18, resume=True)
+    assert resumed.facts == part.facts | {"position": list(part.facts["position"])}
+    resumed.run(progress=False)
+    assert_same_weights(whole.model, resumed.model)
+    assert resumed.facts["tokens"] == whole.facts["tokens"]
+    assert resumed.facts["position"] == whole.facts["position"]
+    logs = [read_log(tmp_path / name) for name in ("whole", "parts")]
+    assert [row["step"] for row in logs[0]] == ["4", "8", "12", "16", "18"]
+    for one, two in zip(*logs, strict=True):
+        del one["seconds"], two["seconds"]
+        assert one == two
+    assert float(logs[0][-1]["loss"]) < float(logs[0][0]["loss"])
+    assert float(logs[0][-1]["perplexity"]) < float(logs[0][0]["perplexity"])
+
+
+def test_read_run(corpus, tmp_path):
+    run = make_run(tmp_path / "run", corpus, 5, interval=5)
+    run.run(progress=False)
+    model, vocabulary, facts = read_run(tmp_path / "run")
+    assert vocabulary == run.vocabulary and facts["step"] == 5 and facts["tokens"] > 0
+    assert_same_weights(model, run.model)
+    run.run(progress=False)  # nothing is left to do
+    assert run.facts["step"] == 5
+    with pytest.raises(FileNotFoundError, match="holds no checkpoint of keras-elmo pretrain"):
+        read_run(tmp_path)
+
+
+KILLED = """
+import sys
+from tests.pretraining.test_train import make_run
+make_run(sys.argv[1], sys.argv[2], 40, resume=True, interval=4).run(progress=False)
+"""
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="one backend is enough: processes start slowly")
+def test_killed_at_any_moment(corpus, tmp_path):
+    whole = make_run(tmp_path / "whole", corpus, 40)
+    whole.run(progress=False)
+    rng = np.random.default_rng()
+    log = tmp_path / "killed" / "log.csv"
+    for kill in (True, True, False):
+        before = log.stat().st_size if log.exists() else 0
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", KILLED, tmp_path / "killed", corpus],
+            cwd=os.getcwd(),
+        )
+        if kill:
+            while process.poll() is None and not (log.exists() and log.stat().st_size > before):
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0, 0.5))
+            process.send_signal(signal.SIGKILL)
+        assert process.wait() in ((0, -signal.SIGKILL) if kill else (0,))
+    killed, _, facts = read_run(tmp_path / "killed")
+    assert facts["step"] == 40 and facts["tokens"] == whole.facts["tokens"]
+    assert_same_weights(killed, whole.model)
+    steps = [row["step"] for row in read_log(tmp_path / "killed")]
+    assert steps == [row["step"] for row in read_log(tmp_path / "whole")]
+    assert not list((tmp_path / "killed").glob("*.tmp"))
+
+
+DEVICES = """
+import os, sys
+if os.environ["KERAS_BACKEND"] == "jax":
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+else:
+    import tensorflow as tf
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from keras_elmo.pretraining.devices import sharing
+from keras_elmo.pretraining.recipe import Recipe
+from keras_elmo.pretraining.train import Pretraining
+from tests.conftest import make_config
+from tests.pretraining.test_train import RECIPE
+
+with sharing(2):
+    recipe = Recipe(**RECIPE | {"steps": 6, "negatives": None, "dropout": 0.0, "batch_tokens": 32})
+    Pretraining(sys.argv[1], sys.argv[2], make_config(), recipe, interval=3, devices=2).run()
+"""
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="JAX and TensorFlow share batches among devices")
+def test_two_devices_give_the_loss_of_one(corpus, tmp_path):
+    # Two parts of 32 tokens a device hold the sentences of one batch of 64.
+    one = make_run(tmp_path / "one", corpus, 6, interval=3, negatives=None, dropout=0.0)
+    sizes = []
+    for batch, _ in zip(one._corpus.batches(), range(6), strict=False):
+        sizes.append(batch[0]["weights"].shape)
+    environment = {**os.environ, "KERAS_BACKEND": BACKEND}
+    command = [sys.executable, "-W", "ignore", "-c", DEVICES, tmp_path / "two", corpus]
+    subprocess.run(command, env=environment, check=True)
+    one.run(progress=False)
+    logs = [read_log(tmp_path / name) for name in ("one", "two")]
+    for row, other in zip(*logs, strict=True):
+        assert row["tokens"] == other["tokens"]
+        np.testing.assert_allclose(float(row["loss"]), float(other["loss"]), rtol=2e-3)
+        np.testing.assert_allclose(float(row["perplexity"]), float(other["perplexity"]), rtol=2e-3)
+
+
+def test_sharing_among_too_many_devices():
+    if BACKEND == "torch":
+        with pytest.raises(ValueError, match="Several devices need the backend JAX or TensorFlow"):
+            with sharing(2):
+                pass
+    else:
+        with pytest.raises(ValueError, match="Expected 99 devices. Received: 1"):
+            with sharing(99):
+                pass
+    with sharing(1):
+        pass
+
+
+def test_fine_tuning_starts_from_the_preset(corpus, tmp_path):
+    run = make_run(tmp_path / "run", corpus, 60, interval=60, negatives=None)
+    run.run(progress=False)
+    write_language_model(tmp_path / "preset", run.model, run.vocabulary)
+    other = write_corpus(tmp_path, seed=1)
+    recipe = Recipe(**{**RECIPE, "steps": 20, "negatives": None})
+    started = {}
+    for own in (False, True):
+        tuned = Pretraining(
+            tmp_path / f"tuned{own}",
+            other,
+            None,
+            recipe,
+            interval=20,
+            init_from=tmp_path / "preset",
+            own_vocabulary=own,
+        )
+        started[own] = tuned.heldout_perplexity()
+        assert tuned.vocabulary == run.vocabulary or own
+        assert set(tuned.vocabulary) == set(run.vocabulary)
+        tuned.run(progress=False)
+        assert tuned.heldout_perplexity() < started[own]
+    fresh = make_run(tmp_path / "fresh", other, 20, negatives=None)
+    assert started[False] < 0.6 * fresh.heldout_perplexity()
+    np.testing.assert_allclose(started[True], started[False], rtol=1e-4)
+
+
+def test_schedule():
+    recipe = Recipe(steps=100, warmup=10, decay=0.5, learning_rate=1.0)
+    rates = [float(numpy(Schedule(recipe)(step))) for step in range(101)]
+    np.testing.assert_allclose(rates[:10], np.arange(1, 11) / 10, rtol=1e-6)
+    np.testing.assert_allclose(rates[10:51], 1.0)
+    np.testing.assert_allclose(rates[50:], np.linspace(1, 0, 51), atol=1e-6)
+    again = Schedule.from_config(json.loads(json.dumps(Schedule(recipe).get_config())))
+    assert again.recipe == recipe
+    constant = Schedule(Recipe(warmup=0, decay=0.0, learning_rate=0.5, steps=9))
+    assert [float(numpy(constant(step))) for step in (0, 8)] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"steps": 0}, "Recipe expects steps to be whole, 1 or more. Received: steps=0"),
+        ({"warmup": -1}, "warmup to be whole, 0 or more. Received: warmup=-1"),
+        ({"learning_rate": 0}, "learning_rate to be more than 0. Received: learning_rate=0"),
+        ({"decay": 1.5}, "decay to be from 0 to 1. Received: decay=1.5"),
+        ({"dropout": 1}, "dropout to be from 0 up to, not including, 1. Received: dropout=1"),
+        ({"negatives": 0}, "negatives to be whole, 1 or more, or None. Received: negatives=0"),
+        ({"products": "float16"}, "products to be float32 or bfloat16. Received: .*'float16'"),
+    ],
+)
+def test_recipe_errors(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Recipe(**changes)
+
+
+def test_errors(corpus, tmp_path):
+    with pytest.raises(ValueError, match="expects a folder of keras-elmo prepare. Received: .*"):
+        make_run(tmp_path / "run", tmp_path, 4)
+    make_run(tmp_path / "run", corpus, 4).run(progress=False)
+    with pytest.raises(ValueError, match="expects a folder without a run. .* Resume it, or"):
+        make_run(tmp_path / "run", corpus, 4)
+    run = make_run(tmp_path / "other", corpus, 4)
+    small = keras.Variable(np.zeros(2), name="small")
+    with pytest.raises(ValueError, match="does not fit this model and optimizer. Received: .*"):
+        checkpoint.load(tmp_path / "run" / "checkpoint.hdf5", {"model": [small]})
+    assert run.facts["step"] == 0
