@@ -18,17 +18,16 @@ Keras backend.
 import argparse
 import collections
 import functools
-import hashlib
-import io
-import json
 import pathlib
 import time
 
 import keras
 import nltk
 import numpy as np
+from cached_layers import Batches, elmo_places, layer_files
 from keras import layers, ops
-from word_vectors import FIRST_WORD, PADDING, UNKNOWN, read_vectors, word_embedding
+from several_seeds import run_seeds
+from word_vectors import PADDING, make_vocabulary, read_vectors, word_embedding, word_ids
 
 import keras_elmo
 
@@ -70,60 +69,24 @@ def read_data(folder, quick, vectors_file):
     return splits, read_vectors(vectors_file, words) if vectors_file else {}
 
 
-class Batches(keras.utils.PyDataset):
-    """Batches of phrases of like length: word ids, and what ``more_inputs`` adds to them.
-
-    The order depends on the seed alone, not on where ELMo comes from.
-    """
-
-    def __init__(self, batch_size, vocabulary, more_inputs, split, chosen, seed=None):
-        super().__init__()
-        self.batch_size, self.vocabulary, self.more_inputs = batch_size, vocabulary, more_inputs
-        self.split, self.chosen = split, chosen
-        self.lengths = np.array([len(phrase.split()) for phrase in split.phrases])
-        self.random = None if seed is None else np.random.default_rng(seed)
-        self.on_epoch_end()
-
-    def on_epoch_end(self):
-        order = self.random.permutation(self.chosen) if self.random else self.chosen
-        order = order[np.argsort(self.lengths[order], kind="stable")]
-        starts = np.arange(0, len(order), self.batch_size)
-        starts = self.random.permutation(starts) if self.random else starts
-        self.batches = [order[start : start + self.batch_size] for start in starts]
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, index):
-        batch = self.batches[index]
-        sentences = [self.split.phrases[i].split() for i in batch]
-        words = np.full((len(batch), self.lengths[batch].max()), PADDING, "int32")
-        for row, sentence in zip(words, sentences):
-            row[: len(sentence)] = [self.vocabulary.get(word, UNKNOWN) for word in sentence]
-        more = self.more_inputs(self.split.name, batch, sentences)
-        return {"words": words, **more}, self.split.labels[batch]
+def make_batch(vocabulary, rare, more_inputs, split, indices, random):
+    """Return word ids of phrases, with what ``more_inputs`` adds to them, and their labels."""
+    phrases = [split.phrases[i].split() for i in indices]
+    words = word_ids(phrases, vocabulary, rare, random)
+    return {"words": words, **more_inputs(split.name, indices, phrases)}, split.labels[indices]
 
 
 def make_more_inputs(settings, elmo, splits):
     """Return the function that gives a batch its other inputs: none, ids, or layers."""
     if elmo is None:
-        return lambda name, batch, sentences: {}
+        return lambda name, indices, phrases: {}
     if settings.on_the_fly:
         tokenize = keras_elmo.CharacterTokenizer(elmo.config.max_characters_per_token)
-        return lambda name, batch, sentences: {
-            "characters": ops.convert_to_numpy(tokenize(sentences))
+        return lambda name, indices, phrases: {
+            "characters": ops.convert_to_numpy(tokenize(phrases))
         }
-    embedder = keras_elmo.Embedder(elmo)
-    settings.cache.mkdir(parents=True, exist_ok=True)
-    files = {}
-    for split in splits:  # the first run writes the file
-        text = "\n".join(split.phrases)
-        key = hashlib.sha256(f"{elmo.fingerprint()}\n{text}".encode()).hexdigest()
-        path = settings.cache / f"{split.name}-{key[:16]}.hdf5"
-        if not path.exists():
-            embedder.embed_file(io.StringIO(text), path, float16=True, resume=True)
-        files[split.name] = keras_elmo.LayerDataset(path)
-    return lambda name, batch, sentences: {"layers": files[name].gather(batch)["layers"]}
+    files = layer_files(elmo, {split.name: split.phrases for split in splits}, settings.cache)
+    return lambda name, indices, phrases: {"layers": files[name].gather(indices)["layers"]}
 
 
 def build(settings, embedding, elmo):
@@ -131,7 +94,7 @@ def build(settings, embedding, elmo):
     inputs = {"words": keras.Input((None,), dtype="int32", name="words")}
     # Handed to each layer by hand: Concatenate would make it ones, slicing would lose it.
     mask = ops.not_equal(inputs["words"], PADDING)
-    representations, mixes = None, {}
+    representations = None
     if elmo is not None and settings.on_the_fly:
         shape = (None, elmo.config.max_characters_per_token)
         inputs["characters"] = keras.Input(shape, dtype="int32", name="characters")
@@ -139,14 +102,7 @@ def build(settings, embedding, elmo):
     elif elmo is not None:
         shape = (None, elmo.config.n_layers + 1, 2 * elmo.config.projection_dim)
         representations = inputs["layers"] = keras.Input(shape, name="layers")
-
-    def with_elmo(x, place):
-        if settings.elmo not in (place, "both"):
-            return x
-        if settings.layers == "top":  # nothing to mix: the weights behind it scale it
-            return layers.Concatenate()([x, layers.Dropout(0.5)(representations[:, :, -1])])
-        mixes[place] = keras_elmo.ScalarMix(dropout=0.5, l2=settings.l2, name=f"mix_at_{place}")
-        return layers.Concatenate()([x, mixes[place](representations, mask=mask)])
+    with_elmo, mixes = elmo_places(settings, representations, mask)
 
     x = with_elmo(layers.Dropout(settings.dropout)(embedding(inputs["words"])), "input")
     birnn = layers.Bidirectional(layers.LSTM(settings.units, return_sequences=True))
@@ -183,18 +139,22 @@ def train_and_score(settings, seed=1):
     n_trees = max(1, round(settings.share * len(train.trees)))
     trees = np.random.permutation(len(train.trees))[:n_trees]
     chosen = np.unique(np.concatenate([train.trees[i] for i in trees]))
-    known = words_of(train.phrases[i] for i in chosen) | set(vectors)
-    vocabulary = {word: n for n, word in enumerate(sorted(known), start=FIRST_WORD)}
+    whole = [train.phrases[train.trees[i][0]].split() for i in trees]
+    vocabulary, rare = make_vocabulary(whole, vectors)
     model, mixes = build(settings, word_embedding(vocabulary, settings.dimension, vectors), elmo)
 
-    make_batches = functools.partial(Batches, settings.batch_size, vocabulary, more_inputs)
-    on_dev, on_test = (make_batches(split, np.concatenate(split.trees)) for split in (dev, test))
+    def batches(split, chosen, seed=None):
+        make = functools.partial(make_batch, vocabulary, rare, more_inputs, split)
+        lengths = [len(phrase.split()) for phrase in split.phrases]
+        return Batches(make, lengths, chosen, settings.batch_size, seed)
+
+    on_dev, on_test = (batches(split, np.concatenate(split.trees)) for split in (dev, test))
     best = keras.callbacks.EarlyStopping(
         "val_accuracy", mode="max", patience=settings.patience, restore_best_weights=True
     )
     start = time.monotonic()
     losses = model.fit(
-        make_batches(train, chosen, seed),
+        batches(train, chosen, seed),
         validation_data=on_dev,
         epochs=QUICK_EPOCHS if settings.quick else settings.epochs,
         callbacks=[best],
@@ -239,24 +199,5 @@ def make_parser():
     return parser
 
 
-def main():
-    settings = make_parser().parse_args()
-    runs = [train_and_score(settings, seed) for seed in settings.seeds]
-    summary = {}
-    for split in ("dev", "test"):
-        found = [run[split] for run in runs]
-        spread = np.std(found, ddof=1) if len(found) > 1 else 0.0
-        summary[split] = {"mean": np.mean(found), "standard_deviation": spread}
-    if settings.json:
-        print(json.dumps({"settings": vars(settings), **summary, "runs": runs}, default=str))
-        return
-    for seed, run in zip(settings.seeds, runs):
-        weights = {place: np.round(x, 3).tolist() for place, x in run["layer_weights"].items()}
-        print(f"seed {seed}: dev {run['dev']:.4f} test {run['test']:.4f} layer weights {weights}")
-    for split, x in summary.items():
-        spread = f"{x['mean']:.4f} +- {x['standard_deviation']:.4f}"
-        print(f"{split} accuracy {spread}, seeds {settings.seeds}")
-
-
 if __name__ == "__main__":
-    main()
+    run_seeds(make_parser().parse_args(), train_and_score, "accuracy")

@@ -4,6 +4,7 @@ The file is in the text format of GloVe, or of word2vec and fastText, which begi
 line "count dimension": a word and its numbers a line, between spaces.
 """
 
+import collections
 import itertools
 
 import numpy as np
@@ -53,6 +54,40 @@ def read_vectors(path, words):
             f"Received: path={str(path)!r}, which has none of them"
         )
     return vectors
+
+
+def make_vocabulary(sentences, vectors):
+    """Return the ids of words, and the words that training is to take for unknown at times.
+
+    Args:
+        sentences: Of the training, as lists of words.
+        vectors: Dict whose words are known too.
+
+    Returns:
+        Dict from word to id; set of the words that occur once and have no vector.
+    """
+    seen = collections.Counter(word for sentence in sentences for word in sentence)
+    known = sorted(seen.keys() | vectors.keys())
+    rare = {word for word, times in seen.items() if times == 1} - vectors.keys()
+    return {word: n for n, word in enumerate(known, start=FIRST_WORD)}, rare
+
+
+def word_ids(sentences, vocabulary, rare=(), random=None):
+    """Return the ids of words, int32 ``(sentences, tokens)``, padded.
+
+    Args:
+        sentences: Lists of words.
+        vocabulary: Dict from word to id; other words are unknown.
+        rare: Words that become unknown one time in two, to train the vector of those.
+        random: Generator that draws them; None to keep all words.
+    """
+    ids = np.full((len(sentences), max(map(len, sentences))), PADDING, "int32")
+    for row, sentence in zip(ids, sentences):
+        row[: len(sentence)] = [vocabulary.get(word, UNKNOWN) for word in sentence]
+        if random:
+            dropped = [word in rare and random.random() < 0.5 for word in sentence]
+            row[: len(sentence)][dropped] = UNKNOWN
+    return ids
 
 
 def word_embedding(vocabulary, dimension, vectors=None):

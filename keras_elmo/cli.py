@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import pathlib
 import sys
@@ -229,6 +230,8 @@ def _pretrain(arguments) -> int:
     recipe = given["recipe"] | _given(arguments, Recipe())
     if recipe.get("negatives") == 0:
         recipe["negatives"] = None
+    if arguments.tensorboard and not importlib.util.find_spec("tensorboard"):
+        raise ImportError("--tensorboard needs TensorBoard: pip install 'keras-elmo[pretrain]'")
     with sharing(arguments.devices):
         run = Pretraining(
             arguments.folder,
@@ -268,22 +271,28 @@ def _perplexity(arguments) -> int:
 
 
 def _export(arguments) -> int:
-    from keras_elmo.pretraining.card import model_card
-    from keras_elmo.pretraining.preset import write_language_model
+    from keras_elmo.checkpoints.files import replacing
+    from keras_elmo.pretraining.card import draw_curve, model_card
+    from keras_elmo.pretraining.preset import round_weights, write_language_model
     from keras_elmo.pretraining.scores import Scorer
     from keras_elmo.pretraining.train import read_run
 
-    model, vocabulary, facts = read_run(arguments.folder)
-    recipe = json.loads((pathlib.Path(arguments.folder) / "recipe.json").read_text())
+    folder, output = pathlib.Path(arguments.folder), pathlib.Path(arguments.output)
+    model, vocabulary, facts = read_run(folder)
+    recipe = json.loads((folder / "recipe.json").read_text())
     data = pathlib.Path(arguments.data).read_text("utf-8") if arguments.data else ""
+    texts = {pathlib.Path(file).name: _read_sentences(file) for file in arguments.heldout}
     scorer = Scorer(model, vocabulary)
-    scores = {
-        pathlib.Path(file).name: scorer.perplexity(_read_sentences(file))
-        for file in arguments.heldout
-    }
-    name = pathlib.Path(arguments.output).name
-    card = model_card(name, model.config, vocabulary, recipe, facts, scores, data)
-    write_language_model(arguments.output, model, vocabulary, card)
+    few = next(iter(texts.values()), [])[:500]
+    before = scorer.perplexity(few)["perplexity"] if few else None
+    round_weights(model)
+    facts["rounding"] = (before, scorer.perplexity(few)["perplexity"]) if few else None
+    scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
+    card = model_card(output.name, model.config, vocabulary, recipe, facts, scores, data)
+    output.mkdir(parents=True, exist_ok=True)
+    with replacing(output / "curve.png") as (picture,):
+        draw_curve(folder / "log.csv", picture)
+    write_language_model(output, model, vocabulary, card)
     return 0
 
 

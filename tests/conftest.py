@@ -20,6 +20,21 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 SHARED = pathlib.Path(__file__).parents[2] / "shared"
 BACKEND = keras.backend.backend()
 
+# TensorFlow runs every test; the others run the core: JAX alone would compile for ten minutes.
+if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
+    collect_ignore = [
+        "test_docstrings.py",
+        "test_embedding.py",
+        "test_examples.py",
+        "test_imports.py",
+        "test_presets.py",
+        "test_token_table.py",
+        "pretraining/test_corpus.py",
+        "pretraining/test_prepare.py",
+        "pretraining/test_preset.py",
+        "pretraining/test_train.py",
+    ]
+
 only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow only")
 
 SENTENCES = [

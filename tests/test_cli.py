@@ -4,7 +4,7 @@ import pytest
 
 import keras_elmo
 from keras_elmo.cli import main
-from tests.conftest import make_config, numpy
+from tests.conftest import make_config, numpy, only_tensorflow
 
 
 def test_info(tiny_preset, capsys):
@@ -25,8 +25,61 @@ def test_errors_are_one_line(capsys):
     assert error.startswith("keras-elmo info: from_preset expects") and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["info", "--help"]])
-def test_help(arguments, capsys):
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--help"], "embed"),
+        (["info", "--help"], "preset"),
+        (["prepare", "--help"], "--tokenizer"),
+        (["pretrain", "--help"], "--init-from"),
+        (["perplexity", "--help"], "<UNK>"),
+        (["export", "--help"], "--heldout"),
+    ],
+)
+def test_help(arguments, words, capsys):
     with pytest.raises(SystemExit, match="0"):
         main(arguments)
-    assert "preset" in capsys.readouterr().out
+    assert words in capsys.readouterr().out
+
+
+@only_tensorflow
+def test_from_raw_text_to_a_preset(tmp_path, capsys):
+    lines = [" ".join("abcdefgh"[(i + 3 * k) % 8] for k in range(3 + i % 4)) for i in range(1200)]
+    (tmp_path / "raw.txt").write_text("\n".join(lines))
+    corpus, run, preset = (str(tmp_path / name) for name in ("corpus", "run", "preset"))
+
+    def call(*arguments):
+        assert main([str(argument) for argument in arguments]) == 0
+        return capsys.readouterr().out
+
+    plain = ("--sentences", "lines", "--tokenizer", "whitespace", "--heldout", "0.5")
+    counts = json.loads(call("prepare", tmp_path / "raw.txt", corpus, *plain, "--quiet", "--json"))
+    assert counts["tokens"] + counts["heldout_tokens"] == sum(len(x.split()) for x in lines)
+    assert counts["oov_share"] == 0
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"recipe": {"steps": 99, "warmup": 2, "negatives": 5}}))
+    sizes = ("--lstm-dim", 10, "--projection-dim", 6, "--filters", "1:4,3:8", "--n-highway", 1)
+    recipe = ("--steps", 12, "--batch-tokens", 256, "--learning-rate", 0.02, "--config", config)
+    ends = call(
+        *("pretrain", corpus, run, *sizes, *recipe, "--interval", 6, "--quiet", "--json"),
+        *("--tensorboard", tmp_path / "tensorboard"),
+    )
+    ends = json.loads(ends)
+    assert ends["step"] == 12 and ends["tokens"] > 0 and 1 < ends["perplexity"] < 12
+    assert list((tmp_path / "tensorboard").rglob("events*"))
+    kept = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    assert (kept["steps"], kept["warmup"], kept["negatives"]) == (12, 2, 5)
+    assert main(["pretrain", corpus, run, *map(str, sizes), "--quiet"]) == 1
+    assert "expects a folder without a run" in capsys.readouterr().err
+
+    heldout = tmp_path / "corpus" / "heldout-raw.txt"
+    (tmp_path / "data.md").write_text("Letters.")
+    call("export", run, preset, "--heldout", heldout, "--data", tmp_path / "data.md")
+    card = (tmp_path / "preset" / "README.md").read_text("utf-8")
+    assert "# preset" in card and "Letters." in card and "| heldout-raw.txt |" in card
+    assert (tmp_path / "preset" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    scores = json.loads(call("perplexity", preset, heldout, "--json"))
+    assert set(scores) >= {"forward", "backward", "perplexity", "tokens", "oov_share"}
+    assert scores["perplexity"] == pytest.approx(ends["perplexity"], rel=0.05)
+    assert scores["tokens"] == counts["heldout_tokens"] and scores["oov_share"] == 0
+    assert json.loads(call("info", preset, "--json"))["width"] == 12

@@ -19,7 +19,8 @@ def save(path, variables: dict, facts: dict) -> None:
     with replacing(path) as (temporary,), h5py.File(temporary, "w") as file:
         file.attrs["facts"] = json.dumps(facts)
         for name, variable in _named(variables).items():
-            file[name] = keras.ops.convert_to_numpy(variable.value)
+            # A copy: on several devices TensorFlow keeps one value a device.
+            file[name] = keras.ops.convert_to_numpy(keras.ops.copy(variable))
 
 
 def load(path, variables: dict) -> dict:
@@ -47,9 +48,12 @@ def load(path, variables: dict) -> dict:
 
 
 def _named(variables):
-    """Return the variables by a name that is theirs alone, and the same in every process."""
+    """Return the variables by a name that is theirs alone.
+
+    Not their path: Keras numbers optimizers and seed generators through the whole process.
+    """
     return {
-        f"{group}/{i:04}_{variable.path.replace('/', '.')}": variable
+        f"{group}/{i:04}_{variable.name.replace('/', '.')}": variable
         for group, members in variables.items()
         for i, variable in enumerate(members)
     }

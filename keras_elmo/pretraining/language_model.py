@@ -177,7 +177,12 @@ class BiLanguageModel(keras.Model):
         )
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        return y_pred
+        if keras.backend.backend() != "tensorflow":
+            return y_pred
+        import tensorflow as tf
+
+        # Replicas add their gradients up, and Keras multiplies the loss that it reports.
+        return y_pred / tf.distribute.get_strategy().num_replicas_in_sync
 
     def get_config(self):
         return {

@@ -15,6 +15,8 @@ from keras_elmo.presets import bundled, read_preset
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.prepare import SPECIAL_TOKENS, read_vocabulary, write_vocabulary
 
+# Significant bits of the weights; only keras-elmo reads the softmax.
+_BITS, _SOFTMAX_BITS = 16, 12
 _FILES = ("options.json", "weights.hdf5", "vocab.txt", "softmax.hdf5", "README.md")
 
 
@@ -78,8 +80,8 @@ def _moved(kernel, bias, own, vocabulary):
 def write_language_model(directory, model, vocabulary, card="") -> None:
     """Write a preset: all its files, or none.
 
-    The weights are float32 rounded to 16 significant bits, and compressed: about the size
-    of float16, and read by AllenNLP, bilm-tf and simple_elmo.
+    The weights are float32 rounded to 16 significant bits, those of the softmax to 12, and
+    compressed: about the size of float16, and read by AllenNLP, bilm-tf and simple_elmo.
 
     Args:
         directory: Where to; made if it does not exist. Files of these names are replaced.
@@ -96,9 +98,9 @@ def write_language_model(directory, model, vocabulary, card="") -> None:
     }
     with replacing(*(directory / name for name in _FILES)) as (o, w, v, s, readme):
         o.write_text(json.dumps(model.config.to_options(), indent=2) + "\n")
-        _write_rounded(w, arrays)
+        _write_rounded(w, arrays, _BITS)
         write_vocabulary(v, vocabulary)
-        _write_rounded(s, softmax)
+        _write_rounded(s, softmax, _SOFTMAX_BITS)
         sums = [
             f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}"
             for path, name in zip((o, w, v, s), _FILES)
@@ -109,18 +111,25 @@ def write_language_model(directory, model, vocabulary, card="") -> None:
         )
 
 
-def _write_rounded(path, arrays):
+def _write_rounded(path, arrays, bits):
+    filters = {"shuffle": True, "compression": "gzip", "compression_opts": 9}
     with h5py.File(path, "w") as file:
         for name, array in arrays.items():
-            file.create_dataset(
-                name, data=rounded(array), shuffle=True, compression="gzip", compression_opts=9
-            )
+            file.create_dataset(name, data=rounded(array, bits), **filters)
 
 
-def rounded(array) -> np.ndarray:
-    """Round float32 to 16 significant bits, to nearest, ties to even."""
-    bits = np.ascontiguousarray(array, "float32").view("uint32")
-    dropped = 24 - 16
-    half = (1 << (dropped - 1)) - 1
-    bits = bits + np.uint32(half) + ((bits >> np.uint32(dropped)) & np.uint32(1))
-    return (bits & ~np.uint32((1 << dropped) - 1)).view("float32")
+def round_weights(model) -> None:
+    """Round the weights of a ``BiLanguageModel`` to what ``write_language_model`` keeps."""
+    for weight in model.weights:
+        is_softmax = any(weight is w for w in (model.softmax_kernel, model.softmax_bias))
+        bits = _SOFTMAX_BITS if is_softmax else _BITS
+        weight.assign(rounded(to_float32(weight), bits))
+
+
+def rounded(array, bits) -> np.ndarray:
+    """Round float32 to so many significant bits, at most 23, to nearest, ties to even."""
+    values = np.ascontiguousarray(array, "float32").view("uint32")
+    dropped = np.uint32(24 - bits)
+    half = np.uint32((1 << (23 - bits)) - 1)
+    odd = (values >> dropped) & np.uint32(1)
+    return ((values + half + odd) >> dropped << dropped).view("float32")

@@ -17,7 +17,7 @@ from keras_elmo.pretraining.corpus import Batcher, Corpus
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.prepare import read_vocabulary, write_vocabulary
 from keras_elmo.pretraining.preset import read_language_model
-from keras_elmo.pretraining.recipe import Schedule
+from keras_elmo.pretraining.recipe import Recipe, Schedule
 from keras_elmo.pretraining.scores import Scorer
 
 # Held-out tokens that every checkpoint is measured on.
@@ -79,13 +79,7 @@ class Pretraining:
                 "holds no train-*.txt"
             )
         keras.utils.set_random_seed(recipe.seed)
-        settings = {
-            "n_negatives": recipe.negatives,
-            "dropout": recipe.dropout,
-            "product_dtype": recipe.products,
-            "seed": recipe.seed,
-            "name": "lm",
-        }
+        settings = _settings(recipe)
         self.vocabulary = read_vocabulary(corpus / "vocab.txt")
         if init_from is None:
             self.model = BiLanguageModel(config, len(self.vocabulary), **settings)
@@ -127,7 +121,8 @@ class Pretraining:
         """Train to the last step of the recipe.
 
         Args:
-            callbacks: Keras callbacks; one of their epochs is one interval.
+            callbacks: Keras callbacks; one of their epochs is one interval, and one that
+                sets ``stop_training`` ends the run at its checkpoint.
             progress: Whether to show a progress bar.
         """
         keeper = _Keeper(self, progress)
@@ -144,6 +139,8 @@ class Pretraining:
                         verbose=0,
                         callbacks=[keeper, *callbacks],
                     )
+                    if self.model.stop_training:
+                        return
         finally:
             keeper.bar.close()
 
@@ -259,10 +256,21 @@ def read_run(folder):
         raise FileNotFoundError(f"Folder {folder} holds no checkpoint of keras-elmo pretrain")
     config = BiLMConfig.from_options(read_options(folder / "options.json", "options.json"))
     vocabulary = read_vocabulary(folder / "vocab.txt")
-    negatives = json.loads((folder / "recipe.json").read_text())["negatives"]
-    model = BiLanguageModel(config, len(vocabulary), n_negatives=negatives, name="lm")
+    recipe = Recipe(**json.loads((folder / "recipe.json").read_text()))
+    model = BiLanguageModel(config, len(vocabulary), **_settings(recipe))
     facts = checkpoint.load(folder / "checkpoint.hdf5", {"model": model.variables})
     return model, vocabulary, facts
+
+
+def _settings(recipe):
+    """Return the arguments of ``BiLanguageModel`` that a recipe decides."""
+    return {
+        "n_negatives": recipe.negatives,
+        "dropout": recipe.dropout,
+        "product_dtype": recipe.products,
+        "seed": recipe.seed,
+        "name": "lm",
+    }
 
 
 def _sample(corpus):

@@ -7,7 +7,7 @@ from keras_elmo.pretraining.prepare import prepare
 from tests.conftest import make_config
 
 
-def write_corpus(folder, seed=0, sentences=600):
+def write_corpus(folder, seed=0, sentences=1200):
     """Sentences of a language in which every word tells the next, prepared."""
     rng = np.random.default_rng(seed)
     lines = []
@@ -24,7 +24,7 @@ def write_corpus(folder, seed=0, sentences=600):
         sentences="lines",
         tokenizer="whitespace",
         shards=2,
-        heldout=0.3,
+        heldout=0.5,
         progress=False,
     )
     return folder / f"corpus{seed}"

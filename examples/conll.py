@@ -1,0 +1,57 @@
+"""Column files as of CoNLL-2003: a token a line, its tag in another column.
+
+Columns are apart by tabs or spaces, sentences by an empty line; -DOCSTART- lines are
+dropped. Tags are IOB1, IOB2 or BIOES.
+"""
+
+import re
+
+from seqeval.metrics.sequence_labeling import get_entities
+
+BIOES, IOB2 = "BIES", "BIIB"  # of an entity the first, inner, last, and only token
+
+
+def read_columns(path, column=-1, limit=None):
+    """Return the sentences of a column file as lists of tokens, and their tags, in BIOES.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If a line is not a token and its tag in columns; if there is none.
+    """
+    sentences = [[]]
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            line = line.rstrip("\r\n")
+            if not line.strip() or line.startswith("-DOCSTART-"):
+                if sentences[-1]:
+                    sentences.append([])
+                continue
+            fields = line.split("\t" if "\t" in line else None)
+            tag = fields[column] if -len(fields) <= column < len(fields) > 1 else ""
+            if len(fields[0].split()) != 1 or not re.fullmatch("O|[BIES]-.+", tag):
+                raise ValueError(
+                    "read_columns expects a token without spaces, and in another column its tag: "
+                    "O, or B-, I-, E-, S- and a type. "
+                    f"Received: line {number} of {path}, column={column}: {line[:60]!r}"
+                )
+            sentences[-1].append((fields[0], tag))
+    sentences = [list(zip(*sentence)) for sentence in sentences if sentence][:limit]
+    if not sentences:
+        raise ValueError(f"read_columns expects a sentence or more. Received: path={str(path)!r}")
+    return [list(tokens) for tokens, _ in sentences], [recode(x, BIOES) for _, x in sentences]
+
+
+def recode(tags, scheme):
+    """Return the tags of a sentence in another scheme; conlleval says where entities are."""
+    tags_then = ["O"] * len(tags)
+    for kind, first, last in get_entities(list(tags)):
+        letters = scheme[0] + scheme[1] * (last - first - 1) + scheme[2]
+        for place, letter in zip(range(first, last + 1), letters if last > first else scheme[3]):
+            tags_then[place] = f"{letter}-{kind}"
+    return tags_then
+
+
+def columns(sentences, *tags):
+    """Return the text of a column file: tokens, and a column for each of the lists of tags."""
+    rows = (zip(*sentence) for sentence in zip(sentences, *tags))
+    return "".join("".join(" ".join(row) + "\n" for row in rows_of) + "\n" for rows_of in rows)

@@ -1,0 +1,277 @@
+"""Find named entities with and without ELMo, in columns as of CoNLL-2003 or WNUT-17.
+
+    python examples/ner.py --train eng.train --dev eng.testa --test eng.testb --elmo none
+    python examples/ner.py --train ... --dev ... --test ... --seeds 1 2 3
+    python examples/ner.py --train ... --dev ... --test ... --save DIRECTORY
+    python examples/ner.py --tag sentences.txt --load DIRECTORY > tagged.conll
+
+A file holds a token a line, first column the token, last one the tag in IOB1, IOB2 or
+BIOES, columns apart by tabs or spaces, sentences by an empty line. The tagger is two
+biLSTM layers and a CRF over x_k: embeddings of the lower-cased words, and a CNN over
+characters. --elmo puts [x_k; ELMo_k] at its input, as the paper does in appendix A.4,
+whose sizes are the defaults, [h_k; ELMo_k] at its output, or both. The score is the F1
+of entities that seqeval gives in its default mode, that of conlleval, to IOB2 tags. The
+best epoch on dev is the one that is tested.
+
+The biLM is frozen, so its layers are computed once, in the first run, and read from
+--cache by all others. --on-the-fly computes them inside the model. --save keeps the
+tagger with the biLM inside, which --tag then runs on other text: tokenised sentences,
+one a line. Runs on every Keras backend.
+"""
+
+import argparse
+import collections
+import functools
+import json
+import pathlib
+import sys
+import time
+
+import keras
+import numpy as np
+from cached_layers import Batches, elmo_places, layer_files
+from conll import IOB2, columns, read_columns, recode
+from keras import layers, ops
+from seqeval.metrics import f1_score
+from several_seeds import run_seeds
+from word_vectors import PADDING, make_vocabulary, read_vectors, word_embedding, word_ids
+
+import keras_elmo
+
+QUICK_SENTENCES, QUICK_EPOCHS = 40, 2
+
+# Sentences as lists of tokens, and the tags of each in BIOES.
+Split = collections.namedtuple("Split", "name sentences tags")
+
+
+def lower(sentences):
+    return [[token.lower() for token in sentence] for sentence in sentences]
+
+
+@functools.lru_cache(maxsize=1)
+def read_data(paths, column, quick, vectors_file):
+    """Return the three splits, and the vectors that the file has for their words."""
+    limit = QUICK_SENTENCES if quick else None
+    splits = [
+        Split(name, *read_columns(path, column, limit))
+        for name, path in zip(("train", "dev", "test"), paths)
+    ]
+    words = sorted({word for split in splits for x in lower(split.sentences) for word in x})
+    return splits, read_vectors(vectors_file, words) if vectors_file else {}
+
+
+def make_inputs(known, sentences, rare=(), random=None):
+    """Return the ids of words and of their characters, by what is ``known`` of the tagger."""
+    tokenize = keras_elmo.CharacterTokenizer(known["max_characters"])
+    return {
+        "words": word_ids(lower(sentences), known["words"], rare, random),
+        "characters": ops.convert_to_numpy(tokenize(sentences)),
+    }
+
+
+def make_batch(known, rare, files, split, indices, random):
+    """Return the inputs of sentences and, -1 in the padding, their tags."""
+    inputs = make_inputs(known, [split.sentences[i] for i in indices], rare, random)
+    if files:
+        inputs["layers"] = files[split.name].gather(indices)["layers"]
+    numbers = {tag: n for n, tag in enumerate(known["tags"])}
+    tags = np.full(inputs["words"].shape, -1, "int32")
+    for row, i in zip(tags, indices):  # a type that only dev or test has is never trained on
+        row[: len(split.tags[i])] = [numbers.get(tag, -1) for tag in split.tags[i]]
+    return inputs, tags
+
+
+def build(settings, embedding, elmo, known):
+    """Return the model to train, the tagger that shares its weights, and the mixes by place."""
+    shapes = {"words": (None,), "characters": (None, known["max_characters"])}
+    inputs = {name: keras.Input(x, dtype="int32", name=name) for name, x in shapes.items()}
+    # Handed to each layer by hand: Concatenate would make it ones, slicing would lose it.
+    mask = ops.not_equal(inputs["words"], PADDING)
+    representations = None
+    if elmo is not None and settings.on_the_fly:
+        representations = elmo(inputs["characters"])
+    elif elmo is not None:
+        shape = (None, elmo.config.n_layers + 1, 2 * elmo.config.projection_dim)
+        representations = inputs["layers"] = keras.Input(shape, name="layers")
+    with_elmo, mixes = elmo_places(settings, representations, mask)
+
+    letters = layers.Embedding(262, 16, name="characters_embedded")(inputs["characters"])
+    letters = layers.Conv2D(128, (1, 3), padding="same", activation="relu")(letters)
+    x = layers.Concatenate()([embedding(inputs["words"]), ops.max(letters, axis=2)])
+    h = with_elmo(layers.Dropout(settings.dropout)(x), "input")
+    for units in (settings.units, settings.units // 2):
+        birnn = layers.Bidirectional(layers.LSTM(units, return_sequences=True))
+        h = layers.Dropout(settings.dropout)(birnn(h, mask=mask))
+    scores = layers.Dense(len(known["tags"]))(with_elmo(h, "output"))
+    crf = keras_elmo.CRF()
+    model = keras.Model(inputs, crf(scores))
+    model.compile(keras.optimizers.Adam(settings.learning_rate, global_clipnorm=5.0), crf.loss)
+    return model, keras.Model(inputs, crf.decode(scores, mask)), mixes
+
+
+def tag_batches(tagger, batches, names):
+    """Return the IOB2 tags of all sentences in the batches, in the order of their indices."""
+    found = {}
+    for number, indices in enumerate(batches.indices):
+        best = ops.convert_to_numpy(tagger.predict_on_batch(batches[number][0]))
+        for i, row in zip(indices, best):
+            found[i] = recode([names[n] for n in row[: batches.lengths[i]]], IOB2)
+    return [found[i] for i in sorted(found)]
+
+
+def train_and_score(settings, seed=1):
+    """Train one tagger and return its F1 of entities, and how it came to it.
+
+    Args:
+        settings: What ``make_parser().parse_args([...])`` gives.
+        seed: Of initial weights, dropout, order, and the share of the training sentences.
+
+    Returns:
+        Dict of ``dev`` and ``test``, F1 of the best epoch on dev; ``epochs``,
+        ``seconds_per_epoch``, ``losses`` in training, ``sentences`` trained on,
+        ``parameters`` trained, and ``layer_weights`` by place.
+    """
+    paths = settings.train, settings.dev, settings.test
+    splits, vectors = read_data(paths, settings.column, settings.quick, settings.vectors)
+    train, dev, test = splits
+    # All of the biLM comes before the seed is set, so that what follows draws the same without it.
+    elmo = None if settings.elmo == "none" else keras_elmo.ElmoLayer.from_preset(settings.preset)
+    texts = {split.name: [" ".join(x) for x in split.sentences] for split in splits}
+    cached = elmo is not None and not settings.on_the_fly
+    files = layer_files(elmo, texts, settings.cache) if cached else {}
+    keras.utils.set_random_seed(seed)
+
+    n_chosen = max(1, round(settings.share * len(train.sentences)))
+    chosen = np.random.permutation(len(train.sentences))[:n_chosen]
+    words, rare = make_vocabulary(lower(train.sentences[i] for i in chosen), vectors)
+    types = sorted({tag[2:] for tags in train.tags for tag in tags if tag != "O"})
+    known = {
+        "words": words,
+        "tags": ["O", *(f"{letter}-{kind}" for kind in types for letter in BIOES)],
+        "max_characters": elmo.config.max_characters_per_token if elmo else 50,
+    }
+    embedding = word_embedding(words, settings.dimension, vectors)
+    model, tagger, mixes = build(settings, embedding, elmo, known)
+
+    def batches(split, chosen, seed=None):
+        make = functools.partial(make_batch, known, rare, files, split)
+        lengths = [len(sentence) for sentence in split.sentences]
+        return Batches(make, lengths, chosen, settings.batch_size, seed)
+
+    def score(split):
+        gold = [recode(tags, IOB2) for tags in split.tags]
+        everything = batches(split, np.arange(len(gold)))
+        found = tag_batches(tagger, everything, known["tags"])
+        f1 = float(f1_score(gold, found, zero_division=0))
+        return f1, columns(split.sentences, gold, found)
+
+    on_dev = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update(dev_f1=score(dev)[0])
+    )
+    best = keras.callbacks.EarlyStopping(
+        "dev_f1", mode="max", patience=settings.patience, restore_best_weights=True
+    )
+    start = time.monotonic()
+    losses = model.fit(
+        batches(train, chosen, seed),
+        epochs=QUICK_EPOCHS if settings.quick else settings.epochs,
+        callbacks=[on_dev, best],
+        shuffle=False,  # Batches does it
+        verbose=0 if settings.json else 2,
+    ).history["loss"]
+    seconds = (time.monotonic() - start) / len(losses)
+    scores = {}
+    for split in (dev, test):
+        scores[split.name], text = score(split)
+        if settings.predictions:
+            settings.predictions.mkdir(parents=True, exist_ok=True)
+            path = settings.predictions / f"{split.name}-{seed}.conll"
+            path.write_text(text, encoding="utf-8")
+    if settings.save:
+        save(settings.save, tagger, known, elmo if cached else None)
+    return {
+        **scores,
+        "epochs": len(losses),
+        "seconds_per_epoch": seconds,
+        "losses": losses,
+        "sentences": len(chosen),
+        "parameters": sum(int(np.prod(v.shape)) for v in model.trainable_variables),
+        "layer_weights": {place: mix.layer_weights.tolist() for place, mix in mixes.items()},
+    }
+
+
+def save(folder, tagger, known, elmo):
+    """Write all that tagging needs; with a biLM, put it where the tagger takes its layers."""
+    if elmo is not None:
+        inputs = {name: tagger.input[name] for name in ("words", "characters")}
+        # stop_gradient takes off the mask, which the tagger makes of the words itself.
+        representations = ops.stop_gradient(elmo(inputs["characters"]))
+        tagger = keras.Model(inputs, tagger({**inputs, "layers": representations}))
+    folder.mkdir(parents=True, exist_ok=True)
+    tagger.save(folder / "tagger.keras")
+    (folder / "known.json").write_text(json.dumps(known), encoding="utf-8")
+
+
+def tag_file(path, folder, batch_size):
+    """Return tokenised sentences, one a line, in columns with the tags of a saved tagger."""
+    tagger = keras.saving.load_model(folder / "tagger.keras")
+    known = json.loads((folder / "known.json").read_text("utf-8"))
+    lines = path.read_text("utf-8").split("\n")
+    sentences = [line.split() for line in lines if line.strip()]
+
+    def make(indices, random):
+        return make_inputs(known, [sentences[i] for i in indices]), None
+
+    lengths = [len(sentence) for sentence in sentences]
+    batches = Batches(make, lengths, np.arange(len(sentences)), batch_size)
+    return columns(sentences, tag_batches(tagger, batches, known["tags"]))
+
+
+def make_parser():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    for name in ("train", "dev", "test"):
+        add(f"--{name}", type=pathlib.Path, help="column file")
+    add("--column", type=int, default=-1, help="of the tag, counted from 0, or from the end")
+    add("--elmo", choices=("none", "input", "output", "both"), default="input")
+    add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
+    add("--layers", choices=("all", "top"), default="all", help="of the biLM, to be mixed")
+    add("--l2", type=float, default=0.1, help="lambda of the mix: 0.1 in the paper")
+    add("--on-the-fly", action="store_true", help="compute the biLM inside the model")
+    add("--cache", type=pathlib.Path, default="ner_layers", help="folder of the computed layers")
+    add("--vectors", help="text file of word vectors; random ones without it")
+    add("--dimension", type=int, default=100, help="of random word vectors")
+    add("--units", type=int, default=200, help="of each LSTM; the upper ones have half of it")
+    add("--dropout", type=float, default=0.5, help="on x, and on what the biLSTMs give")
+    add("--learning-rate", type=float, default=1e-3)
+    add("--batch-size", type=int, default=32, help="sentences")
+    add("--epochs", type=int, default=30, help="at most")
+    add("--patience", type=int, default=5, help="epochs to go on without a better F1 on dev")
+    add("--share", type=float, default=1.0, help="of the training sentences")
+    add("--seeds", type=int, nargs="+", default=[1])
+    add("--quick", action="store_true", help=f"{QUICK_SENTENCES} sentences, {QUICK_EPOCHS} epochs")
+    add("--json", action="store_true", help="print one JSON object and nothing else")
+    add("--predictions", type=pathlib.Path, help="folder for columns of token, gold tag, found tag")
+    add("--save", type=pathlib.Path, help="folder for the tagger")
+    add("--tag", type=pathlib.Path, help="tokenised sentences, one a line: tag them, no training")
+    add("--load", type=pathlib.Path, help="folder of the tagger that --tag runs")
+    return parser
+
+
+def main():
+    parser = make_parser()
+    settings = parser.parse_args()
+    if (settings.tag is None) != (settings.load is None):
+        parser.error("--tag and --load go together")
+    if settings.tag:
+        sys.stdout.write(tag_file(settings.tag, settings.load, settings.batch_size))
+        return
+    if None in (settings.train, settings.dev, settings.test):
+        parser.error("training takes --train, --dev and --test")
+    if settings.save and len(settings.seeds) > 1:
+        parser.error("--save keeps one tagger, so it takes one of --seeds")
+    run_seeds(settings, train_and_score, "F1")
+
+
+if __name__ == "__main__":
+    main()

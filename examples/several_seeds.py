@@ -1,0 +1,31 @@
+"""Run a task script with several seeds, and print the mean and the spread of its scores."""
+
+import json
+
+import numpy as np
+
+
+def run_seeds(settings, train_and_score, score):
+    """Train with each seed and print the scores on dev and test.
+
+    Args:
+        settings: With ``seeds``, and ``json`` to print one JSON object and nothing else.
+        train_and_score: Function of settings and seed; returns a dict of ``dev``,
+            ``test``, ``layer_weights`` by place, and more that JSON can hold.
+        score: What the score is called.
+    """
+    runs = [train_and_score(settings, seed) for seed in settings.seeds]
+    summary = {}
+    for split in ("dev", "test"):
+        found = [run[split] for run in runs]
+        spread = np.std(found, ddof=1) if len(found) > 1 else 0.0
+        summary[split] = {"mean": np.mean(found), "standard_deviation": spread}
+    if settings.json:
+        print(json.dumps({"settings": vars(settings), **summary, "runs": runs}, default=str))
+        return
+    for seed, run in zip(settings.seeds, runs):
+        weights = {place: np.round(x, 3).tolist() for place, x in run["layer_weights"].items()}
+        print(f"seed {seed}: dev {run['dev']:.4f} test {run['test']:.4f} layer weights {weights}")
+    for split, x in summary.items():
+        spread = f"{x['mean']:.4f} +- {x['standard_deviation']:.4f}"
+        print(f"{split} {score} {spread}, seeds {settings.seeds}")
