@@ -30,7 +30,7 @@ import time
 import keras
 import numpy as np
 from cached_layers import Batches, elmo_places, layer_files
-from conll import IOB2, columns, read_columns, recode
+from conll import BIOES, IOB2, columns, read_columns, recode
 from keras import layers, ops
 from seqeval.metrics import f1_score
 from several_seeds import run_seeds

@@ -1,5 +1,6 @@
 """Every example runs to its end, on its own data and on files in the standard formats."""
 
+import functools
 import json
 import os
 import pathlib
@@ -56,6 +57,19 @@ def test_input_and_output(tmp_path, preset):
 def test_random_bilm(tmp_path):
     run("random_bilm.py", tmp_path / "bilm")
     assert sorted(p.name for p in (tmp_path / "bilm").iterdir()) == ["options.json", "weights.hdf5"]
+
+
+def test_words_in_context(tmp_path, preset):
+    pytest.importorskip("matplotlib")
+    text = tmp_path / "text.txt"
+    text.write_text("a bank here\nthe bank\nno word\n")
+    picture = tmp_path / "bank.png"
+    out = run(
+        *("words_in_context.py", "--word", "bank", "--text", text, "--preset", preset),
+        *("--plot", picture, "--neighbours", 1),
+    )
+    assert out.startswith("bank: 2 tokens, all alike in layer 0\n  a [bank] here\n")
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 TREES = {
@@ -154,9 +168,8 @@ def test_sst5_padding_changes_nothing(sst5, tmp_path, preset, word_vectors):
     model, _ = sst5.build(settings, word_vectors.word_embedding({"fine": 2}, 5), elmo)
     splits = [sst5.read_split(tmp_path / "trees", "test")]
     more = sst5.make_more_inputs(settings, elmo, splits)
-    together, alone = (
-        sst5.Batches(size, {"fine": 2}, more, splits[0], np.arange(2)) for size in (2, 1)
-    )
+    make = functools.partial(sst5.make_batch, {"fine": 2}, set(), more, splits[0])
+    together, alone = (sst5.Batches(make, [1, 5], np.arange(2), size) for size in (2, 1))
     inputs, labels = together[0]
     assert inputs["words"].tolist() == [[2, 0, 0, 0, 0], [1] * 5] and labels.tolist() == [3, 0]
     apart = [numpy(model(alone[i][0]))[0] for i in range(2)]
@@ -178,6 +191,17 @@ def test_word_vectors(word_vectors, tmp_path):
     assert table.shape == (4, 3) and table[2].tolist() == [7, 8, 9] and table[3].any()
 
 
+def test_rare_words_become_unknown(word_vectors):
+    sentences = [["a", "rare", "b"], ["a", "given", "b"]]
+    vocabulary, rare = word_vectors.make_vocabulary(sentences, {"given": 0, "more": 0})
+    assert vocabulary == {"a": 2, "b": 3, "given": 4, "more": 5, "rare": 6} and rare == {"rare"}
+    many = 50 * [["a", "rare", "new"], ["given"]]
+    ids = word_vectors.word_ids(many, vocabulary, rare, np.random.default_rng(0))
+    assert (ids[::2, [0, 2]] == [2, 1]).all() and (ids[1::2] == [4, 0, 0]).all()
+    assert 10 < (ids[::2, 1] == 1).sum() < 40 and set(ids[::2, 1]) == {1, 6}
+    assert word_vectors.word_ids(many[:2], vocabulary, rare).tolist() == [[2, 6, 1], [4, 0, 0]]
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -194,3 +218,110 @@ def test_word_vectors_malformed(word_vectors, tmp_path, text, message):
     (tmp_path / "vectors.txt").write_text(text)
     with pytest.raises(ValueError, match=message):
         word_vectors.read_vectors(tmp_path / "vectors.txt", ["a"])
+
+
+COLUMNS = {  # the same entities, two of them side by side
+    "IOB1": "I-PER I-PER O I-LOC B-LOC | O I-ORG I-PER O",
+    "IOB2": "B-PER I-PER O B-LOC B-LOC | O B-ORG B-PER O",
+    "BIOES": "B-PER E-PER O S-LOC S-LOC | O S-ORG S-PER O",
+}
+TOKENS = "Ada Lovelace saw London Paris | The EU's Smith left\u2026"
+
+
+def write_columns(path, scheme, line="{} {}\n"):
+    sentences = (text.split(" | ") for text in (TOKENS, COLUMNS[scheme]))
+    text = "".join(
+        "".join(line.format(*pair) for pair in zip(*map(str.split, sentence))) + "\n"
+        for sentence in zip(*sentences)
+    )
+    path.write_text("-DOCSTART- O\n\n\n" + text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def ner(monkeypatch):
+    pytest.importorskip("seqeval")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import ner
+
+    return ner
+
+
+def test_ner_reads_columns(ner, tmp_path):
+    tokens = [sentence.split() for sentence in TOKENS.split(" | ")]
+    tags = [sentence.split() for sentence in COLUMNS["BIOES"].split(" | ")]
+    for scheme in COLUMNS:
+        path = write_columns(tmp_path / scheme, scheme)
+        assert ner.read_columns(path) == (tokens, tags)
+        assert ner.read_columns(path, limit=1) == (tokens[:1], tags[:1])
+    path = write_columns(tmp_path / "tabs", "IOB1", "{}\tNN\t{}\tx y\r\n")
+    path.write_text(path.read_text("utf-8").removesuffix("\n"), "utf-8")
+    assert ner.read_columns(path, column=2) == ner.read_columns(path, -2) == (tokens, tags)
+    back = [ner.recode(sentence, ner.IOB2) for sentence in tags]
+    assert [" ".join(sentence) for sentence in back] == COLUMNS["IOB2"].split(" | ")
+    long = ["O", "B-creative-work", "I-creative-work", "E-creative-work", "I-a"]
+    assert ner.recode(ner.recode(long, ner.IOB2), ner.BIOES) == [*long[:4], "S-a"]
+    written = ner.columns(tokens[:1], tags[:1], back[:1])
+    assert written.startswith("Ada B-PER B-PER\nLovelace E-PER I-PER\n")
+    assert written.endswith("Paris S-LOC B-LOC\n\n")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("EU B-ORG\nsays\n", "and in another column its tag.*line 2 of .*, column=-1: 'says'"),
+        ("EU NNP\n", "O, or B-, I-, E-, S- and a type. Received: line 1 of"),
+        ("O\n", "Received: line 1 of"),
+        ("EU B-\n", "Received: line 1 of"),
+        ("New York\tB-LOC\n", "expects a token without spaces.*'New York"),
+        ("-DOCSTART- O\n\n", "expects a sentence or more. Received: path="),
+    ],
+)
+def test_ner_malformed(ner, tmp_path, text, message):
+    (tmp_path / "train.conll").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        ner.read_columns(tmp_path / "train.conll")
+
+
+def test_ner_trains_caches_saves_and_tags(ner, tmp_path, preset):
+    file = write_columns(tmp_path / "all.conll", "IOB1")
+    given = [f"--{name}={file}" for name in ("train", "dev", "test")]
+    given += "--preset", preset, "--cache", tmp_path / "cache", "--predictions", tmp_path
+    given += "--elmo", "both", "--units", 16, "--dimension", 5, "--learning-rate", 0.03
+    given = [str(x) for x in (*given, "--dropout", 0.1, "--batch-size", 1)]
+    on_the_fly = json.loads(run("ner.py", *given, "--on-the-fly", "--quick", "--json"))["runs"][0]
+    assert not (tmp_path / "cache").exists()
+
+    more = "--epochs", "40", "--patience", "40", "--save", str(tmp_path / "saved")
+    found = ner.train_and_score(ner.make_parser().parse_args([*given, *more]))
+    assert len(list((tmp_path / "cache").glob("*.hdf5"))) == 3
+    assert found["dev"] == found["test"] == 1 and found["sentences"] == 2
+    assert found["epochs"] == 40 and on_the_fly["epochs"] == 2
+    np.testing.assert_allclose(found["losses"][:2], on_the_fly["losses"], rtol=1e-3)
+    assert found["parameters"] == on_the_fly["parameters"]
+    assert set(found["layer_weights"]) == {"input", "output"}
+
+    gold = write_columns(tmp_path / "gold", "IOB2", "{0} {1} {1}\n").read_text("utf-8")
+    assert (tmp_path / "test-1.conll").read_text("utf-8") == gold.removeprefix("-DOCSTART- O\n\n\n")
+    (tmp_path / "text").write_text(TOKENS.replace(" | ", "\n\n"), encoding="utf-8")
+    tagged = run("ner.py", "--tag", tmp_path / "text", "--load", tmp_path / "saved")
+    assert tagged == write_columns(tmp_path / "gold", "IOB2").read_text("utf-8")[15:]
+
+
+def test_ner_without_elmo(ner, tmp_path):
+    file = write_columns(tmp_path / "all.conll", "IOB2")
+    (tmp_path / "vectors.txt").write_text("ada 1 2 3\n")
+    given = [f"--{name}={file}" for name in ("train", "dev", "test")]
+    given += "--elmo", "none", "--vectors", tmp_path / "vectors.txt", "--units", 4, "--quick"
+    given = [str(x) for x in (*given, "--share", 0.5, "--save", tmp_path / "saved")]
+    found = ner.train_and_score(ner.make_parser().parse_args(given))
+    assert found["sentences"] == 1 and found["layer_weights"] == {}
+    known = json.loads((tmp_path / "saved" / "known.json").read_text("utf-8"))
+    assert len(known["words"]) == 5 and known["words"]["ada"] >= 2
+    assert (
+        known["tags"][:5] == ["O", "B-LOC", "I-LOC", "E-LOC", "S-LOC"] and len(known["tags"]) == 13
+    )
+    characters = 262 * 16 + (3 * 16 + 1) * 128
+    lstms = 2 * 4 * (4 * (128 + 3 + 4 + 1) + 2 * (2 * 4 + 2 + 1))
+    crf = 13 * (2 * 2 + 1) + 13 * (13 + 2)
+    assert found["parameters"] == 3 * (2 + len(known["words"])) + characters + lstms + crf
