@@ -73,7 +73,9 @@ def score(data, seed, epochs, batch_size):
     mix = keras_elmo.ScalarMix()
     x = keras.layers.Dense(n_classes, activation="softmax")(mix(layers_in))
     model = keras.Model(layers_in, x)
-    model.compile(keras.optimizers.Adam(2e-3), "sparse_categorical_crossentropy", ["accuracy"])
+    model.compile(
+        keras.optimizers.Adam(2e-3), "sparse_categorical_crossentropy", metrics=["accuracy"]
+    )
     stopping = keras.callbacks.EarlyStopping(
         "val_accuracy", mode="max", patience=5, restore_best_weights=True
     )

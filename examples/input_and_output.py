@@ -12,12 +12,10 @@ every Keras backend.
 import argparse
 import pathlib
 import re
-import tempfile
 
 import keras
 import numpy as np
 from keras import layers
-from random_bilm import write_random_bilm
 
 import keras_elmo
 
@@ -80,7 +78,7 @@ def build(preset, n_words, n_tags):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=pathlib.Path, help="column file: token first, tag last")
-    parser.add_argument("--preset", help="directory or .zip of the biLM")
+    parser.add_argument("--preset", default="elmo_mini_en", help="name, directory or .zip")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -92,10 +90,7 @@ def main():
     vocabulary = {word: n for n, word in enumerate(sorted(set(sum(tokens, []))), start=2)}
     tag_set = {tag: n for n, tag in enumerate(sorted(set(sum(tags, []))))}
 
-    with tempfile.TemporaryDirectory() as folder:
-        if not arguments.preset:
-            write_random_bilm(folder)
-        model, *mixes = build(arguments.preset or folder, len(vocabulary) + 2, len(tag_set))
+    model, *mixes = build(arguments.preset, len(vocabulary) + 2, len(tag_set))
     model.compile(
         keras.optimizers.Adam(1e-2),
         "sparse_categorical_crossentropy",

@@ -5,8 +5,8 @@
 
 --data takes Penn Treebank trees, one a line, whose root label is the class (0 to 4), as
 in the Stanford Sentiment Treebank; without it the script runs on sentences of its own.
---preset takes a directory or .zip with options.json and weights.hdf5; without it the
-biLM is a small random one. Runs on every Keras backend.
+--preset takes another biLM than that of the package: a directory or .zip with options.json
+and weights.hdf5. Runs on every Keras backend.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import keras
 import nltk
 import numpy as np
 from keras import layers
-from random_bilm import write_random_bilm
 
 import keras_elmo
 
@@ -46,7 +45,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=pathlib.Path, help="file of Penn Treebank trees")
     parser.add_argument("--limit", type=int, help="read this many trees at most")
-    parser.add_argument("--preset", help="directory or .zip of the biLM")
+    parser.add_argument("--preset", default="elmo_mini_en", help="name, directory or .zip")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -57,10 +56,7 @@ def main():
     tokenizer = keras_elmo.CharacterTokenizer()
     ids = tokenizer(sentences)
 
-    with tempfile.TemporaryDirectory() as folder:
-        if not arguments.preset:
-            write_random_bilm(folder)
-        elmo = keras_elmo.ElmoLayer.from_preset(arguments.preset or folder)
+    elmo = keras_elmo.ElmoLayer.from_preset(arguments.preset)
     mix = keras_elmo.ScalarMix(dropout=0.5, l2=1e-3)
     model = keras.Sequential(
         [
