@@ -8,7 +8,7 @@ import keras
 from keras_elmo.checkpoints.files import replacing
 
 
-def save(path, variables: dict, facts: dict) -> None:
+def save_checkpoint(path, variables: dict, facts: dict) -> None:
     """Write variables and facts; the file at ``path`` is the old one or the new one, whole.
 
     Args:
@@ -23,7 +23,7 @@ def save(path, variables: dict, facts: dict) -> None:
             file[name] = keras.ops.convert_to_numpy(keras.ops.copy(variable))
 
 
-def load(path, variables: dict) -> dict:
+def load_checkpoint(path, variables: dict) -> dict:
     """Assign the variables of some groups of a file, all or none, and return the facts.
 
     Raises:

@@ -45,8 +45,8 @@ class Batcher:
     >>> sentences = batcher.encode([["Dogs", "bark", "."], ["Cats", "do", "n't", "."]])
     >>> [rows] = batcher.arrange(sentences)
     >>> batcher.batch(sentences, rows)["targets"][0, 0].T
-    array([[2, 2, 3, 1, 0],
-           [4, 2, 2, 3, 1]], dtype=int32)
+    array([[4, 2, 2, 3, 1],
+           [2, 2, 3, 1, 0]], dtype=int32)
 
     Reference:
         Peters et al., 2018, section 3.1: what both directions predict.

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from keras_elmo.checkpoints.files import read_options, replacing
 from keras_elmo.config import BiLMConfig
-from keras_elmo.pretraining import checkpoint
+from keras_elmo.pretraining.checkpoint import load_checkpoint, save_checkpoint
 from keras_elmo.pretraining.corpus import Batcher, Corpus
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.prepare import read_vocabulary, write_vocabulary
@@ -103,7 +103,7 @@ class Pretraining:
         optimizer.build(self.model.trainable_variables)
         self.facts = {"step": 0, "tokens": 0, "seconds": 0.0, "position": [0, 0, 0]}
         if is_there:
-            self.facts = checkpoint.load(self._checkpoint, self._variables())
+            self.facts = load_checkpoint(self._checkpoint, self._variables())
         self._scorer = Scorer(self.model, self.vocabulary)
         self._sample = _sample(corpus)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,7 @@ class Pretraining:
 
     def save(self) -> None:
         """Write the checkpoint."""
-        checkpoint.save(self._checkpoint, self._variables(), self.facts)
+        save_checkpoint(self._checkpoint, self._variables(), self.facts)
 
     def heldout_perplexity(self):
         """Return the joint perplexity of a sample of the held-out text, None if there is none."""
@@ -258,7 +258,7 @@ def read_run(folder):
     vocabulary = read_vocabulary(folder / "vocab.txt")
     recipe = Recipe(**json.loads((folder / "recipe.json").read_text()))
     model = BiLanguageModel(config, len(vocabulary), **_settings(recipe))
-    facts = checkpoint.load(folder / "checkpoint.hdf5", {"model": model.variables})
+    facts = load_checkpoint(folder / "checkpoint.hdf5", {"model": model.variables})
     return model, vocabulary, facts
 
 

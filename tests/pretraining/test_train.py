@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_elmo.pretraining import checkpoint
+from keras_elmo.pretraining.checkpoint import load_checkpoint
 from keras_elmo.pretraining.devices import sharing
 from keras_elmo.pretraining.preset import write_language_model
 from keras_elmo.pretraining.recipe import Recipe, Schedule
@@ -236,5 +236,5 @@ def test_errors(corpus, tmp_path):
     run = make_run(tmp_path / "other", corpus, 4)
     small = keras.Variable(np.zeros(2), name="small")
     with pytest.raises(ValueError, match="does not fit this model and optimizer. Received: .*"):
-        checkpoint.load(tmp_path / "run" / "checkpoint.hdf5", {"model": [small]})
+        load_checkpoint(tmp_path / "run" / "checkpoint.hdf5", {"model": [small]})
     assert run.facts["step"] == 0
