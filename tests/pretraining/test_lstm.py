@@ -41,7 +41,8 @@ def run(layer, x, product_dtype="float32"):
 )
 def test_outputs_and_gradients_are_those_of_the_layer(sizes):
     layer, x = make(*sizes)
-    weight = np.random.default_rng(1).normal(size=(BATCH, TOKENS, sizes[0])).astype("float32")
+    weight = np.random.default_rng(1).normal(size=(BATCH, TOKENS, sizes[0]))
+    weight = ops.convert_to_tensor(weight.astype("float32"))
     expected, ours = layer(x)[0], run(layer, ops.convert_to_tensor(x))
     np.testing.assert_allclose(numpy(ours), numpy(expected), atol=1e-6)
     if sizes[1]:  # the clips do something
