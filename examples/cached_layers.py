@@ -23,11 +23,12 @@ class Batches(keras.utils.PyDataset):
         chosen: Indices of the sentences to batch.
         batch_size: Sentences in a batch.
         seed: None to keep the order of ``chosen`` among sentences of one length.
+        passes: Over the sentences, in an epoch.
     """
 
-    def __init__(self, make_batch, lengths, chosen, batch_size, seed=None):
+    def __init__(self, make_batch, lengths, chosen, batch_size, seed=None, passes=1):
         super().__init__()
-        self.make_batch, self.batch_size = make_batch, batch_size
+        self.make_batch, self.batch_size, self.passes = make_batch, batch_size, passes
         self.lengths, self.chosen = np.asarray(lengths), np.asarray(chosen)
         self.seed, self.epoch = seed, 0
         self.random = None if seed is None else np.random.default_rng(seed)
@@ -35,11 +36,19 @@ class Batches(keras.utils.PyDataset):
 
     def on_epoch_end(self):
         self.epoch += 1
+        self.indices = [batch for _ in range(self.passes) for batch in self._one_pass()]
+        # TensorFlow takes a width that the first two batches share for that of all.
+        widths = [self.lengths[batch].max() for batch in self.indices]
+        other = next((n for n, width in enumerate(widths) if width != widths[0]), 0)
+        if other:
+            self.indices[1], self.indices[other] = self.indices[other], self.indices[1]
+
+    def _one_pass(self):
         order = self.random.permutation(self.chosen) if self.random else self.chosen
         order = order[np.argsort(self.lengths[order], kind="stable")]
         starts = np.arange(0, len(order), self.batch_size)
         starts = self.random.permutation(starts) if self.random else starts
-        self.indices = [order[start : start + self.batch_size] for start in starts]
+        return [order[start : start + self.batch_size] for start in starts]
 
     def __len__(self):
         return len(self.indices)
@@ -48,6 +57,14 @@ class Batches(keras.utils.PyDataset):
         # One of its own, as a backend may ask for a batch twice.
         random = self.random and np.random.default_rng([self.seed, self.epoch, number])
         return self.make_batch(self.indices[number], random)
+
+
+def passes_per_epoch(share):
+    """Return how often an epoch goes over a share of the data, so that little of it is learnt too.
+
+    An epoch has a tenth of the steps for a hundredth of the data.
+    """
+    return max(1, round(share**-0.5))
 
 
 def layer_files(elmo, texts, folder):

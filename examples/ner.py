@@ -29,7 +29,7 @@ import time
 
 import keras
 import numpy as np
-from cached_layers import Batches, elmo_places, layer_files
+from cached_layers import Batches, elmo_places, layer_files, passes_per_epoch
 from conll import BIOES, IOB2, columns, read_columns, recode
 from keras import layers, ops
 from seqeval.metrics import f1_score
@@ -39,6 +39,7 @@ from word_vectors import PADDING, make_vocabulary, read_vectors, word_embedding,
 import keras_elmo
 
 QUICK_SENTENCES, QUICK_EPOCHS = 40, 2
+N_CHARACTERS = 25  # that the character CNN reads, the boundaries of the word included
 
 # Sentences as lists of tokens, and the tags of each in BIOES.
 Split = collections.namedtuple("Split", "name sentences tags")
@@ -95,7 +96,9 @@ def build(settings, embedding, elmo, known):
         representations = inputs["layers"] = keras.Input(shape, name="layers")
     with_elmo, mixes = elmo_places(settings, representations, mask)
 
-    letters = layers.Embedding(262, 16, name="characters_embedded")(inputs["characters"])
+    letters = layers.Embedding(262, 16, name="characters_embedded")(
+        inputs["characters"][:, :, :N_CHARACTERS]
+    )
     letters = layers.Conv2D(128, (1, 3), padding="same", activation="relu")(letters)
     x = layers.Concatenate()([embedding(inputs["words"]), ops.max(letters, axis=2)])
     h = with_elmo(layers.Dropout(settings.dropout)(x), "input")
@@ -123,7 +126,7 @@ def train_and_score(settings, seed=1):
     """Train one tagger and return its F1 of entities, and how it came to it.
 
     Args:
-        settings: What ``make_parser().parse_args([...])`` gives.
+        settings: What ``parse([...])`` gives.
         seed: Of initial weights, dropout, order, and the share of the training sentences.
 
     Returns:
@@ -156,7 +159,8 @@ def train_and_score(settings, seed=1):
     def batches(split, chosen, seed=None):
         make = functools.partial(make_batch, known, rare, files, split)
         lengths = [len(sentence) for sentence in split.sentences]
-        return Batches(make, lengths, chosen, settings.batch_size, seed)
+        passes = 1 if seed is None else passes_per_epoch(settings.share)
+        return Batches(make, lengths, chosen, settings.batch_size, seed, passes)
 
     def score(split):
         gold = [recode(tags, IOB2) for tags in split.tags]
@@ -227,7 +231,8 @@ def tag_file(path, folder, batch_size):
     return columns(sentences, tag_batches(tagger, batches, known["tags"]))
 
 
-def make_parser():
+def parse(arguments=None):
+    """Return the settings that a command line gives, by default that of the process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     for name in ("train", "dev", "test"):
@@ -247,7 +252,9 @@ def make_parser():
     add("--batch-size", type=int, default=32, help="sentences")
     add("--epochs", type=int, default=30, help="at most")
     add("--patience", type=int, default=5, help="epochs to go on without a better F1 on dev")
-    add("--share", type=float, default=1.0, help="of the training sentences")
+    add(
+        "--share", type=float, default=1.0, help="of the training sentences; less has longer epochs"
+    )
     add("--seeds", type=int, nargs="+", default=[1])
     add("--quick", action="store_true", help=f"{QUICK_SENTENCES} sentences, {QUICK_EPOCHS} epochs")
     add("--json", action="store_true", help="print one JSON object and nothing else")
@@ -255,22 +262,22 @@ def make_parser():
     add("--save", type=pathlib.Path, help="folder for the tagger")
     add("--tag", type=pathlib.Path, help="tokenised sentences, one a line: tag them, no training")
     add("--load", type=pathlib.Path, help="folder of the tagger that --tag runs")
-    return parser
-
-
-def main():
-    parser = make_parser()
-    settings = parser.parse_args()
+    settings = parser.parse_args(arguments)
     if (settings.tag is None) != (settings.load is None):
         parser.error("--tag and --load go together")
-    if settings.tag:
-        sys.stdout.write(tag_file(settings.tag, settings.load, settings.batch_size))
-        return
-    if None in (settings.train, settings.dev, settings.test):
+    if not settings.tag and None in (settings.train, settings.dev, settings.test):
         parser.error("training takes --train, --dev and --test")
     if settings.save and len(settings.seeds) > 1:
         parser.error("--save keeps one tagger, so it takes one of --seeds")
-    run_seeds(settings, train_and_score, "F1")
+    return settings
+
+
+def main():
+    settings = parse()
+    if settings.tag:
+        sys.stdout.write(tag_file(settings.tag, settings.load, settings.batch_size))
+    else:
+        run_seeds(settings, train_and_score, "F1")
 
 
 if __name__ == "__main__":

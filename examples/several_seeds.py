@@ -15,11 +15,7 @@ def run_seeds(settings, train_and_score, score):
         score: What the score is called.
     """
     runs = [train_and_score(settings, seed) for seed in settings.seeds]
-    summary = {}
-    for split in ("dev", "test"):
-        found = [run[split] for run in runs]
-        spread = np.std(found, ddof=1) if len(found) > 1 else 0.0
-        summary[split] = {"mean": np.mean(found), "standard_deviation": spread}
+    summary = {split: mean_and_spread([run[split] for run in runs]) for split in ("dev", "test")}
     if settings.json:
         print(json.dumps({"settings": vars(settings), **summary, "runs": runs}, default=str))
         return
@@ -29,3 +25,9 @@ def run_seeds(settings, train_and_score, score):
     for split, x in summary.items():
         spread = f"{x['mean']:.4f} +- {x['standard_deviation']:.4f}"
         print(f"{split} {score} {spread}, seeds {settings.seeds}")
+
+
+def mean_and_spread(scores):
+    """Return a dict of their mean and, for two or more, the standard deviation of a sample."""
+    spread = np.std(scores, ddof=1) if len(scores) > 1 else 0.0
+    return {"mean": float(np.mean(scores)), "standard_deviation": float(spread)}

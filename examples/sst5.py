@@ -24,7 +24,7 @@ import time
 import keras
 import nltk
 import numpy as np
-from cached_layers import Batches, elmo_places, layer_files
+from cached_layers import Batches, elmo_places, layer_files, passes_per_epoch
 from keras import layers, ops
 from several_seeds import run_seeds
 from word_vectors import PADDING, make_vocabulary, read_vectors, word_embedding, word_ids
@@ -121,7 +121,7 @@ def train_and_score(settings, seed=1):
     """Train one classifier and return its accuracies, and how it came to them.
 
     Args:
-        settings: What ``make_parser().parse_args([...])`` gives.
+        settings: What ``parse([...])`` gives.
         seed: Of initial weights, dropout, order, and the share of the training trees.
 
     Returns:
@@ -146,7 +146,8 @@ def train_and_score(settings, seed=1):
     def batches(split, chosen, seed=None):
         make = functools.partial(make_batch, vocabulary, rare, more_inputs, split)
         lengths = [len(phrase.split()) for phrase in split.phrases]
-        return Batches(make, lengths, chosen, settings.batch_size, seed)
+        passes = 1 if seed is None else passes_per_epoch(settings.share)
+        return Batches(make, lengths, chosen, settings.batch_size, seed, passes)
 
     on_dev, on_test = (batches(split, np.concatenate(split.trees)) for split in (dev, test))
     best = keras.callbacks.EarlyStopping(
@@ -174,7 +175,8 @@ def train_and_score(settings, seed=1):
     }
 
 
-def make_parser():
+def parse(arguments=None):
+    """Return the settings that a command line gives, by default that of the process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True, help="folder of train.txt, dev.txt, test.txt")
@@ -192,12 +194,12 @@ def make_parser():
     add("--batch-size", type=int, default=64, help="phrases")
     add("--epochs", type=int, default=10, help="at most")
     add("--patience", type=int, default=3, help="epochs to go on without a better dev accuracy")
-    add("--share", type=float, default=1.0, help="of the training trees")
+    add("--share", type=float, default=1.0, help="of the training trees; less has longer epochs")
     add("--seeds", type=int, nargs="+", default=[1])
     add("--quick", action="store_true", help=f"{QUICK_TREES} trees a file, {QUICK_EPOCHS} epochs")
     add("--json", action="store_true", help="print one JSON object and nothing else")
-    return parser
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
-    run_seeds(make_parser().parse_args(), train_and_score, "accuracy")
+    run_seeds(parse(), train_and_score, "accuracy")

@@ -184,7 +184,24 @@ class LayerDataset(keras.utils.PyDataset):
             self._random.shuffle(self._order)
 
     def __getitem__(self, index):
-        return self.gather(self._order[index * self._batch_size : (index + 1) * self._batch_size])
+        if not 0 <= index < len(self):
+            raise IndexError(f"LayerDataset has batches 0 to {len(self) - 1}. Received: {index}")
+        # Keras on TensorFlow takes a width that the first two batches share for that of all,
+        # so the second one is a column of padding wider then.
+        alike = index == 1 and self._width(self._rows(0)) == self._width(self._rows(1))
+        return self._gather(self._rows(index), more=int(alike))
+
+    def _rows(self, index):
+        return self._order[index * self._batch_size : (index + 1) * self._batch_size]
+
+    def _width(self, sentences):
+        return max(self._layers[str(i)].shape[1] for i in sentences)
+
+    @property
+    def _layers(self):
+        if self._file is None:  # opened late, so that worker processes open their own
+            self._file = h5py.File(self._path)
+        return self._file
 
     def gather(self, sentences):
         """Return the batch of the sentences you choose.
@@ -198,8 +215,6 @@ class LayerDataset(keras.utils.PyDataset):
         Raises:
             ValueError: If there is no index, or one that the file does not have.
         """
-        if self._file is None:  # opened late, so that worker processes open their own
-            self._file = h5py.File(self._path)
         chosen = np.asarray(sentences)
         count = len(self._order)
         if not chosen.size or chosen.min() < 0 or chosen.max() >= count:
@@ -207,21 +222,25 @@ class LayerDataset(keras.utils.PyDataset):
                 f"LayerDataset.gather expects indices of 0 to {count - 1}, one or more. "
                 f"Received: sentences={sentences}"
             )
-        arrays = [np.moveaxis(self._file[str(i)][()], 0, 1) for i in chosen]
+        return self._gather(chosen)
+
+    def _gather(self, chosen, more=0):
+        arrays = [np.moveaxis(self._layers[str(i)][()], 0, 1) for i in chosen]
         lengths = np.array([len(array) for array in arrays])
-        layers = np.zeros((len(arrays), lengths.max(), *arrays[0].shape[1:]), "float32")
+        width = lengths.max() + more
+        layers = np.zeros((len(arrays), width, *arrays[0].shape[1:]), "float32")
         for row, array in zip(layers, arrays, strict=True):
             row[: len(array)] = array
-        inputs = {"layers": layers, "mask": np.arange(lengths.max()) < lengths[:, None]}
+        inputs = {"layers": layers, "mask": np.arange(width) < lengths[:, None]}
         if self._labels is None:
             return inputs
-        return inputs, self._padded_labels(chosen, lengths)
+        return inputs, self._padded_labels(chosen, lengths, width)
 
-    def _padded_labels(self, chosen, lengths):
+    def _padded_labels(self, chosen, lengths, width):
         labels = [self._labels[i] for i in chosen]
         if np.ndim(labels[0]) == 0:
             return np.array(labels)
-        padded = np.zeros((len(labels), lengths.max()), np.asarray(labels[0]).dtype)
+        padded = np.zeros((len(labels), width), np.asarray(labels[0]).dtype)
         for row, label, length, i in zip(padded, labels, lengths, chosen, strict=True):
             if len(label) != length:
                 raise ValueError(

@@ -1,4 +1,5 @@
 import filecmp
+import io
 import json
 import os
 import pathlib
@@ -341,6 +342,28 @@ def test_layer_dataset(embedder, text, tmp_path):
         ValueError, match=r"a file with all layers.* holds 10 lines of shape \(5, 12"
     ):
         LayerDataset(tmp_path / "top.hdf5")
+
+
+def test_layer_dataset_of_batches_that_begin_alike(embedder, tmp_path):
+    sentences = [["a"] * length for length in (3, 1, 3, 2, 5)]
+    path = tmp_path / "layers.hdf5"
+    embedder.embed_file(io.StringIO("\n".join(map(" ".join, sentences))), path, progress=False)
+    tags = [[1] * len(sentence) for sentence in sentences]
+    data = LayerDataset(path, tags, batch_size=2)
+    assert [batch[1].shape[1] for batch in data] == [3, 4, 5]
+    assert data[1][0]["layers"].shape[1] == 4 and not data[1][0]["layers"][:, 3:].any()
+    assert data[1][0]["mask"].sum(axis=1).tolist() == [3, 2] and not data[1][1][:, 3:].any()
+    assert data.gather([2, 3])[1].shape[1] == 3
+    inputs = {
+        "layers": keras.Input((None, *data[0][0]["layers"].shape[2:]), name="layers"),
+        "mask": keras.Input((None,), dtype="bool", name="mask"),
+    }
+    mixed = ScalarMix()(inputs["layers"], mask=inputs["mask"])
+    model = keras.Model(inputs, keras.layers.Dense(2, activation="softmax")(mixed))
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    assert np.isfinite(model.fit(data, verbose=0).history["loss"][0])
+    with pytest.raises(IndexError, match="LayerDataset has batches 0 to 2. Received: 3"):
+        data[3]
 
 
 def test_gathering_chosen_sentences(embedder, text, tmp_path):

@@ -97,6 +97,23 @@ def sst5(tmp_path, monkeypatch):
     return sst5
 
 
+def test_batches(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from cached_layers import Batches, passes_per_epoch
+
+    lengths, chosen = [3, 1, 3, 2, 5, 3, 3, 9], [0, 1, 2, 4, 5, 6]
+    batches = Batches(lambda indices, random: (indices, random), lengths, chosen, 2, 1, passes=3)
+    assert len(batches) == 9
+    for _ in range(20):
+        assert sorted(i for x in batches.indices for i in x) == sorted(3 * chosen)
+        widths = [max(lengths[i] for i in x) for x in batches.indices]
+        assert widths[0] != widths[1] and sorted(widths) == 6 * [3] + 3 * [5]
+        before = [x.tolist() for x in batches.indices]
+        batches.on_epoch_end()
+        assert before != [x.tolist() for x in batches.indices]
+    assert [passes_per_epoch(x) for x in (1, 0.5, 0.2, 0.05, 0.01)] == [1, 1, 2, 4, 10]
+
+
 @pytest.fixture
 def word_vectors(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
@@ -132,8 +149,7 @@ def test_sst5_cached_is_on_the_fly(sst5, tmp_path, preset):
     assert cached["losses"] != other["losses"] and cached["epochs"] == 2
     assert printed["dev"]["mean"] == pytest.approx((cached["dev"] + other["dev"]) / 2)
     again, fresh = (
-        sst5.train_and_score(sst5.make_parser().parse_args([*given, *more]), seed=1)
-        for more in ([], ["--on-the-fly"])
+        sst5.train_and_score(sst5.parse([*given, *more]), seed=1) for more in ([], ["--on-the-fly"])
     )
     for found in (again, fresh):
         assert (found["dev"], found["test"]) == (cached["dev"], cached["test"])
@@ -154,7 +170,7 @@ def test_sst5_without_elmo_and_with_the_top_layer(sst5, tmp_path, preset):
     )
     assert "dev accuracy" in out and "test accuracy" in out and not (tmp_path / "cache").exists()
     more = "--elmo", "input", "--layers", "top", "--l2", 1, "--share", 0.3, "--epochs", 1
-    settings = sst5.make_parser().parse_args(arguments(tmp_path, preset, *more))
+    settings = sst5.parse(arguments(tmp_path, preset, *more))
     found = sst5.train_and_score(settings)
     assert found["layer_weights"] == {}
     words = {8: 4, 7: 4, 5: 3}[found["phrases"]]  # of the one tree that is drawn
@@ -163,7 +179,7 @@ def test_sst5_without_elmo_and_with_the_top_layer(sst5, tmp_path, preset):
 
 
 def test_sst5_padding_changes_nothing(sst5, tmp_path, preset, word_vectors):
-    settings = sst5.make_parser().parse_args(arguments(tmp_path, preset, "--on-the-fly"))
+    settings = sst5.parse(arguments(tmp_path, preset, "--on-the-fly"))
     elmo = keras_elmo.ElmoLayer.from_preset(preset)
     model, _ = sst5.build(settings, word_vectors.word_embedding({"fine": 2}, 5), elmo)
     splits = [sst5.read_split(tmp_path / "trees", "test")]
@@ -218,6 +234,66 @@ def test_word_vectors_malformed(word_vectors, tmp_path, text, message):
     (tmp_path / "vectors.txt").write_text(text)
     with pytest.raises(ValueError, match=message):
         word_vectors.read_vectors(tmp_path / "vectors.txt", ["a"])
+
+
+def test_ablations_run_what_is_missing(sst5, tmp_path, preset):
+    pytest.importorskip("matplotlib")
+    given = arguments(tmp_path, preset, "--quick")
+    first = run("ablations.py", "sst5", tmp_path / "results", *given, "--only", "gain", "--jobs", 2)
+    files = sorted((tmp_path / "results" / "runs").iterdir())
+    assert len(files) == 2 and {file.suffix for file in files} == {".json"}
+    assert "| baseline |" in first and "| +ELMo |" in first and first.count("| 1 |") == 2
+    files[0].unlink()
+    kept = [file.stat().st_mtime_ns for file in files[1:]]
+    again = run("ablations.py", "sst5", tmp_path / "results", *given, "--only", "gain")
+    assert again == first and files[0].exists()
+    assert kept == [file.stat().st_mtime_ns for file in files[1:]]
+
+
+def test_ablations_tables(sst5, tmp_path, preset, capsys):
+    pytest.importorskip("matplotlib")
+    import ablations
+
+    given = arguments(tmp_path, preset, "--seeds", 1, 2)
+    results = tmp_path / "results"
+    runs = ablations.Runs("sst5", given, results / "runs")
+
+    def fake(changes, seed, test):
+        places = {"both": ("input", "output"), "none": ()}.get(changes.get("elmo"), ("input",))
+        weights = {place: [0.5, 0.25, 0.25] for place in places}
+        found = {"dev": test, "test": test, "epochs": 1, "seconds_per_epoch": 1.0}
+        text = json.dumps({**found, "layer_weights": weights})
+        runs.path(changes, seed).write_text(text)
+
+    best = {"dropout": 0.3, "learning_rate": 2e-3}
+    for side in ({"elmo": "none"}, {}):
+        for dropout in (0.3, 0.5):
+            for rate in (1e-3, 2e-3):
+                trial = {"dropout": dropout, "learning_rate": rate, "share": 0.2}
+                fake({**side, **trial}, 1, 0.4 if (dropout, rate) == (0.3, 2e-3) else 0.3)
+    for rows in ablations.TABLES.values():
+        for changes in rows.values():
+            for seed in (1, 2):
+                without = 0.3 if changes.get("elmo") == "none" else 0.4
+                fake({**best, **changes}, seed, without + 0.02 * (seed - 1))
+    made = len(list((results / "runs").iterdir()))
+    # 6 at full size for each seed, 6 with less; the best trials are two runs of "sizes" too.
+    assert made == 8 + 2 * (6 + 6) - 2
+    ablations.main(["sst5", str(results), "--search", *given])
+    assert made == len(list((results / "runs").iterdir()))
+    out = capsys.readouterr().out
+    assert (
+        "| baseline, dropout 0.3, learning_rate 0.002 | 40.00 ± 0.00 | 40.00 ± 0.00 |  | 1 |" in out
+    )
+    assert "| baseline | 31.00 ± 1.41 | 31.00 ± 1.41 |  | 2 |" in out
+    assert "| all layers, lambda 1 | 41.00 ± 1.41 | 41.00 ± 1.41 | +10.00 | 2 |" in out
+    assert "| 5%, +ELMo | 41.00 ± 1.41 | 41.00 ± 1.41 | +10.00 | 2 |" in out
+    assert "Layer weights at the output (both), from layer 0: 0.500, 0.250, 0.250" in out
+    facts = json.loads((results / "tables.json").read_text())
+    assert facts["settings"] == {"baseline": best, "+ELMo": best}
+    assert facts["tables"]["gain"]["+ELMo"]["test"]["mean"] == pytest.approx(0.41)
+    for name in ("sizes.png", "weights.png"):
+        assert (results / name).read_bytes().startswith(b"\x89PNG")
 
 
 COLUMNS = {  # the same entities, two of them side by side
@@ -293,7 +369,7 @@ def test_ner_trains_caches_saves_and_tags(ner, tmp_path, preset):
     assert not (tmp_path / "cache").exists()
 
     more = "--epochs", "40", "--patience", "40", "--save", str(tmp_path / "saved")
-    found = ner.train_and_score(ner.make_parser().parse_args([*given, *more]))
+    found = ner.train_and_score(ner.parse([*given, *more]))
     assert len(list((tmp_path / "cache").glob("*.hdf5"))) == 3
     assert found["dev"] == found["test"] == 1 and found["sentences"] == 2
     assert found["epochs"] == 40 and on_the_fly["epochs"] == 2
@@ -314,7 +390,7 @@ def test_ner_without_elmo(ner, tmp_path):
     given = [f"--{name}={file}" for name in ("train", "dev", "test")]
     given += "--elmo", "none", "--vectors", tmp_path / "vectors.txt", "--units", 4, "--quick"
     given = [str(x) for x in (*given, "--share", 0.5, "--save", tmp_path / "saved")]
-    found = ner.train_and_score(ner.make_parser().parse_args(given))
+    found = ner.train_and_score(ner.parse(given))
     assert found["sentences"] == 1 and found["layer_weights"] == {}
     known = json.loads((tmp_path / "saved" / "known.json").read_text("utf-8"))
     assert len(known["words"]) == 5 and known["words"]["ada"] >= 2

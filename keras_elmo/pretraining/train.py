@@ -169,6 +169,7 @@ class Pretraining:
             with open(path, newline="") as file:
                 header, *rows = list(csv.reader(file))
             with replacing(path) as (temporary,), open(temporary, "w", newline="") as file:
+                rows = [row for row in rows if len(row) == len(header)]  # a kill may cut one
                 rows = [row for row in rows if int(row[0]) <= self.facts["step"]]
                 csv.writer(file).writerows([header, *rows])
 
@@ -228,7 +229,6 @@ class _Keeper(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         facts = self.run.facts
         facts["seconds"] = time.monotonic() - self.started
-        self.run.save()
         row = {
             "step": facts["step"],
             "tokens": facts["tokens"],
@@ -238,7 +238,9 @@ class _Keeper(keras.callbacks.Callback):
             "perplexity": self.run.heldout_perplexity(),
         }
         logs.update(row)
+        # The log first: a row without its checkpoint is cut when the run is resumed.
         self.run.log(row)
+        self.run.save()
 
 
 def read_run(folder):

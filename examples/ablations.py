@@ -1,0 +1,269 @@
+"""Repeat the paper's tables on a task: what ELMo adds, from which layers, where, to how much data.
+
+    python examples/ablations.py sst5 RESULTS --data DIRECTORY --seeds 1 2 3
+    python examples/ablations.py ner RESULTS --train eng.train --dev eng.testa --test eng.testb
+
+Other options go to the task's script, sst5.py or ner.py. Every run is a process of its own
+and is kept in RESULTS, so a call that was broken off goes on where it stopped. At the end
+RESULTS has tables.md, tables.json, sizes.png and weights.png:
+
+gain     baseline and +ELMo (table 1 of Peters et al., 2018)
+layers   the top layer, and all of them with a lambda of 1 and of 0.001 (table 2)
+places   ELMo at the input, at the output, at both (table 3)
+sizes    1%, 5%, 20% and all of the training data, with and without ELMo (figure 1)
+weights  what the mixes at input and output learned (figure 2)
+
+--search first tries the same few settings of dropout and learning rate for the baseline
+and for +ELMo on a share of the training data, and goes on with what was best on dev.
+--jobs 2 runs two side by side, best with TF_NUM_INTRAOP_THREADS=1.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import importlib
+import itertools
+import json
+import multiprocessing
+import pathlib
+
+import matplotlib
+import numpy as np
+from several_seeds import mean_and_spread
+from tqdm import tqdm
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+BASELINE, ELMO = {"elmo": "none"}, {}
+SHARES = (0.01, 0.05, 0.2, 1.0)
+TABLES = {
+    "gain": {"baseline": BASELINE, "+ELMo": ELMO},
+    "layers": {
+        "baseline": BASELINE,
+        "top layer": {"layers": "top"},
+        "all layers, lambda 1": {"l2": 1.0},
+        "all layers, lambda 0.001": {"l2": 0.001},
+    },
+    "places": {"baseline": BASELINE, **{x: {"elmo": x} for x in ("input", "output", "both")}},
+    "sizes": {
+        f"{share:.0%}, {name}": {**changes, "share": share}
+        for share in SHARES
+        for name, changes in (("baseline", BASELINE), ("+ELMo", ELMO))
+    },
+    "weights": {"both": {"elmo": "both"}},
+}
+TRIALS = {"dropout": (0.3, 0.5), "learning_rate": (1e-3, 2e-3)}
+SPLITS = "dev", "test"
+SCORES = {"sst5": "accuracy", "ner": "F1"}
+# They change what a run costs or prints, and not what it finds.
+NO_MATTER = {"seeds", "json", "cache", "on_the_fly", "predictions", "save", "tag", "load"}
+
+
+class Runs:
+    """Runs of a task's script, each kept in a file.
+
+    Args:
+        task: Name of the script's module.
+        arguments: Command line of the script, a list.
+        folder: Path for the files.
+        jobs: Runs side by side.
+    """
+
+    def __init__(self, task, arguments, folder, jobs=1):
+        self.task, self.arguments, self.folder, self.jobs = task, arguments, folder, jobs
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def settings(self, changes):
+        """Return the settings of the script with some changed."""
+        settings = importlib.import_module(self.task).parse([*self.arguments, "--json"])
+        vars(settings).update(changes)
+        return settings
+
+    def path(self, changes, seed):
+        """Return the file of a run; it may not be there yet."""
+        settings = vars(self.settings(changes))
+        matter = {key: str(x) for key, x in settings.items() if key not in NO_MATTER}
+        if settings["elmo"] == "none":
+            for key in ("preset", "layers", "l2"):
+                del matter[key]
+        key = hashlib.sha256(json.dumps(matter, sort_keys=True).encode()).hexdigest()
+        return self.folder / f"{key[:16]}-{seed}.json"
+
+    def run(self, changes, seed):
+        """Run once, and write what ``train_and_score`` finds."""
+        settings = self.settings(changes)
+        found = importlib.import_module(self.task).train_and_score(settings, seed)
+        text = json.dumps({"settings": vars(settings), **found}, default=str, indent=1)
+        path = self.path(changes, seed)
+        written = path.with_suffix(".tmp")
+        written.write_text(text, encoding="utf-8")
+        written.replace(path)
+
+    def __call__(self, cells, name):
+        """Return what each cell, the pair of changes and seed, has found now or before."""
+        missing = {self.path(*cell): cell for cell in cells if not self.path(*cell).exists()}
+        # The first with ELMo alone: it writes the layers of the biLM that all others read.
+        ordered = sorted(missing.values(), key=lambda cell: cell[0].get("elmo") == "none")
+        with concurrent.futures.ProcessPoolExecutor(
+            self.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1
+        ) as pool:
+            with tqdm(total=len(ordered), desc=name, unit="run") as progress:
+                for together in (ordered[:1], ordered[1:]):
+                    started = [pool.submit(self.run, *cell) for cell in together]
+                    for run in concurrent.futures.as_completed(started):
+                        run.result()
+                        progress.update()
+        return [json.loads(self.path(*cell).read_text("utf-8")) for cell in cells]
+
+
+def search(runs, share):
+    """Return the best settings on dev without and with ELMo, and a row for each trial."""
+    trials = [dict(zip(TRIALS, values)) for values in itertools.product(*TRIALS.values())]
+    sides = {"baseline": BASELINE, "+ELMo": ELMO}
+    cells = [({**x, **trial, "share": share}, 1) for x in sides.values() for trial in trials]
+    found = iter(runs(cells, "search"))
+    best, rows = {}, {}
+    for name in sides:
+        of_side = [next(found) for _ in trials]
+        best[name] = trials[int(np.argmax([run["dev"] for run in of_side]))]
+        for trial, run in zip(trials, of_side):
+            rows[f"{name}, " + ", ".join(f"{key} {x:g}" for key, x in trial.items())] = [run]
+    return best, rows
+
+
+def make_tables(runs, names, seeds, best):
+    """Return the runs of each row of each table.
+
+    Args:
+        runs: A ``Runs``.
+        names: Of the tables.
+        seeds: Of the runs of each row.
+        best: Dict of settings for the ``"baseline"`` and ``"+ELMo"``.
+
+    Returns:
+        Dict from table to a dict from row to a list of runs.
+    """
+    rows = [(name, row) for name in names for row in TABLES[name]]
+    cells = []
+    for seed in seeds:
+        for name, row in rows:
+            changes = TABLES[name][row]
+            side = "baseline" if changes.get("elmo") == "none" else "+ELMo"
+            cells.append(({**best[side], **changes}, seed))
+    found = iter(runs(cells, "tables"))
+    tables = {name: {row: [] for row in TABLES[name]} for name in names}
+    for _ in seeds:
+        for name, row in rows:
+            tables[name][row].append(next(found))
+    return tables
+
+
+def summarise(tables):
+    """Return the tables with each row as mean and spread of its runs."""
+    return {
+        name: {
+            row: {
+                **{split: mean_and_spread([run[split] for run in found]) for split in SPLITS},
+                "runs": len(found),
+                "epochs": [run["epochs"] for run in found],
+                "seconds_per_epoch": float(np.mean([run["seconds_per_epoch"] for run in found])),
+                "layer_weights": {
+                    place: np.mean([run["layer_weights"][place] for run in found], axis=0).tolist()
+                    for place in found[0]["layer_weights"]
+                },
+            }
+            for row, found in rows.items()
+        }
+        for name, rows in tables.items()
+    }
+
+
+def to_markdown(summary, score):
+    """Return the tables as text; gains are those over the row ``baseline`` before."""
+    lines = []
+    for name, rows in summary.items():
+        lines += [f"### {name}", "", f"| {name} | dev {score} | test {score} | gain | runs |"]
+        lines += ["|---|---|---|---|---|"]
+        baseline = None
+        for row, x in rows.items():
+            texts = [
+                f"{100 * x[split]['mean']:.2f} ± {100 * x[split]['standard_deviation']:.2f}"
+                for split in SPLITS
+            ]
+            mean, gain = x["test"]["mean"], ""
+            if row.endswith("baseline"):
+                baseline = mean
+            elif baseline is not None:
+                gain = f"{100 * (mean - baseline):+.2f}"
+            lines.append(f"| {row} | {' | '.join(texts)} | {gain} | {x['runs']} |")
+        lines.append("")
+        for row, x in rows.items() if name == "weights" else ():
+            for place, weights in x["layer_weights"].items():
+                text = ", ".join(f"{weight:.3f}" for weight in weights)
+                lines += [f"Layer weights at the {place} ({row}), from layer 0: {text}", ""]
+    return "\n".join(lines)
+
+
+def plot_sizes(rows, score, path):
+    """Draw the score over the share of the training data (figure 1)."""
+    figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
+    for name in ("baseline", "+ELMo"):
+        scores = [rows[f"{share:.0%}, {name}"]["test"] for share in SHARES]
+        mean, spread = ([100 * x[key] for x in scores] for key in ("mean", "standard_deviation"))
+        axes.errorbar([100 * share for share in SHARES], mean, spread, marker="o", label=name)
+    axes.set(xscale="log", xlabel="training data, %", ylabel=f"test {score}, %")
+    axes.set_xticks([100 * share for share in SHARES], [f"{share:.0%}" for share in SHARES])
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def plot_weights(rows, path):
+    """Draw the softmax weights of the layers at each place (figure 2)."""
+    [x] = rows.values()
+    places = x["layer_weights"]
+    figure, axes = plt.subplots(figsize=(4, 2.5), layout="constrained")
+    picture = axes.imshow(list(places.values()), vmin=0, vmax=1, cmap="Blues")
+    n_layers = len(next(iter(places.values())))
+    axes.set_yticks(range(len(places)), list(places))
+    axes.set_xticks(range(n_layers), [f"layer {i}" for i in range(n_layers)])
+    figure.colorbar(picture, label="weight")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], usage="%(prog)s TASK RESULTS [options of the task]"
+    )
+    parser.add_argument("task", choices=SCORES)
+    parser.add_argument("results", type=pathlib.Path, help="folder")
+    parser.add_argument("--only", nargs="+", choices=TABLES, default=list(TABLES), help="tables")
+    parser.add_argument("--search", action="store_true", help="tune both sides alike first")
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
+    parser.add_argument("--search-share", type=float, default=0.2, help="of the training data")
+    settings, rest = parser.parse_known_args(arguments)
+    score = SCORES[settings.task]
+    runs = Runs(settings.task, rest, settings.results / "runs", settings.jobs)
+
+    best, trials = {"baseline": {}, "+ELMo": {}}, {}
+    if settings.search:
+        best, trials = search(runs, settings.search_share)
+    tables = make_tables(runs, settings.only, runs.settings({}).seeds, best)
+    if trials:
+        tables = {"search": trials, **tables}
+    summary = summarise(tables)
+    text = to_markdown(summary, score)
+    (settings.results / "tables.md").write_text(text, encoding="utf-8")
+    facts = {"task": settings.task, "score": score, "settings": best, "tables": summary}
+    (settings.results / "tables.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    if "sizes" in summary:
+        plot_sizes(summary["sizes"], score, settings.results / "sizes.png")
+    if "weights" in summary:
+        plot_weights(summary["weights"], settings.results / "weights.png")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
