@@ -8,8 +8,8 @@
 A file holds a token a line, first column the token, last one the tag in IOB1, IOB2 or
 BIOES, columns apart by tabs or spaces, sentences by an empty line. The tagger is two
 biLSTM layers and a CRF over x_k: embeddings of the lower-cased words, and a CNN over
-characters. --elmo puts [x_k; ELMo_k] at its input, as the paper does in appendix A.4,
-whose sizes are the defaults, [h_k; ELMo_k] at its output, or both. The score is the F1
+characters. --elmo puts [x_k; ELMo_k] at its input, as the paper does for named entities,
+from whose appendix the default sizes are, [h_k; ELMo_k] at its output, or both. The score is the F1
 of entities that seqeval gives in its default mode, that of conlleval, to IOB2 tags. The
 best epoch on dev is the one that is tested.
 
