@@ -4,8 +4,9 @@
     python examples/ablations.py ner RESULTS --train eng.train --dev eng.testa --test eng.testb
 
 Other options go to the task's script, sst5.py or ner.py. Every run is a process of its own
-and is kept in RESULTS, so a call that was broken off goes on where it stopped. At the end
-RESULTS has tables.md, tables.json, sizes.png and weights.png:
+and is kept in RESULTS, so a call that was broken off goes on where it stopped; use another
+folder when the data or the preset change. At the end RESULTS has tables.md, tables.json,
+sizes.png and weights.png:
 
 gain     baseline and +ELMo (table 1 of Peters et al., 2018)
 layers   the top layer, and all of them with a lambda of 1 and of 0.001 (table 2)
@@ -26,6 +27,7 @@ import itertools
 import json
 import multiprocessing
 import pathlib
+import shlex
 
 import matplotlib
 import numpy as np
@@ -42,8 +44,8 @@ TABLES = {
     "layers": {
         "baseline": BASELINE,
         "top layer": {"layers": "top"},
-        "all layers, lambda 1": {"l2": 1.0},
-        "all layers, lambda 0.001": {"l2": 0.001},
+        "all layers, lambda 1": {"layers": "all", "l2": 1.0},
+        "all layers, lambda 0.001": {"layers": "all", "l2": 0.001},
     },
     "places": {"baseline": BASELINE, **{x: {"elmo": x} for x in ("input", "output", "both")}},
     "sizes": {
@@ -51,7 +53,7 @@ TABLES = {
         for share in SHARES
         for name, changes in (("baseline", BASELINE), ("+ELMo", ELMO))
     },
-    "weights": {"both": {"elmo": "both"}},
+    "weights": {"both": {"elmo": "both", "layers": "all"}},
 }
 TRIALS = {"dropout": (0.3, 0.5), "learning_rate": (1e-3, 2e-3)}
 SPLITS = "dev", "test"
@@ -103,17 +105,24 @@ class Runs:
     def __call__(self, cells, name):
         """Return what each cell, the pair of changes and seed, has found now or before."""
         missing = {self.path(*cell): cell for cell in cells if not self.path(*cell).exists()}
-        # The first with ELMo alone: it writes the layers of the biLM that all others read.
-        ordered = sorted(missing.values(), key=lambda cell: cell[0].get("elmo") == "none")
+        ordered = sorted(missing.values(), key=lambda cell: -cell[0].get("share", 1))
+        # The smallest with ELMo alone: it writes the layers of the biLM that all others read.
+        alone = [cell for cell in ordered if cell[0].get("elmo") != "none"][-1:]
+        others = [cell for cell in ordered if cell not in alone]
         with concurrent.futures.ProcessPoolExecutor(
             self.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1
         ) as pool:
             with tqdm(total=len(ordered), desc=name, unit="run") as progress:
-                for together in (ordered[:1], ordered[1:]):
+                for together in (alone, others):
                     started = [pool.submit(self.run, *cell) for cell in together]
-                    for run in concurrent.futures.as_completed(started):
-                        run.result()
-                        progress.update()
+                    try:
+                        for run in concurrent.futures.as_completed(started):
+                            run.result()
+                            progress.update()
+                    except BaseException:
+                        for run in started:
+                            run.cancel()
+                        raise
         return [json.loads(self.path(*cell).read_text("utf-8")) for cell in cells]
 
 
@@ -246,17 +255,21 @@ def main(arguments=None):
     settings, rest = parser.parse_known_args(arguments)
     score = SCORES[settings.task]
     runs = Runs(settings.task, rest, settings.results / "runs", settings.jobs)
+    given = runs.settings({})
+    if given.elmo == "none" or any(getattr(given, x, None) for x in ("save", "predictions", "tag")):
+        parser.error("--elmo none, --save, --predictions and --tag are for the script of the task")
 
     best, trials = {"baseline": {}, "+ELMo": {}}, {}
     if settings.search:
         best, trials = search(runs, settings.search_share)
-    tables = make_tables(runs, settings.only, runs.settings({}).seeds, best)
+    tables = make_tables(runs, settings.only, given.seeds, best)
     if trials:
         tables = {"search": trials, **tables}
     summary = summarise(tables)
-    text = to_markdown(summary, score)
+    text = f"`{settings.task}.py {shlex.join(rest)}`\n\n{to_markdown(summary, score)}"
     (settings.results / "tables.md").write_text(text, encoding="utf-8")
-    facts = {"task": settings.task, "score": score, "settings": best, "tables": summary}
+    facts = {"task": settings.task, "arguments": rest, "seeds": given.seeds, "score": score}
+    facts |= {"settings": best, "tables": summary}
     (settings.results / "tables.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
     if "sizes" in summary:
         plot_sizes(summary["sizes"], score, settings.results / "sizes.png")

@@ -63,7 +63,12 @@ def passes_per_epoch(share):
     """Return how often an epoch goes over a share of the data, so that little of it is learnt too.
 
     An epoch has a tenth of the steps for a hundredth of the data.
+
+    Raises:
+        ValueError: If the share is not above 0 and up to 1.
     """
+    if not 0 < share <= 1:
+        raise ValueError(f"--share expects a number above 0 and up to 1. Received: {share}")
     return max(1, round(share**-0.5))
 
 

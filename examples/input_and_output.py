@@ -49,7 +49,8 @@ Lisbon PLACE
 def read_columns(text):
     """Return the sentences of a column file as lists of (token, tag)."""
     blocks = re.split(r"\n\s*\n", text.strip())
-    return [[(line.split()[0], line.split()[-1]) for line in b.splitlines()] for b in blocks]
+    blocks = [block.splitlines() for block in blocks if not block.startswith("-DOCSTART-")]
+    return [[(line.split()[0], line.split()[-1]) for line in block] for block in blocks]
 
 
 def numbered(lists, numbers):
@@ -78,17 +79,19 @@ def build(preset, n_words, n_tags):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=pathlib.Path, help="column file: token first, tag last")
+    parser.add_argument("--limit", type=int, help="read this many sentences at most")
     parser.add_argument("--preset", default="elmo_mini_en", help="name, directory or .zip")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     keras.utils.set_random_seed(arguments.seed)
 
-    sentences = read_columns(arguments.data.read_text() if arguments.data else OWN_DATA)
+    text = arguments.data.read_text("utf-8") if arguments.data else OWN_DATA
+    sentences = read_columns(text)[: arguments.limit]
     tokens = [[token for token, _ in sentence] for sentence in sentences]
     tags = [[tag for _, tag in sentence] for sentence in sentences]
-    vocabulary = {word: n for n, word in enumerate(sorted(set(sum(tokens, []))), start=2)}
-    tag_set = {tag: n for n, tag in enumerate(sorted(set(sum(tags, []))))}
+    vocabulary = {word: n for n, word in enumerate(sorted({t for x in tokens for t in x}), start=2)}
+    tag_set = {tag: n for n, tag in enumerate(sorted({t for x in tags for t in x}))}
 
     model, *mixes = build(arguments.preset, len(vocabulary) + 2, len(tag_set))
     model.compile(

@@ -34,11 +34,16 @@ OWN_TREES = """
 """
 
 
+# The biLM was trained on plain text, a treebank is written in Penn Treebank's way.
+PLAIN = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"'}
+
+
 def read_trees(text, limit):
     """Return the tokens and the root labels of Penn Treebank trees."""
     lines = [line for line in text.splitlines() if line.strip()]
     trees = [nltk.Tree.fromstring(line) for line in lines[:limit]]
-    return [tree.leaves() for tree in trees], np.array([int(tree.label()) for tree in trees])
+    sentences = [[PLAIN.get(token, token) for token in tree.leaves()] for tree in trees]
+    return sentences, np.array([int(tree.label()) for tree in trees])
 
 
 def main():
@@ -51,7 +56,7 @@ def main():
     arguments = parser.parse_args()
     keras.utils.set_random_seed(arguments.seed)
 
-    text = arguments.data.read_text() if arguments.data else OWN_TREES
+    text = arguments.data.read_text("utf-8") if arguments.data else OWN_TREES
     sentences, labels = read_trees(text, arguments.limit)
     tokenizer = keras_elmo.CharacterTokenizer()
     ids = tokenizer(sentences)

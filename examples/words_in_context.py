@@ -4,10 +4,10 @@
     python examples/words_in_context.py --word bank --text corpus.txt --plot bank.png
 
 Repeats table 4 of the paper, the neighbours of "play": for every token of --word it lists
-the closest tokens of the same spelling in other sentences, by the cosine of their layer
-representations, once for the context-free layer 0 and once for a contextual one. --text
-takes tokenised sentences, one a line; without it the script has its own. --plot draws all
-tokens of the word in the plane of their two principal components.
+the closest other tokens of the same spelling, by the cosine of a contextual layer, and says
+whether the context-free layer 0 tells them apart. --text takes tokenised sentences, one a
+line; without it the script has its own. --plot draws all tokens of the word in the plane of
+their two principal components.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def neighbours(vectors, count):
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = unit @ unit.T
     np.fill_diagonal(cosines, -np.inf)
-    order = np.argsort(-cosines, axis=1)[:, :count]
+    order = np.argsort(-cosines, axis=1)[:, : min(count, len(vectors) - 1)]
     return order, np.take_along_axis(cosines, order, axis=1)
 
 

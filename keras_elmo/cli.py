@@ -91,7 +91,9 @@ def _add_pretrain(commands):
     parser.add_argument(
         "--own-vocabulary", action="store_true", help="fine-tune with the corpus's vocabulary"
     )
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on from the last checkpoint, settings and all"
+    )
     parser.add_argument("--interval", type=int, default=500, help="steps between checkpoints")
     parser.add_argument("--devices", type=int, default=1, help="devices that share each batch")
     parser.add_argument("--tensorboard", metavar="DIR", help="log for TensorBoard too")
@@ -212,22 +214,34 @@ def _pretrain(arguments) -> int:
     from keras_elmo.config import BiLMConfig
     from keras_elmo.pretraining.devices import sharing
     from keras_elmo.pretraining.recipe import Recipe
-    from keras_elmo.pretraining.train import Pretraining
+    from keras_elmo.pretraining.train import Pretraining, read_settings
 
     given = {"options": BiLMConfig().to_options(), "recipe": {}}
-    if arguments.config:
-        with open(arguments.config, encoding="utf-8") as file:
-            given |= json.load(file)
+    is_begun = arguments.resume and (pathlib.Path(arguments.folder) / "origin.json").exists()
+    if is_begun:
+        given = read_settings(arguments.folder)
+        origin = given.pop("origin")
+        arguments.init_from = arguments.init_from or origin["init_from"]
+        arguments.own_vocabulary |= origin["own_vocabulary"]
+    file_options = _read_config(arguments.config)
+    given |= file_options
+    sizes = _given(arguments, BiLMConfig())
     config = None
     if not arguments.init_from:
-        config = BiLMConfig.from_options(given["options"])
-        sizes = _given(arguments, config)
         if "filters" in sizes:
-            sizes["filters"] = tuple(
-                tuple(int(n) for n in pair.split(":")) for pair in sizes["filters"].split(",")
-            )
-        config = dataclasses.replace(config, **sizes)
+            sizes["filters"] = _filters(sizes["filters"])
+        config = dataclasses.replace(BiLMConfig.from_options(given["options"]), **sizes)
+    elif sizes or "options" in file_options:
+        raise ValueError(
+            "--init-from brings the sizes of the biLM. "
+            f"Received: {', '.join(sizes) or 'options in ' + arguments.config} too"
+        )
+    if arguments.own_vocabulary and not arguments.init_from:
+        raise ValueError("--own-vocabulary belongs to --init-from PRESET. Received: none")
     recipe = given["recipe"] | _given(arguments, Recipe())
+    names = [field.name for field in dataclasses.fields(Recipe)]
+    if odd := sorted(recipe.keys() - set(names)):
+        raise ValueError(f"A recipe has {', '.join(names)}. Received: {', '.join(odd)}")
     if recipe.get("negatives") == 0:
         recipe["negatives"] = None
     if arguments.tensorboard and not importlib.util.find_spec("tensorboard"):
@@ -252,6 +266,32 @@ def _pretrain(arguments) -> int:
     del facts["position"]
     _print(facts, arguments.json)
     return 0
+
+
+def _read_config(file) -> dict:
+    from keras_elmo.checkpoints.files import read_options
+
+    if not file:
+        return {}
+    content = read_options(file, file)
+    parts = ("options", "recipe")
+    fits = isinstance(content, dict) and content.keys() <= set(parts)
+    if not fits or not all(isinstance(content.get(part, {}), dict) for part in parts):
+        found = ", ".join(content) if isinstance(content, dict) else type(content).__name__
+        raise ValueError(
+            '--config expects {"options": {...}, "recipe": {...}}, or one of the two. '
+            f"Received: {found} in {file}"
+        )
+    return content
+
+
+def _filters(text) -> tuple:
+    try:
+        return tuple((int(w), int(n)) for w, n in (pair.split(":") for pair in text.split(",")))
+    except ValueError:
+        raise ValueError(
+            f"--filters expects width:count, as in 1:32,2:32,3:64. Received: {text}"
+        ) from None
 
 
 def _given(arguments, defaults) -> dict:
@@ -281,12 +321,17 @@ def _export(arguments) -> int:
     model, vocabulary, facts = read_run(folder)
     recipe = json.loads((folder / "recipe.json").read_text())
     data = pathlib.Path(arguments.data).read_text("utf-8") if arguments.data else ""
-    texts = {pathlib.Path(file).name: _read_sentences(file) for file in arguments.heldout}
+    texts = {}
+    for file in map(pathlib.Path, arguments.heldout):
+        sentences = [sentence for sentence in _read_sentences(file) if sentence]
+        if not sentences:
+            raise ValueError(f"--heldout expects tokenised sentences. Received: none in {file}")
+        texts[str(file) if file.name in texts else file.name] = sentences
     scorer = Scorer(model, vocabulary)
     few = next(iter(texts.values()), [])[:500]
     before = scorer.perplexity(few)["perplexity"] if few else None
     round_weights(model)
-    facts["rounding"] = (before, scorer.perplexity(few)["perplexity"]) if few else None
+    facts["rounding"] = few and (len(few), before, scorer.perplexity(few)["perplexity"])
     scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
     card = model_card(output.name, model.config, vocabulary, recipe, facts, scores, data)
     output.mkdir(parents=True, exist_ok=True)

@@ -48,23 +48,29 @@ def write_layer_file(lines, embed, output_file, settings, resume, compression, d
         raise FileNotFoundError(f"There is no folder {output_file.parent} for the output")
     folder = output_file.with_name(output_file.name + ".parts")
     _claim(folder, settings, resume)
-    parts = []
+    parts, stored = [], json.dumps(settings)
     for number, part_lines in enumerate(_batched(lines, SENTENCES_IN_A_PART)):
+        for i, line in enumerate(part_lines, start=number * SENTENCES_IN_A_PART + 1):
+            if "\0" in line:
+                raise ValueError(
+                    "The file of layers keeps the sentences, and hdf5 strings hold no NUL "
+                    f"character. Received: one in line {i}"
+                )
         sentences = [line.split() for line in part_lines]
         digest = hashlib.sha256("\n".join(part_lines).encode()).hexdigest()
         part = folder / f"{number:08}.hdf5"
         there = part.exists()
         if there:
             with h5py.File(part) as file:
-                if file.attrs["lines"] != digest:
+                if (file.attrs["lines"], file.attrs.get("settings")) != (digest, stored):
                     raise ValueError(
-                        f"{part} holds other lines than the input. Was the input changed? "
+                        f"{part} holds other lines or settings than these. Was the input changed? "
                         f"Remove {folder} to start anew"
                     )
         else:
             arrays = embed(sentences)
             with replacing(part) as (temporary,), h5py.File(temporary, "w") as file:
-                file.attrs["lines"] = digest
+                file.attrs["lines"], file.attrs["settings"] = digest, stored
                 file["sentences"] = np.array(part_lines, h5py.string_dtype())
                 for i, array in enumerate(arrays, start=number * SENTENCES_IN_A_PART):
                     kind = compression if array.size else None
@@ -170,6 +176,9 @@ class LayerDataset(keras.utils.PyDataset):
                 f"Received: {len(labels)} labels"
             )
         self._labels = labels
+        # One type for all: a batch's own could cut 0.5 to 0.
+        arrays = [np.asarray(label) for label in ([] if labels is None else labels)]
+        self._dtype = np.result_type(*(array.dtype for array in arrays if array.size), "int8")
         self._order = np.arange(count)
         self._batch_size = batch_size
         self._random = np.random.default_rng(seed) if shuffle else None
@@ -239,8 +248,8 @@ class LayerDataset(keras.utils.PyDataset):
     def _padded_labels(self, chosen, lengths, width):
         labels = [self._labels[i] for i in chosen]
         if np.ndim(labels[0]) == 0:
-            return np.array(labels)
-        padded = np.zeros((len(labels), width), np.asarray(labels[0]).dtype)
+            return np.array(labels, self._dtype)
+        padded = np.zeros((len(labels), width), self._dtype)
         for row, label, length, i in zip(padded, labels, lengths, chosen, strict=True):
             if len(label) != length:
                 raise ValueError(

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -72,14 +73,45 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys):
     assert main(["pretrain", corpus, run, *map(str, sizes), "--quiet"]) == 1
     assert "expects a folder without a run" in capsys.readouterr().err
 
+    more = ("--resume", "--steps", "14", "--quiet", "--json")
+    assert json.loads(call("pretrain", corpus, run, *more))["step"] == 14
+    kept = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    assert (kept["steps"], kept["warmup"], kept["negatives"]) == (14, 2, 5)
     heldout = tmp_path / "corpus" / "heldout-raw.txt"
     (tmp_path / "data.md").write_text("Letters.")
+    (tmp_path / "empty.txt").write_text("\n")
+    assert main(["export", run, preset, "--heldout", str(tmp_path / "empty.txt")]) == 1
+    assert "--heldout expects tokenised sentences. Received: none in" in capsys.readouterr().err
     call("export", run, preset, "--heldout", heldout, "--data", tmp_path / "data.md")
     card = (tmp_path / "preset" / "README.md").read_text("utf-8")
     assert "# preset" in card and "Letters." in card and "| heldout-raw.txt |" in card
     assert (tmp_path / "preset" / "curve.png").read_bytes().startswith(b"\x89PNG")
     scores = json.loads(call("perplexity", preset, heldout, "--json"))
     assert set(scores) >= {"forward", "backward", "perplexity", "tokens", "oov_share"}
-    assert scores["perplexity"] == pytest.approx(ends["perplexity"], rel=0.05)
+    assert scores["perplexity"] == pytest.approx(ends["perplexity"], rel=0.2)
     assert scores["tokens"] == counts["heldout_tokens"] and scores["oov_share"] == 0
     assert json.loads(call("info", preset, "--json"))["width"] == 12
+
+
+@pytest.mark.parametrize(
+    "flags, content, message",
+    [
+        (["--filters", "1:32,"], None, "--filters expects width:count, as in 1:32,2:32,3:64. Rec"),
+        (["--interval", "0"], None, "expects interval to be 1 or more. Received: interval=0"),
+        (["--devices", "0"], None, "Expected 1 device or more. Received: devices=0"),
+        (["--own-vocabulary"], None, "--own-vocabulary belongs to --init-from PRESET"),
+        (["--init-from", "x", "--lstm-dim", "8"], None, "brings the sizes .* Received: lstm_dim"),
+        ([], {"lstm": {}}, "--config expects .* Received: lstm in"),
+        ([], [1], "--config expects .* Received: list in"),
+        ([], {"recipe": {"rate": 1}}, "A recipe has steps, .* Received: rate"),
+        (["--decay", "2"], None, "decay to be from 0 to 1"),
+    ],
+)
+def test_bad_flags_of_pretrain(tmp_path, capsys, flags, content, message):
+    (tmp_path / "corpus").mkdir()
+    if content is not None:
+        (tmp_path / "config.json").write_text(json.dumps(content))
+        flags = [*flags, "--config", str(tmp_path / "config.json")]
+    assert main(["pretrain", str(tmp_path / "corpus"), str(tmp_path / "run"), *flags]) == 1
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "run").exists()

@@ -229,7 +229,9 @@ def test_resume_after_a_failure(embedder, text, tmp_path, monkeypatch):
         embedder.embed_file(text, output, "top", resume=True, progress=False)
     original = text.read_bytes()
     text.write_bytes(b"x" + original)
-    with pytest.raises(ValueError, match="holds other lines than the input. Was the input changed"):
+    with pytest.raises(
+        ValueError, match="holds other lines or settings than these. Was the input changed"
+    ):
         embedder.embed_file(text, output, resume=True, progress=False)
     text.write_bytes(original)
     counts = embedder.embed_file(text, output, resume=True, progress=False)
@@ -362,6 +364,8 @@ def test_layer_dataset_of_batches_that_begin_alike(embedder, tmp_path):
     model = keras.Model(inputs, keras.layers.Dense(2, activation="softmax")(mixed))
     model.compile("sgd", "sparse_categorical_crossentropy")
     assert np.isfinite(model.fit(data, verbose=0).history["loss"][0])
+    half = LayerDataset(path, [[0] * len(x) for x in sentences[:-1]] + [[0.5] * 5], batch_size=5)
+    assert half[0][1].max() == 0.5
     with pytest.raises(IndexError, match="LayerDataset has batches 0 to 2. Received: 3"):
         data[3]
 

@@ -50,8 +50,9 @@ def test_input_and_output(tmp_path, preset):
     assert after < before / 2
     assert "at_input" in out and "at_output" in out and "Ada/NAME" in out
     columns = tmp_path / "train.conll"
-    columns.write_text("EU NNP B-ORG\nrejects VBZ O\n \n\nPeter NNP B-PER\n")
-    run("input_and_output.py", "--data", columns, "--preset", preset, "--epochs", 1)
+    columns.write_text("-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n \n\nPeter NNP B-PER\n")
+    out = run("input_and_output.py", "--data", columns, "--preset", preset, "--epochs", 1)
+    assert out.splitlines()[-1].startswith("EU/")
 
 
 def test_random_bilm(tmp_path):
@@ -66,8 +67,9 @@ def test_words_in_context(tmp_path, preset):
     picture = tmp_path / "bank.png"
     out = run(
         *("words_in_context.py", "--word", "bank", "--text", text, "--preset", preset),
-        *("--plot", picture, "--neighbours", 1),
+        *("--plot", picture),
     )
+    assert "inf" not in out  # the other token is all the neighbours there are
     assert out.startswith("bank: 2 tokens, all alike in layer 0\n  a [bank] here\n")
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -12,8 +12,9 @@ def model_card(name, config, vocabulary, recipe, facts, scores, data="") -> str:
         config: The ``BiLMConfig``.
         vocabulary: List of tokens.
         recipe: The settings of the run, a dict.
-        facts: ``step``, ``tokens`` and ``seconds`` of the run, and ``rounding``, the perplexity
-            before and after the weights were rounded, or None.
+        facts: ``step``, ``tokens`` and ``seconds`` of the run; ``init_from``, the preset that
+            was fine-tuned, or None; ``rounding``, the number of held-out sentences and their
+            perplexity before and after the weights were rounded, or None.
         scores: Results of ``Scorer.perplexity`` by the name of the text.
         data: What it was trained on: sources, licence, credit.
     """
@@ -43,6 +44,7 @@ def model_card(name, config, vocabulary, recipe, facts, scores, data="") -> str:
         "",
         "## Training",
         "",
+        *([f"Fine-tuned from `{facts['init_from']}`.", ""] if facts["init_from"] else []),
         f"{facts['tokens']:,} tokens in {facts['step']:,} steps and {facts['seconds'] / 60:.0f} "
         "minutes. The recipe:",
         "",
@@ -67,11 +69,12 @@ def model_card(name, config, vocabulary, recipe, facts, scores, data="") -> str:
         for text, s in scores.items()
     ]
     if facts["rounding"]:
-        before, after = facts["rounding"]
+        count, before, after = facts["rounding"]
         lines += [
             "",
             "The weights are rounded to 16 significant bits, those of the softmax to 12. That",
-            f"changes the perplexity of 500 held-out sentences from {before:.3f} to {after:.3f}.",
+            f"changes the perplexity of {count} held-out sentences from {before:.3f} to "
+            f"{after:.3f}.",
         ]
     return "\n".join(lines) + "\n"
 
@@ -99,7 +102,7 @@ def draw_curve(log, picture) -> None:
     axes = figure.add_subplot()
     axes.plot(millions, [float(row["loss"]) for row in rows], "C0", label="training loss")
     axes.set_xlabel("million tokens")
-    axes.set_ylabel("training loss, nats (sampled softmax)")
+    axes.set_ylabel("training loss, nats")
     if rows and rows[0]["perplexity"]:
         right = axes.twinx()
         right.plot(millions, [float(row["perplexity"]) for row in rows], "C1")

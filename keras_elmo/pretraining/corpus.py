@@ -199,27 +199,34 @@ class Corpus:
             Pairs of a batch and the position behind it.
 
         Raises:
-            ValueError: If a file holds no sentence.
+            ValueError: If no file holds a sentence.
         """
         epoch, start, done = position
+        found = done > 0
         while True:
             order = np.random.default_rng((self.seed, epoch)).permutation(len(self.files))
             for place in range(start, len(order)):
-                sentences = self.batcher.encode(self._read(self.files[order[place]]))
+                read = self._read(self.files[order[place]])
+                if not read:
+                    continue
+                found = True
+                sentences = self.batcher.encode(read)
                 rng = np.random.default_rng((self.seed, epoch, place))
                 for rows in self.batcher.arrange(sentences, rng)[done:]:
                     done += 1
                     yield self.batcher.batch(sentences, rows), (epoch, place, done)
                 done = 0
+            if not found and start == 0:
+                raise ValueError(
+                    "Corpus expects sentences, one a line. "
+                    f"Received: none in {', '.join(self.files)}"
+                )
             epoch, start = epoch + 1, 0
 
     def _read(self, file):
         with open(file, encoding="utf-8", newline="\n") as text:
             sentences = [line.split()[: self.max_tokens] for line in text]
-        sentences = [sentence for sentence in sentences if sentence]
-        if not sentences:
-            raise ValueError(f"Corpus expects sentences, one a line. Received: none in {file}")
-        return sentences
+        return [sentence for sentence in sentences if sentence]
 
 
 def _widen(array, missing):

@@ -17,13 +17,15 @@ def sharing(devices: int):
         devices: How many. With 1 nothing is done.
 
     Raises:
-        ValueError: If there are not so many, or the backend is PyTorch.
+        ValueError: If it is not 1 or more; if there are not so many, or the backend is PyTorch.
 
     Example:
 
     >>> with sharing(1):
     ...     pass
     """
+    if devices < 1:
+        raise ValueError(f"Expected 1 device or more. Received: devices={devices}")
     if devices == 1:
         yield
         return

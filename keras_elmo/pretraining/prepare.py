@@ -16,6 +16,7 @@ import pathlib
 import random
 import shutil
 import tempfile
+import zlib
 
 from tqdm import tqdm
 
@@ -54,7 +55,8 @@ def prepare(
 
     The folder holds ``train-00000-of-00032.txt`` and so on, a sentence a line and its
     tokens separated by spaces, every sentence in a shard drawn at random;
-    ``heldout-NAME.txt`` for every input, runs of 200 lines that training never sees;
+    ``heldout-NAME.txt`` for every input that gets one, runs of 200 lines that training
+    never sees;
     ``vocab.txt``, ``<S> </S> <UNK>`` and then the most frequent tokens of the training
     part in descending count; ``prepared.json``, the counts and settings. It appears whole
     or not at all. The same inputs and settings give the same bytes.
@@ -146,13 +148,12 @@ def _write(files, folder, settings, rules, workers, progress):
         )
         run = stack.enter_context(_runner(rules, workers))
         for name, file in files.items():
-            heldout_file = create(f"heldout-{name}.txt")
             # One draw a block, so that the held-out part does not depend on the tokenizer.
             held = random.Random(f"{settings['seed']} {name}")
             for sentences in run(_blocks(file, bar)):
                 if held.random() < settings["heldout"]:
+                    _append(folder / f"heldout-{name}.txt", sentences)
                     for sentence in sentences:
-                        heldout_file.write(sentence + "\n")
                         heldout_seen.update(sentence.split(" "))
                     continue
                 for sentence in sentences:
@@ -160,8 +161,9 @@ def _write(files, folder, settings, rules, workers, progress):
                     seen.update(sentence.split(" "))
                 n_sentences += len(sentences)
     if not seen:
+        held_out = "; all of it was held out, so lower heldout" if heldout_seen else ""
         raise ValueError(
-            f"Expected text to train on. Received: none in {', '.join(files.values())}"
+            f"Expected text to train on. Received: none in {', '.join(files.values())}{held_out}"
         )
     n_tokens = seen.total()
     for token in SPECIAL_TOKENS:
@@ -183,6 +185,13 @@ def _write(files, folder, settings, rules, workers, progress):
     facts = {**counts, "settings": settings, "inputs": list(files)}
     (folder / "prepared.json").write_text(json.dumps(facts, indent=2) + "\n")
     return counts
+
+
+def _append(path, sentences):
+    """Append sentences; a file that gets none is not made."""
+    if sentences:
+        with open(path, "a", encoding="utf-8", newline="\n") as file:
+            file.writelines(sentence + "\n" for sentence in sentences)
 
 
 def write_vocabulary(path, tokens) -> None:
@@ -213,18 +222,24 @@ def read_vocabulary(path) -> list[str]:
     return tokens
 
 
-def _open_text(raw, file):
-    """Return the text of a binary file that may be compressed."""
+@contextlib.contextmanager
+def _open_text(file):
+    """Yield a file as bytes, which tell how far it is read, and as text, decompressed."""
     opener = _OPENERS.get(pathlib.Path(file).suffix)
-    return io.TextIOWrapper(
-        opener(raw) if opener else raw, encoding="utf-8", errors="replace", newline="\n"
-    )
+    with open(file, "rb") as raw:
+        with io.TextIOWrapper(
+            opener(raw) if opener else raw, encoding="utf-8-sig", errors="replace", newline="\n"
+        ) as text:
+            try:
+                yield raw, text
+            except (EOFError, zlib.error, lzma.LZMAError) as error:
+                raise OSError(f"{file} is damaged: {error}") from error
 
 
 def _blocks(file, bar):
     """Yield the lines of a file, block by block."""
     done = 0
-    with open(file, "rb") as raw, _open_text(raw, file) as text:
+    with _open_text(file) as (raw, text):
         while lines := list(itertools.islice(text, _LINES_PER_BLOCK)):
             bar.update(raw.tell() - done)
             done = raw.tell()
@@ -286,7 +301,7 @@ def _splitter(sentences, files):
     nltk = _nltk()
     trainer = nltk.tokenize.punkt.PunktTrainer()
     for file in files:
-        with open(file, "rb") as raw, _open_text(raw, file) as text:
+        with _open_text(file) as (_, text):
             start = text.read(_PUNKT_CHARACTERS)
         trainer.train(start.translate(_QUOTES), finalize=False)
     trainer.finalize_training()
@@ -298,7 +313,7 @@ def _tokenizer(tokenizer):
         return str.split
     nltk = _nltk()
     if tokenizer == "toktok":
-        return nltk.tokenize.toktok.ToktokTokenizer().tokenize
+        return _Toktok(nltk.tokenize.toktok.ToktokTokenizer())
     return _Penn(nltk.tokenize.NLTKWordTokenizer())
 
 
@@ -311,6 +326,18 @@ class _Penn:
     def __call__(self, sentence):
         tokens = self.tokenizer.tokenize(sentence)
         return ['"' if token in ("``", "''") else token for token in tokens]
+
+
+class _Toktok:
+    """Toktok's tokens, but as the text has them, where it writes two of them as entities."""
+
+    written = {"&amp;": "&", "&#124;": "|"}
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+    def __call__(self, sentence):
+        return [self.written.get(token, token) for token in self.tokenizer.tokenize(sentence)]
 
 
 def _whole(line):
@@ -331,7 +358,7 @@ def _nltk():
 
 def _files(inputs):
     """Return the files behind paths and patterns, by a short name each."""
-    files = {}
+    files, seen = {}, set()
     for pattern in [inputs] if isinstance(inputs, str | os.PathLike) else inputs:
         pattern = os.fspath(pattern)
         matches = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern))
@@ -339,6 +366,11 @@ def _files(inputs):
         if not matches:
             raise FileNotFoundError(f"No file matches {pattern}")
         for match in matches:
+            if (
+                real := os.path.realpath(match)
+            ) in seen:  # else it would be held out and trained on
+                continue
+            seen.add(real)
             stem = pathlib.Path(match).name.removesuffix(pathlib.Path(match).suffix)
             if pathlib.Path(match).suffix in _OPENERS:
                 stem = stem.removesuffix(".txt")

@@ -54,6 +54,8 @@ class Recipe:
         for name in ("learning_rate", "clip"):
             value = getattr(self, name)
             self._check(name, isinstance(value, numbers.Real) and value > 0, "more than 0")
+        for name in ("decay", "dropout"):
+            self._check(name, isinstance(getattr(self, name), numbers.Real), "a number")
         self._check("decay", 0 <= self.decay <= 1, "from 0 to 1")
         self._check("dropout", 0 <= self.dropout < 1, "from 0 up to, not including, 1")
         self._check(
@@ -61,6 +63,7 @@ class Recipe:
             self.negatives is None or (isinstance(self.negatives, int) and self.negatives > 0),
             "whole, 1 or more, or None",
         )
+        self._check("seed", isinstance(self.seed, int), "a whole number")
         self._check("products", self.products in ("float32", "bfloat16"), "float32 or bfloat16")
 
     def _check(self, name, fits, expected):

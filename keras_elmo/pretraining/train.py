@@ -3,7 +3,9 @@
 import collections
 import csv
 import dataclasses
+import hashlib
 import json
+import math
 import pathlib
 import time
 
@@ -30,20 +32,22 @@ class Pretraining:
     Args:
         folder: The run's folder; made if it does not exist.
         corpus: Folder of ``prepare``.
-        config: The ``BiLMConfig``; None with ``init_from``, which brings its own.
+        config: The ``BiLMConfig``; None with ``init_from``, which brings its own, or to
+            resume.
         recipe: The ``Recipe``.
         interval: Steps between checkpoints; at most those are lost if the run is killed.
         devices: Number of devices that share each batch; more than one inside of
             ``sharing(devices)``.
         resume: Go on from the checkpoint in the folder, if there is one. The recipe may
-            then have other ``steps``.
+            then have other ``steps``; all else must be as it was.
         init_from: Preset to start from instead of random weights: fine-tuning.
         own_vocabulary: With ``init_from``, predict the tokens of the corpus's vocabulary and
             not of the preset's.
 
     Raises:
-        ValueError: If the folder holds a run and ``resume`` is False, or one of other
-            options; if the corpus is not a prepared one.
+        ValueError: If the folder holds a run and ``resume`` is False, or one of another
+            recipe, other options or another corpus; if the corpus is not a prepared one; if
+            ``interval`` or ``devices`` is not 1 or more.
 
     Reference:
         Peters et al., 2018, sections 3.1 and 3.4 (fine-tuning).
@@ -62,6 +66,11 @@ class Pretraining:
         init_from=None,
         own_vocabulary=False,
     ):
+        for name, value in (("interval", interval), ("devices", devices)):
+            if value < 1:
+                raise ValueError(
+                    f"Pretraining expects {name} to be 1 or more. Received: {name}={value}"
+                )
         self.folder = pathlib.Path(folder)
         self.recipe, self.interval, self.devices = recipe, interval, devices
         self._checkpoint = self.folder / "checkpoint.hdf5"
@@ -81,7 +90,16 @@ class Pretraining:
         keras.utils.set_random_seed(recipe.seed)
         settings = _settings(recipe)
         self.vocabulary = read_vocabulary(corpus / "vocab.txt")
-        if init_from is None:
+        origin = {
+            "corpus": hashlib.sha256((corpus / "vocab.txt").read_bytes()).hexdigest(),
+            "init_from": init_from and str(init_from),
+            "own_vocabulary": own_vocabulary,
+        }
+        if is_there:
+            config, origin = self._same_run(config, origin)
+            self.vocabulary = read_vocabulary(self.folder / "vocab.txt")
+            self.model = BiLanguageModel(config, len(self.vocabulary), **settings)
+        elif init_from is None:
             self.model = BiLanguageModel(config, len(self.vocabulary), **settings)
         else:
             wanted = self.vocabulary if own_vocabulary else None
@@ -108,11 +126,33 @@ class Pretraining:
         self._sample = _sample(corpus)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._cut_log()
-        names = ("options.json", "recipe.json", "vocab.txt")
-        with replacing(*(self.folder / name for name in names)) as (o, r, v):
-            o.write_text(json.dumps(config.to_options(), indent=2) + "\n")
-            r.write_text(json.dumps(dataclasses.asdict(recipe), indent=2) + "\n")
-            write_vocabulary(v, self.vocabulary)
+        contents = {
+            "options.json": config.to_options(),
+            "recipe.json": dataclasses.asdict(recipe),
+            "origin.json": origin,
+        }
+        names = (*contents, "vocab.txt")
+        with replacing(*(self.folder / name for name in names)) as temporary:
+            for path, content in zip(temporary, contents.values()):
+                path.write_text(json.dumps(content, indent=2) + "\n")
+            write_vocabulary(temporary[-1], self.vocabulary)
+
+    def _same_run(self, config, origin):
+        """Return the options and the origin of the run in the folder, if they are these too."""
+        stored = read_settings(self.folder)
+        stored_config = BiLMConfig.from_options(stored["options"])
+        recipe = dataclasses.asdict(self.recipe) | {"steps": stored["recipe"]["steps"]}
+        other = [name for name in recipe if recipe[name] != stored["recipe"][name]]
+        if config not in (None, stored_config):
+            other.append("options of the biLM")
+        if origin["corpus"] != stored["origin"]["corpus"]:
+            other.append("corpus")
+        if other:
+            raise ValueError(
+                f"Pretraining expects to resume {self.folder} with the settings it began with, "
+                f"but for steps. Received: another {', '.join(other)}"
+            )
+        return stored_config, stored["origin"]
 
     def _variables(self):
         return {"model": self.model.variables, "optimizer": self.model.optimizer.variables}
@@ -126,16 +166,18 @@ class Pretraining:
             progress: Whether to show a progress bar.
         """
         keeper = _Keeper(self, progress)
-        left = self.recipe.steps - self.facts["step"]
+        left = max(0, self.recipe.steps - self.facts["step"])
         whole, rest = left // self.interval, left % self.interval
         try:
             for epochs, steps in ((whole, self.interval), (1, rest)):
                 if epochs and steps:
                     keeper.ahead = collections.deque()
+                    before = -(-self.facts["step"] // self.interval)  # as TensorBoard counts
                     self.model.fit(
                         self._feed(keeper.ahead),
                         steps_per_epoch=steps,
-                        epochs=epochs,
+                        initial_epoch=before,
+                        epochs=before + epochs,
                         verbose=0,
                         callbacks=[keeper, *callbacks],
                     )
@@ -167,7 +209,11 @@ class Pretraining:
         path = self.folder / "log.csv"
         if path.exists():
             with open(path, newline="") as file:
-                header, *rows = list(csv.reader(file))
+                lines = list(csv.reader(file))
+            if not lines:  # killed before the first line
+                path.unlink()
+                return
+            header, *rows = lines
             with replacing(path) as (temporary,), open(temporary, "w", newline="") as file:
                 rows = [row for row in rows if len(row) == len(header)]  # a kill may cut one
                 rows = [row for row in rows if int(row[0]) <= self.facts["step"]]
@@ -228,6 +274,11 @@ class _Keeper(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         facts = self.run.facts
+        if not math.isfinite(logs["loss"]):
+            raise ValueError(
+                f"The loss is {logs['loss']} at step {facts['step']}: training diverged, and the "
+                "last checkpoint is kept. Begin anew with a lower learning rate"
+            )
         facts["seconds"] = time.monotonic() - self.started
         row = {
             "step": facts["step"],
@@ -237,7 +288,7 @@ class _Keeper(keras.callbacks.Callback):
             "loss": logs["loss"],
             "perplexity": self.run.heldout_perplexity(),
         }
-        logs.update(row)
+        logs.update({name: value for name, value in row.items() if value is not None})
         # The log first: a row without its checkpoint is cut when the run is resumed.
         self.run.log(row)
         self.run.save()
@@ -248,7 +299,7 @@ def read_run(folder):
 
     Returns:
         The ``BiLanguageModel``, its vocabulary, and the facts of the checkpoint: ``step``,
-        ``tokens``, ``seconds``.
+        ``tokens``, ``seconds``, and ``init_from``, the preset it began with, or None.
 
     Raises:
         FileNotFoundError: If the folder holds no checkpoint.
@@ -256,12 +307,20 @@ def read_run(folder):
     folder = pathlib.Path(folder)
     if not (folder / "checkpoint.hdf5").is_file():
         raise FileNotFoundError(f"Folder {folder} holds no checkpoint of keras-elmo pretrain")
-    config = BiLMConfig.from_options(read_options(folder / "options.json", "options.json"))
+    settings = read_settings(folder)
+    config = BiLMConfig.from_options(settings["options"])
     vocabulary = read_vocabulary(folder / "vocab.txt")
-    recipe = Recipe(**json.loads((folder / "recipe.json").read_text()))
+    recipe = Recipe(**settings["recipe"])
     model = BiLanguageModel(config, len(vocabulary), **_settings(recipe))
     facts = load_checkpoint(folder / "checkpoint.hdf5", {"model": model.variables})
-    return model, vocabulary, facts
+    return model, vocabulary, {**facts, "init_from": settings["origin"]["init_from"]}
+
+
+def read_settings(folder) -> dict:
+    """Return the ``options``, ``recipe`` and ``origin`` that the folder of a run keeps."""
+    folder = pathlib.Path(folder)
+    names = ("options", "recipe", "origin")
+    return {name: read_options(folder / f"{name}.json", f"{name}.json") for name in names}
 
 
 def _settings(recipe):

@@ -135,7 +135,11 @@ def test_long_sentences_are_cut(tmp_path):
     assert batch["targets"][0, 0, :, 0].tolist() == [3, 4, 5, 1]
 
 
-def test_a_file_without_sentences_is_an_error(tmp_path):
+def test_files_without_sentences(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n")
+    (tmp_path / "b.txt").write_text("a b\n")
+    both = Corpus([tmp_path / "a.txt", tmp_path / "b.txt"], Batcher(VOCABULARY))
+    epochs = [position[0] for _, position in take(both, 3)]
+    assert epochs == [0, 1, 2]
     with pytest.raises(ValueError, match="Corpus expects sentences, one a line. Received: none in"):
         take(Corpus([tmp_path / "a.txt"], Batcher(VOCABULARY)), 1)

@@ -162,8 +162,7 @@ def test_too_many_negatives():
         make_model(n_negatives=7)
 
 
-def test_learns_and_half_precision_products_learn_alike(corpus, config):
-    del corpus
+def test_learns_and_half_precision_products_learn_alike(config):
     batch = make_batch()
     ends = []
     for product_dtype in ("float32", "bfloat16"):
@@ -172,4 +171,4 @@ def test_learns_and_half_precision_products_learn_alike(corpus, config):
         losses = [model.train_on_batch(batch) for _ in range(25)]
         ends.append(float(numpy(model(tensors(batch)))))
         assert ends[-1] < 0.6 * float(losses[0])
-    assert abs(ends[0] - ends[1]) < 0.1
+    assert 0 < abs(ends[0] - ends[1]) < 0.1

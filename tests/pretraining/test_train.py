@@ -74,11 +74,42 @@ def test_a_resumed_run_is_the_same_run(corpus, tmp_path):
     assert float(logs[0][-1]["perplexity"]) < float(logs[0][0]["perplexity"])
 
 
+def test_a_resumed_run_may_have_fewer_steps_or_more(corpus, tmp_path):
+    make_run(tmp_path / "run", corpus, 8).run(progress=False)
+    fewer = make_run(tmp_path / "run", corpus, 4, resume=True, interval=5)
+    fewer.run(progress=False)
+    assert fewer.facts["step"] == 8
+    more = make_run(tmp_path / "run", corpus, 11, resume=True, interval=2)
+    more.run(progress=False)
+    assert more.facts["step"] == 11
+    assert [row["step"] for row in read_log(tmp_path / "run")] == ["4", "8", "10", "11"]
+
+
+def test_a_run_that_diverges_keeps_its_checkpoint(corpus, tmp_path):
+    run = make_run(tmp_path / "run", corpus, 4)
+    run.run(progress=False)
+    again = make_run(tmp_path / "run", corpus, 8, resume=True)
+    again.model.trainable_weights[0].assign(np.nan * numpy(again.model.trainable_weights[0]))
+    with pytest.raises(ValueError, match="loss is nan at step 8: training diverged, and the last"):
+        again.run(progress=False)
+    model, _, facts = read_run(tmp_path / "run")
+    assert facts["step"] == 4
+    assert_same_weights(model, run.model)
+
+
+def test_a_log_without_a_line_is_no_obstacle(corpus, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "log.csv").touch()
+    make_run(tmp_path / "run", corpus, 4).run(progress=False)
+    assert len(read_log(tmp_path / "run")) == 1
+
+
 def test_read_run(corpus, tmp_path):
     run = make_run(tmp_path / "run", corpus, 5, interval=5)
     run.run(progress=False)
     model, vocabulary, facts = read_run(tmp_path / "run")
     assert vocabulary == run.vocabulary and facts["step"] == 5 and facts["tokens"] > 0
+    assert facts["init_from"] is None
     assert_same_weights(model, run.model)
     run.run(progress=False)  # nothing is left to do
     assert run.facts["step"] == 5
@@ -192,6 +223,10 @@ def test_fine_tuning_starts_from_the_preset(corpus, tmp_path):
         assert tuned.vocabulary == run.vocabulary or own
         assert set(tuned.vocabulary) == set(run.vocabulary)
         tuned.run(progress=False)
+        assert read_run(tmp_path / f"tuned{own}")[2]["init_from"] == str(tmp_path / "preset")
+        resumed = Pretraining(tmp_path / f"tuned{own}", other, None, recipe, resume=True)
+        assert resumed.vocabulary == tuned.vocabulary
+        assert_same_weights(resumed.model, tuned.model)
         assert tuned.heldout_perplexity() < started[own]
     fresh = make_run(tmp_path / "fresh", other, 20, negatives=None)
     assert started[False] < 0.6 * fresh.heldout_perplexity()
@@ -219,6 +254,8 @@ def test_schedule():
         ({"decay": 1.5}, "decay to be from 0 to 1. Received: decay=1.5"),
         ({"dropout": 1}, "dropout to be from 0 up to, not including, 1. Received: dropout=1"),
         ({"negatives": 0}, "negatives to be whole, 1 or more, or None. Received: negatives=0"),
+        ({"decay": "0.3"}, "Recipe expects decay to be a number. Received: decay='0.3'"),
+        ({"seed": None}, "Recipe expects seed to be a whole number. Received: seed=None"),
         ({"products": "float16"}, "products to be float32 or bfloat16. Received: .*'float16'"),
     ],
 )
@@ -233,6 +270,23 @@ def test_errors(corpus, tmp_path):
     make_run(tmp_path / "run", corpus, 4).run(progress=False)
     with pytest.raises(ValueError, match="expects a folder without a run. .* Resume it, or"):
         make_run(tmp_path / "run", corpus, 4)
+    for changes, words in (({"learning_rate": 0.5}, "learning_rate"), ({"seed": 2}, "seed")):
+        with pytest.raises(ValueError, match=f"settings it began with.*: another {words}$"):
+            make_run(tmp_path / "run", corpus, 8, resume=True, **changes)
+    recipe = Recipe(**RECIPE, steps=8)
+    with pytest.raises(ValueError, match="but for steps. Received: another options of the biLM"):
+        Pretraining(tmp_path / "run", corpus, make_config(lstm_dim=12), recipe, resume=True)
+    with pytest.raises(ValueError, match="but for steps. Received: another corpus"):
+        other = write_corpus(tmp_path, seed=1)
+        (other / "vocab.txt").write_text((other / "vocab.txt").read_text() + "more\n")
+        Pretraining(tmp_path / "run", other, None, recipe, resume=True)
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["seed"] == 0
+    for name in ("interval", "devices"):
+        with pytest.raises(ValueError, match=f"expects {name} to be 1 or more. Received: {name}=0"):
+            Pretraining(tmp_path / "new", corpus, make_config(), recipe, **{name: 0})
+    with pytest.raises(ValueError, match="Expected 1 device or more. Received: devices=0"):
+        with sharing(0):
+            pass
     run = make_run(tmp_path / "other", corpus, 4)
     small = keras.Variable(np.zeros(2), name="small")
     with pytest.raises(ValueError, match="does not fit this model and optimizer. Received: .*"):
