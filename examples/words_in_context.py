@@ -78,10 +78,12 @@ def draw(points, labels, title, path):
 
     figure, axes = plt.subplots(figsize=(10, 6))
     axes.scatter(*points.T)
-    for point, label in zip(points, labels, strict=True):
-        axes.annotate(label, point, fontsize=8, xytext=(3, 3), textcoords="offset points")
+    line, height = 0.04 * np.ptp(points[:, 1]), -np.inf
+    for i in np.argsort(points[:, 1]):  # upwards, so that no label covers another
+        height = max(points[i, 1], height + line)
+        axes.annotate(f"  {labels[i]}", points[i], (points[i, 0], height), fontsize=8, va="center")
     axes.set_title(title)
-    axes.margins(0.2)
+    axes.margins(0.3, 0.1)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
 
