@@ -102,27 +102,32 @@ class Runs:
         written.write_text(text, encoding="utf-8")
         written.replace(path)
 
+    def cache_layers(self):
+        """Write the layers of the biLM, which two runs must not do at once."""
+        settings = self.settings({})
+        if not settings.on_the_fly:
+            importlib.import_module(self.task).cache_layers(settings)
+
     def __call__(self, cells, name):
         """Return what each cell, the pair of changes and seed, has found now or before."""
         missing = {self.path(*cell): cell for cell in cells if not self.path(*cell).exists()}
+        # The longest first, so that none is left over at the end.
         ordered = sorted(missing.values(), key=lambda cell: -cell[0].get("share", 1))
-        # The smallest with ELMo alone: it writes the layers of the biLM that all others read.
-        alone = [cell for cell in ordered if cell[0].get("elmo") != "none"][-1:]
-        others = [cell for cell in ordered if cell not in alone]
         with concurrent.futures.ProcessPoolExecutor(
             self.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1
         ) as pool:
-            with tqdm(total=len(ordered), desc=name, unit="run") as progress:
-                for together in (alone, others):
-                    started = [pool.submit(self.run, *cell) for cell in together]
-                    try:
-                        for run in concurrent.futures.as_completed(started):
-                            run.result()
-                            progress.update()
-                    except BaseException:
-                        for run in started:
-                            run.cancel()
-                        raise
+            if any(changes.get("elmo") != "none" for changes, _ in ordered):
+                pool.submit(self.cache_layers).result()
+            started = [pool.submit(self.run, *cell) for cell in ordered]
+            try:
+                for run in tqdm(
+                    concurrent.futures.as_completed(started), name, len(started), unit="run"
+                ):
+                    run.result()
+            except BaseException:
+                for run in started:
+                    run.cancel()
+                raise
         return [json.loads(self.path(*cell).read_text("utf-8")) for cell in cells]
 
 

@@ -82,6 +82,19 @@ def make_batch(known, rare, files, split, indices, random):
     return inputs, tags
 
 
+def sentence_layers(settings, splits, elmo):
+    """Return the files of layers of the splits."""
+    texts = {split.name: [" ".join(x) for x in split.sentences] for split in splits}
+    return layer_files(elmo, texts, settings.cache)
+
+
+def cache_layers(settings):
+    """Compute what all runs with these settings read."""
+    paths = settings.train, settings.dev, settings.test
+    splits, _ = read_data(paths, settings.column, settings.quick, settings.vectors)
+    sentence_layers(settings, splits, keras_elmo.ElmoLayer.from_preset(settings.preset))
+
+
 def build(settings, embedding, elmo, known):
     """Return the model to train, the tagger that shares its weights, and the mixes by place."""
     shapes = {"words": (None,), "characters": (None, known["max_characters"])}
@@ -139,9 +152,8 @@ def train_and_score(settings, seed=1):
     train, dev, test = splits
     # All of the biLM comes before the seed is set, so that what follows draws the same without it.
     elmo = None if settings.elmo == "none" else keras_elmo.ElmoLayer.from_preset(settings.preset)
-    texts = {split.name: [" ".join(x) for x in split.sentences] for split in splits}
     cached = elmo is not None and not settings.on_the_fly
-    files = layer_files(elmo, texts, settings.cache) if cached else {}
+    files = sentence_layers(settings, splits, elmo) if cached else {}
     keras.utils.set_random_seed(seed)
 
     n_chosen = max(1, round(settings.share * len(train.sentences)))

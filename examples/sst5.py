@@ -89,6 +89,12 @@ def make_more_inputs(settings, elmo, splits):
     return lambda name, indices, phrases: {"layers": files[name].gather(indices)["layers"]}
 
 
+def cache_layers(settings):
+    """Compute what all runs with these settings read."""
+    splits, _ = read_data(settings.data, settings.quick, settings.vectors)
+    make_more_inputs(settings, keras_elmo.ElmoLayer.from_preset(settings.preset), splits)
+
+
 def build(settings, embedding, elmo):
     """Return the classifier, and its mixes by place."""
     inputs = {"words": keras.Input((None,), dtype="int32", name="words")}
