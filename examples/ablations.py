@@ -11,7 +11,7 @@ sizes.png and weights.png:
 gain     baseline and +ELMo (table 1 of Peters et al., 2018)
 layers   the top layer, and all of them with a lambda of 1 and of 0.001 (table 2)
 places   ELMo at the input, at the output, at both (table 3)
-sizes    1%, 5%, 20% and all of the training data, with and without ELMo (figure 1)
+sizes    --shares of the training data, with and without ELMo (figure 1)
 weights  what the mixes at input and output learned (figure 2)
 
 --search first tries the same few settings of dropout and learning rate for the baseline
@@ -38,7 +38,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 BASELINE, ELMO = {"elmo": "none"}, {}
-SHARES = (0.01, 0.05, 0.2, 1.0)
+SHARES = [0.01, 0.05, 0.2, 1.0]
 TABLES = {
     "gain": {"baseline": BASELINE, "+ELMo": ELMO},
     "layers": {
@@ -48,11 +48,7 @@ TABLES = {
         "all layers, lambda 0.001": {"layers": "all", "l2": 0.001},
     },
     "places": {"baseline": BASELINE, **{x: {"elmo": x} for x in ("input", "output", "both")}},
-    "sizes": {
-        f"{share:.0%}, {name}": {**changes, "share": share}
-        for share in SHARES
-        for name, changes in (("baseline", BASELINE), ("+ELMo", ELMO))
-    },
+    "sizes": {},  # of --shares
     "weights": {"both": {"elmo": "both", "layers": "all"}},
 }
 TRIALS = {"dropout": (0.3, 0.5), "learning_rate": (1e-3, 2e-3)}
@@ -146,27 +142,36 @@ def search(runs, share):
     return best, rows
 
 
-def make_tables(runs, names, seeds, best):
+def rows_of_shares(shares):
+    """Return the rows of the table of sizes, and the settings they change."""
+    return {
+        f"{share:.0%}, {name}": {**changes, "share": share}
+        for share in shares
+        for name, changes in (("baseline", BASELINE), ("+ELMo", ELMO))
+    }
+
+
+def make_tables(runs, wanted, seeds, best):
     """Return the runs of each row of each table.
 
     Args:
         runs: A ``Runs``.
-        names: Of the tables.
+        wanted: Dict from table to a dict from row to the settings it changes.
         seeds: Of the runs of each row.
         best: Dict of settings for the ``"baseline"`` and ``"+ELMo"``.
 
     Returns:
         Dict from table to a dict from row to a list of runs.
     """
-    rows = [(name, row) for name in names for row in TABLES[name]]
+    rows = [(name, row) for name in wanted for row in wanted[name]]
     cells = []
     for seed in seeds:
         for name, row in rows:
-            changes = TABLES[name][row]
+            changes = wanted[name][row]
             side = "baseline" if changes.get("elmo") == "none" else "+ELMo"
             cells.append(({**best[side], **changes}, seed))
     found = iter(runs(cells, "tables"))
-    tables = {name: {row: [] for row in TABLES[name]} for name in names}
+    tables = {name: {row: [] for row in wanted[name]} for name in wanted}
     for _ in seeds:
         for name, row in rows:
             tables[name][row].append(next(found))
@@ -219,15 +224,15 @@ def to_markdown(summary, score):
     return "\n".join(lines)
 
 
-def plot_sizes(rows, score, path):
+def plot_sizes(rows, shares, score, path):
     """Draw the score over the share of the training data (figure 1)."""
     figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
     for name in ("baseline", "+ELMo"):
-        scores = [rows[f"{share:.0%}, {name}"]["test"] for share in SHARES]
+        scores = [rows[f"{share:.0%}, {name}"]["test"] for share in shares]
         mean, spread = ([100 * x[key] for x in scores] for key in ("mean", "standard_deviation"))
-        axes.errorbar([100 * share for share in SHARES], mean, spread, marker="o", label=name)
+        axes.errorbar([100 * share for share in shares], mean, spread, marker="o", label=name)
     axes.set(xscale="log", xlabel="training data, %", ylabel=f"test {score}, %")
-    axes.set_xticks([100 * share for share in SHARES], [f"{share:.0%}" for share in SHARES])
+    axes.set_xticks([100 * share for share in shares], [f"{share:.0%}" for share in shares])
     axes.legend()
     figure.savefig(path, dpi=120)
     plt.close(figure)
@@ -254,6 +259,9 @@ def main(arguments=None):
     parser.add_argument("task", choices=SCORES)
     parser.add_argument("results", type=pathlib.Path, help="folder")
     parser.add_argument("--only", nargs="+", choices=TABLES, default=list(TABLES), help="tables")
+    parser.add_argument(
+        "--shares", type=float, nargs="+", default=SHARES, help="of the training data, for sizes"
+    )
     parser.add_argument("--search", action="store_true", help="tune both sides alike first")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--search-share", type=float, default=0.2, help="of the training data")
@@ -267,7 +275,8 @@ def main(arguments=None):
     best, trials = {"baseline": {}, "+ELMo": {}}, {}
     if settings.search:
         best, trials = search(runs, settings.search_share)
-    tables = make_tables(runs, settings.only, given.seeds, best)
+    wanted = {name: TABLES[name] or rows_of_shares(settings.shares) for name in settings.only}
+    tables = make_tables(runs, wanted, given.seeds, best)
     if trials:
         tables = {"search": trials, **tables}
     summary = summarise(tables)
@@ -277,7 +286,7 @@ def main(arguments=None):
     facts |= {"settings": best, "tables": summary}
     (settings.results / "tables.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
     if "sizes" in summary:
-        plot_sizes(summary["sizes"], score, settings.results / "sizes.png")
+        plot_sizes(summary["sizes"], settings.shares, score, settings.results / "sizes.png")
     if "weights" in summary:
         plot_weights(summary["weights"], settings.results / "weights.png")
     print(text)

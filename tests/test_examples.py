@@ -273,7 +273,8 @@ def test_ablations_tables(sst5, tmp_path, preset, capsys):
             for rate in (1e-3, 2e-3):
                 trial = {"dropout": dropout, "learning_rate": rate, "share": 0.2}
                 fake({**side, **trial}, 1, 0.1)
-    for rows in ablations.TABLES.values():
+    sizes = ablations.rows_of_shares(ablations.SHARES)
+    for rows in (*ablations.TABLES.values(), sizes):
         for changes in rows.values():
             for seed in (1, 2):
                 without = 0.3 if changes.get("elmo") == "none" else 0.4
