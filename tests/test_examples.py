@@ -261,7 +261,8 @@ def test_ablations_tables(sst5, tmp_path, preset, capsys):
     runs = ablations.Runs("sst5", given, results / "runs")
 
     def fake(changes, seed, test):
-        places = {"both": ("input", "output"), "none": ()}.get(changes.get("elmo", "both"), ("input",))
+        elmo = changes.get("elmo", "both")
+        places = {"both": ["input", "output"], "none": []}.get(elmo, [elmo])
         weights = {place: [0.5, 0.25, 0.25] for place in places}
         found = {"dev": test, "test": test, "epochs": 1, "seconds_per_epoch": 1.0}
         text = json.dumps({**found, "layer_weights": weights})
