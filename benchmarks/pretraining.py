@@ -54,24 +54,32 @@ def median_seconds(function, times):
 
 def products(config, tokens, rows, distinct, characters, negatives):
     """Return a function that multiplies what one step multiplies, and nothing else."""
-    width, cells = config.projection_dim, config.lstm_dim
-    n_filters = config.n_filters
+    width, cells, n_filters = config.projection_dim, config.lstm_dim, config.n_filters
     all_rows = tokens * rows
-    x = ops.ones((all_rows, width)) * 0.01
-    gates = ops.ones((all_rows, 4 * cells)) * 0.01
-    kernel, projection = ops.ones((width, 4 * cells)) * 0.01, ops.ones((cells, width)) * 0.01
-    step_x, step_gates = x[:rows], gates[:rows]
-    candidates = ops.ones((negatives, width)) * 0.01
-    features = ops.ones((distinct, n_filters)) * 0.01
-    square = ops.ones((n_filters, n_filters)) * 0.01
-    down = ops.ones((n_filters, width)) * 0.01
-    windows = [
-        (
-            ops.ones((distinct * (characters - w + 1), w * config.character_embedding_dim)),
-            ops.ones((w * config.character_embedding_dim, count)) * 0.01,
-        )
-        for w, count in config.filters
+    rng = np.random.default_rng(0)
+
+    def drawn(*shape):
+        return ops.convert_to_tensor(rng.normal(0, 0.01, shape).astype("float32"))
+
+    # Other numbers for each, passed as arguments, so that no product is computed once for two.
+    lstms = [
+        {
+            "x": drawn(all_rows, width),
+            "gates": drawn(all_rows, 4 * cells),
+            "kernels": (drawn(width, 4 * cells), drawn(width, 4 * cells)),
+            "projection": drawn(cells, width),
+        }
+        for _ in range(2 * config.n_layers)
     ]
+    pairs = [(drawn(all_rows, width), drawn(width, negatives)) for _ in range(2)]
+    pairs += [
+        (drawn(distinct, n_filters), drawn(n_filters, n_filters))
+        for _ in range(2 * config.n_highway)
+    ]
+    pairs.append((drawn(distinct, n_filters), drawn(n_filters, width)))
+    for w, count in config.filters:
+        window = w * config.character_embedding_dim
+        pairs.append((drawn(distinct * (characters - w + 1), window), drawn(window, count)))
 
     def both_ways(a, b):
         """A product and the two of its gradient."""
@@ -80,28 +88,26 @@ def products(config, tokens, rows, distinct, characters, negatives):
             y[0, 0] + ops.matmul(y, ops.transpose(b))[0, 0] + ops.matmul(ops.transpose(a), y)[0, 0]
         )
 
-    def of_one_lstm():
-        total = both_ways(x, kernel)  # inputs
+    def of_one_lstm(lstm):
+        x, gates, projection = lstm["x"], lstm["gates"], lstm["projection"]
+        of_inputs, recurrent = lstm["kernels"]
+        total = both_ways(x, of_inputs)
         total += ops.matmul(ops.transpose(x), gates)[0, 0]  # gradient of the recurrent kernel
         total += ops.matmul(ops.transpose(gates[:, :cells]), x)[0, 0]  # and of the projection
-        h = step_x
+        h = x[:rows]
         for _ in range(tokens):
-            g = step_gates + ops.matmul(h, kernel)
+            g = gates[:rows] + ops.matmul(h, recurrent)
             h = ops.matmul(g[:, :cells], projection)
         for _ in range(tokens):
             m = ops.matmul(h, ops.transpose(projection))
-            h = ops.matmul(step_gates + m[:, :1], ops.transpose(kernel))
+            h = ops.matmul(gates[:rows] + m[:, :1], ops.transpose(recurrent))
         return total + h[0, 0]
 
     @compiled
-    def run():
-        total = sum(of_one_lstm() for _ in range(2 * config.n_layers))
-        total += sum(both_ways(x, ops.transpose(candidates)) for _ in range(2))
-        total += sum(both_ways(features, square) for _ in range(2 * config.n_highway))
-        total += both_ways(features, down)
-        return total + sum(both_ways(a, b) for a, b in windows)
+    def run(lstms, pairs):
+        return sum(of_one_lstm(lstm) for lstm in lstms) + sum(both_ways(*pair) for pair in pairs)
 
-    return run
+    return lambda: run(lstms, pairs)
 
 
 def main():
