@@ -95,7 +95,7 @@ def prepare(
     >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats don't.\n" * 500)
     >>> counts = prepare(["raw.txt"], "corpus", shards=2, workers=1, progress=False)
     >>> sorted(p.name for p in pathlib.Path("corpus").iterdir())[:2]
-    ['heldout-raw.txt', 'prepared.json']
+    ['prepared.json', 'train-00000-of-00002.txt']
 
     Reference:
         Kiss and Strunk, 2006, https://aclanthology.org/J06-4003 (Punkt).
