@@ -125,6 +125,8 @@ class Pretraining:
         self._scorer = Scorer(self.model, self.vocabulary)
         self._sample = _sample(corpus)
         self.folder.mkdir(parents=True, exist_ok=True)
+        for unfinished in self.folder.glob("checkpoint.hdf5.*.tmp"):  # of a run that was killed
+            unfinished.unlink()
         self._cut_log()
         contents = {
             "options.json": config.to_options(),
