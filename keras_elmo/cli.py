@@ -315,11 +315,11 @@ def _export(arguments) -> int:
     from keras_elmo.pretraining.card import draw_curve, model_card
     from keras_elmo.pretraining.preset import round_weights, write_language_model
     from keras_elmo.pretraining.scores import Scorer
-    from keras_elmo.pretraining.train import read_run
+    from keras_elmo.pretraining.train import read_run, read_settings
 
     folder, output = pathlib.Path(arguments.folder), pathlib.Path(arguments.output)
     model, vocabulary, facts = read_run(folder)
-    recipe = json.loads((folder / "recipe.json").read_text())
+    recipe = read_settings(folder)["recipe"]
     data = pathlib.Path(arguments.data).read_text("utf-8") if arguments.data else ""
     texts = {}
     for file in map(pathlib.Path, arguments.heldout):

@@ -366,9 +366,8 @@ def _files(inputs):
         if not matches:
             raise FileNotFoundError(f"No file matches {pattern}")
         for match in matches:
-            if (
-                real := os.path.realpath(match)
-            ) in seen:  # else it would be held out and trained on
+            real = os.path.realpath(match)
+            if real in seen:  # each reading would hold out another part
                 continue
             seen.add(real)
             stem = pathlib.Path(match).name.removesuffix(pathlib.Path(match).suffix)
