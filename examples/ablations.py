@@ -4,9 +4,9 @@
     python examples/ablations.py ner RESULTS --train eng.train --dev eng.testa --test eng.testb
 
 Other options go to the task's script, sst5.py or ner.py. Every run is a process of its own
-and is kept in RESULTS, so a call that was broken off goes on where it stopped; use another
-folder when the data or the preset change. At the end RESULTS has tables.md, tables.json,
-sizes.png and weights.png:
+and is kept in RESULTS, so a call that was broken off goes on where it stopped; another biLM
+counts as another setting, but use another folder when the data change. At the end RESULTS has
+tables.md, tables.json, sizes.png and weights.png:
 
 gain     baseline and +ELMo (table 1 of Peters et al., 2018)
 layers   the top layer, and all of them with a lambda of 1 and of 0.001 (table 2)
@@ -21,6 +21,7 @@ and for +ELMo on a share of the training data, and goes on with what was best on
 
 import argparse
 import concurrent.futures
+import functools
 import hashlib
 import importlib
 import itertools
@@ -33,6 +34,8 @@ import matplotlib
 import numpy as np
 from several_seeds import mean_and_spread
 from tqdm import tqdm
+
+import keras_elmo
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -54,8 +57,14 @@ TABLES = {
 TRIALS = {"dropout": (0.3, 0.5), "learning_rate": (1e-3, 2e-3)}
 SPLITS = "dev", "test"
 SCORES = {"sst5": "accuracy", "ner": "F1"}
-# They change what a run costs or prints, and not what it finds.
-NO_MATTER = {"seeds", "json", "cache", "on_the_fly", "predictions", "save", "tag", "load"}
+# They change what a run prints or keeps, and not what it finds.
+NO_MATTER = {"seeds", "json", "cache", "predictions", "save", "tag", "load"}
+
+
+@functools.lru_cache
+def fingerprint(preset):
+    """Return a digest of the weights of a biLM, which its name does not tell apart."""
+    return keras_elmo.ElmoLayer.from_preset(preset).fingerprint()
 
 
 class Runs:
@@ -83,8 +92,10 @@ class Runs:
         settings = vars(self.settings(changes))
         matter = {key: str(x) for key, x in settings.items() if key not in NO_MATTER}
         if settings["elmo"] == "none":
-            for key in ("preset", "layers", "l2"):
+            for key in ("preset", "layers", "l2", "on_the_fly"):
                 del matter[key]
+        else:
+            matter["preset"] = fingerprint(settings["preset"])
         key = hashlib.sha256(json.dumps(matter, sort_keys=True).encode()).hexdigest()
         return self.folder / f"{key[:16]}-{seed}.json"
 

@@ -105,17 +105,18 @@ def elmo_places(settings, representations, mask):
         mask: Bool, ``(batch, tokens)``.
 
     Returns:
-        Function of x, ``(batch, tokens, ...)``, and ``"input"`` or ``"output"``; dict
-        from place to ``ScalarMix``, which the function fills.
+        Function of x, ``(batch, tokens, ...)``, of ``"input"`` or ``"output"``, and of the
+        dropout on ELMo; dict from place to ``ScalarMix``, which the function fills.
     """
     mixes = {}
 
-    def with_elmo(x, place):
+    def with_elmo(x, place, dropout=0.5):
         if settings.elmo not in (place, "both"):
             return x
         if settings.layers == "top":  # nothing to mix: the weights behind it scale it
-            return layers.Concatenate()([x, layers.Dropout(0.5)(representations[:, :, -1])])
-        mixes[place] = keras_elmo.ScalarMix(dropout=0.5, l2=settings.l2, name=f"mix_at_{place}")
+            return layers.Concatenate()([x, layers.Dropout(dropout)(representations[:, :, -1])])
+        mix = keras_elmo.ScalarMix(dropout=dropout, l2=settings.l2, name=f"mix_at_{place}")
+        mixes[place] = mix
         return layers.Concatenate()([x, mixes[place](representations, mask=mask)])
 
     return with_elmo, mixes

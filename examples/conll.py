@@ -1,7 +1,8 @@
 """Column files as of CoNLL-2003: a token a line, its tag in another column.
 
 Columns are apart by tabs or spaces, sentences by an empty line; -DOCSTART- lines are
-dropped. Tags are IOB1, IOB2 or BIOES.
+dropped, and so are lines that begin with "# ", where the token is not in the first column.
+Tags are IOB1, IOB2 or BIOES.
 """
 
 import re
@@ -11,8 +12,10 @@ from seqeval.metrics.sequence_labeling import get_entities
 BIOES, IOB2 = "BIES", "BIIB"  # of an entity the first, inner, last, and only token
 
 
-def read_columns(path, column=-1, limit=None):
+def read_columns(path, column=-1, limit=None, token_column=0):
     """Return the sentences of a column file as lists of tokens, and their tags, in BIOES.
+
+    Columns are counted from 0, or from the end.
 
     Raises:
         OSError: If the file cannot be read.
@@ -26,15 +29,21 @@ def read_columns(path, column=-1, limit=None):
                 if sentences[-1]:
                     sentences.append([])
                 continue
+            if token_column and line.startswith("# "):
+                continue
             fields = line.split("\t" if "\t" in line else None)
-            tag = fields[column] if -len(fields) <= column < len(fields) > 1 else ""
-            if len(fields[0].split()) != 1 or not re.fullmatch("O|[BIES]-.+", tag):
+            token, tag = (
+                fields[place] if -len(fields) <= place < len(fields) > 1 else ""
+                for place in (token_column, column)
+            )
+            if len(token.split()) != 1 or not re.fullmatch("O|[BIES]-.+", tag):
                 raise ValueError(
                     "read_columns expects a token without spaces, and in another column its tag: "
                     "O, or B-, I-, E-, S- and a type. "
-                    f"Received: line {number} of {path}, column={column}: {line[:60]!r}"
+                    f"Received: line {number} of {path}, column={column}, "
+                    f"token_column={token_column}: {line[:60]!r}"
                 )
-            sentences[-1].append((fields[0], tag))
+            sentences[-1].append((token, tag))
     sentences = [list(zip(*sentence)) for sentence in sentences if sentence][:limit]
     if not sentences:
         raise ValueError(f"read_columns expects a sentence or more. Received: path={str(path)!r}")

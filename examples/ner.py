@@ -6,7 +6,8 @@
     python examples/ner.py --tag sentences.txt --load DIRECTORY > tagged.conll
 
 A file holds a token a line, first column the token, last one the tag in IOB1, IOB2 or
-BIOES, columns apart by tabs or spaces, sentences by an empty line. The tagger is two
+BIOES (or --token-column and --column), columns apart by tabs or spaces, sentences by an
+empty line. The tagger is two
 biLSTM layers and a CRF over x_k: embeddings of the lower-cased words, and a CNN over
 characters. --elmo puts [x_k; ELMo_k] at its input, as the paper does for named entities,
 from whose appendix the default sizes are, [h_k; ELMo_k] at its output, or both. The score is the F1
@@ -50,15 +51,22 @@ def lower(sentences):
 
 
 @functools.lru_cache(maxsize=1)
-def read_data(paths, column, quick, vectors_file):
+def read_data(paths, column, token_column, quick, vectors_file):
     """Return the three splits, and the vectors that the file has for their words."""
     limit = QUICK_SENTENCES if quick else None
     splits = [
-        Split(name, *read_columns(path, column, limit))
+        Split(name, *read_columns(path, column, limit, token_column))
         for name, path in zip(("train", "dev", "test"), paths)
     ]
     words = sorted({word for split in splits for x in lower(split.sentences) for word in x})
     return splits, read_vectors(vectors_file, words) if vectors_file else {}
+
+
+def read_splits(settings):
+    """Return what ``read_data`` reads for these settings."""
+    paths = settings.train, settings.dev, settings.test
+    columns_read = settings.column, settings.token_column
+    return read_data(paths, *columns_read, settings.quick, settings.vectors)
 
 
 def make_inputs(known, sentences, rare=(), random=None):
@@ -90,8 +98,7 @@ def sentence_layers(settings, splits, elmo):
 
 def cache_layers(settings):
     """Compute what all runs with these settings read."""
-    paths = settings.train, settings.dev, settings.test
-    splits, _ = read_data(paths, settings.column, settings.quick, settings.vectors)
+    splits, _ = read_splits(settings)
     sentence_layers(settings, splits, keras_elmo.ElmoLayer.from_preset(settings.preset))
 
 
@@ -147,8 +154,7 @@ def train_and_score(settings, seed=1):
         ``seconds_per_epoch``, ``losses`` in training, ``sentences`` trained on,
         ``parameters`` trained, and ``layer_weights`` by place.
     """
-    paths = settings.train, settings.dev, settings.test
-    splits, vectors = read_data(paths, settings.column, settings.quick, settings.vectors)
+    splits, vectors = read_splits(settings)
     train, dev, test = splits
     # All of the biLM comes before the seed is set, so that what follows draws the same without it.
     elmo = None if settings.elmo == "none" else keras_elmo.ElmoLayer.from_preset(settings.preset)
@@ -251,6 +257,7 @@ def parse(arguments=None):
     for name in ("train", "dev", "test"):
         add(f"--{name}", type=pathlib.Path, help="column file")
     add("--column", type=int, default=-1, help="of the tag, counted from 0, or from the end")
+    add("--token-column", type=int, default=0, help="of the token, likewise")
     add("--elmo", choices=("none", "input", "output", "both"), default="input")
     add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
     add("--layers", choices=("all", "top"), default="all", help="of the biLM, to be mixed")

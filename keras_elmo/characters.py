@@ -163,11 +163,7 @@ class CharacterTokenizer(keras.layers.Layer):
                 "CharacterTokenizer expects an array of shape (batch, tokens). "
                 f"Received: shape={array.shape}. {_REMEDY}"
             )
-        tokens = [[_utf8(token) for token in sentence] for sentence in array]
-        for sentence in tokens:
-            while sentence and not sentence[-1]:
-                sentence.pop()
-        ids = self._ids_of_lists(tokens)
+        ids = self._ids_of_lists(unpadded(array))
         return np.pad(ids, [(0, 0), (0, array.shape[1] - ids.shape[1]), (0, 0)])
 
     def _ids_of_tensor(self, tf, tokens):
@@ -217,6 +213,15 @@ class CharacterTokenizer(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "max_characters": self.max_characters}
+
+
+def unpadded(array) -> list[list]:
+    """Return the rows of an array of tokens as lists, without the trailing ``""``."""
+    sentences = array.tolist()
+    for sentence in sentences:
+        while sentence and sentence[-1] in ("", b""):
+            sentence.pop()
+    return sentences
 
 
 def _utf8(token):

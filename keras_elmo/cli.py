@@ -95,7 +95,7 @@ def _add_pretrain(commands):
         "--resume", action="store_true", help="go on from the last checkpoint, settings and all"
     )
     parser.add_argument("--interval", type=int, default=500, help="steps between checkpoints")
-    parser.add_argument("--devices", type=int, default=1, help="devices that share each batch")
+    parser.add_argument("--devices", type=int, help="devices that share each batch; 1 if not given")
     parser.add_argument("--tensorboard", metavar="DIR", help="log for TensorBoard too")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--json", action="store_true", help="print the end as one JSON object")
@@ -129,7 +129,7 @@ def _add_perplexity(commands):
         "outside the vocabulary are read by their characters and count as <UNK>.",
     )
     parser.add_argument("preset", metavar="PRESET", help="a preset with vocab.txt and softmax.hdf5")
-    parser.add_argument("file", metavar="FILE", help="a UTF-8 text file")
+    parser.add_argument("file", metavar="FILE", help="a UTF-8 text, plain, .gz or .xz")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=_perplexity)
 
@@ -174,8 +174,7 @@ def _embed(arguments) -> int:
         arguments.preset, dtype=arguments.dtype, batch_tokens=arguments.batch_tokens
     )
     if arguments.input == "-":
-        sys.stdin.reconfigure(encoding="utf-8", newline="\n")
-        arguments.input = sys.stdin
+        arguments.input = sys.stdin.buffer
     counts = embedder.embed_file(
         arguments.input,
         arguments.output,
@@ -223,6 +222,8 @@ def _pretrain(arguments) -> int:
         origin = given.pop("origin")
         arguments.init_from = arguments.init_from or origin["init_from"]
         arguments.own_vocabulary |= origin["own_vocabulary"]
+        if arguments.devices is None:
+            arguments.devices = origin["devices"]
     file_options = _read_config(arguments.config)
     given |= file_options
     sizes = _given(arguments, BiLMConfig())
@@ -246,14 +247,15 @@ def _pretrain(arguments) -> int:
         recipe["negatives"] = None
     if arguments.tensorboard and not importlib.util.find_spec("tensorboard"):
         raise ImportError("--tensorboard needs TensorBoard: pip install 'keras-elmo[pretrain]'")
-    with sharing(arguments.devices):
+    devices = 1 if arguments.devices is None else arguments.devices
+    with sharing(devices):
         run = Pretraining(
             arguments.folder,
             arguments.corpus,
             config,
             Recipe(**recipe),
             interval=arguments.interval,
-            devices=arguments.devices,
+            devices=devices,
             resume=arguments.resume,
             init_from=arguments.init_from,
             own_vocabulary=arguments.own_vocabulary,
@@ -304,9 +306,10 @@ def _given(arguments, defaults) -> dict:
 def _perplexity(arguments) -> int:
     from keras_elmo.pretraining.preset import read_language_model
     from keras_elmo.pretraining.scores import Scorer
+    from keras_elmo.pretraining.text import read_sentences
 
-    scorer = Scorer(*read_language_model(arguments.preset, n_negatives=None))
-    _print(scorer.perplexity(_read_sentences(arguments.file)), arguments.json)
+    scorer = Scorer(*read_language_model(arguments.preset))
+    _print(scorer.perplexity(read_sentences(arguments.file)), arguments.json)
     return 0
 
 
@@ -315,6 +318,7 @@ def _export(arguments) -> int:
     from keras_elmo.pretraining.card import draw_curve, model_card
     from keras_elmo.pretraining.preset import round_weights, write_language_model
     from keras_elmo.pretraining.scores import Scorer
+    from keras_elmo.pretraining.text import read_sentences
     from keras_elmo.pretraining.train import read_run, read_settings
 
     folder, output = pathlib.Path(arguments.folder), pathlib.Path(arguments.output)
@@ -323,7 +327,7 @@ def _export(arguments) -> int:
     data = pathlib.Path(arguments.data).read_text("utf-8") if arguments.data else ""
     texts = {}
     for file in map(pathlib.Path, arguments.heldout):
-        sentences = [sentence for sentence in _read_sentences(file) if sentence]
+        sentences = [sentence for sentence in read_sentences(file) if sentence]
         if not sentences:
             raise ValueError(f"--heldout expects tokenised sentences. Received: none in {file}")
         texts[str(file) if file.name in texts else file.name] = sentences
@@ -339,11 +343,6 @@ def _export(arguments) -> int:
         draw_curve(folder / "log.csv", picture)
     write_language_model(output, model, vocabulary, card)
     return 0
-
-
-def _read_sentences(file) -> list:
-    with open(file, encoding="utf-8", newline="\n") as text:
-        return [line.split() for line in text]
 
 
 def _print(facts, as_json):

@@ -1,6 +1,7 @@
 """Sentences to arrays, at the speed of the matrix products: distinct words once, little padding."""
 
 import contextlib
+import pathlib
 import time
 
 import keras
@@ -8,7 +9,7 @@ import numpy as np
 import tqdm
 from keras import ops
 
-from keras_elmo.characters import PAD, CharacterTokenizer
+from keras_elmo.characters import PAD, CharacterTokenizer, unpadded
 from keras_elmo.layer_file import write_layer_file
 from keras_elmo.layers.elmo_layer import ElmoLayer, arrange
 from keras_elmo.token_table import TokenTable
@@ -79,7 +80,9 @@ class Embedder:
         """Embed a list of sentences.
 
         Args:
-            sentences: List of lists of tokens.
+            sentences: List of lists of tokens. As for ``CharacterTokenizer``, trailing
+                ``""`` are padding in the rows of a two-dimensional NumPy array, and
+                tokens in a list.
             layers: ``"all"``, ``"top"`` or ``"average"``.
 
         Returns:
@@ -94,6 +97,8 @@ class Embedder:
                 f"Embedder expects layers to be one of {tuple(_LAYERS)}. "
                 f"Received: layers={layers!r}"
             )
+        if isinstance(sentences, np.ndarray) and sentences.ndim == 2:
+            sentences = unpadded(sentences)
         self._tokenizer.check(sentences)
         found = [None] * len(sentences)
         for batch in length_batches([len(s) for s in sentences], self.batch_tokens):
@@ -149,7 +154,7 @@ class Embedder:
         """Embed a file of tokenised sentences into an hdf5 file, in bounded memory.
 
         Args:
-            input_file: Path of a UTF-8 text, or an open text file: a sentence a line,
+            input_file: Path of a UTF-8 text, or an open file: a sentence a line,
                 tokens between spaces. A blank line gives an empty record.
             output_file: Path of the hdf5 file: a dataset for each line, named by its
                 index from 0, of the shape that ``embed`` gives; and ``sentences``.
@@ -166,17 +171,28 @@ class Embedder:
 
         Raises:
             OSError: If a file cannot be read or written.
-            ValueError: If an argument is not as above; if parts of an unfinished run are
-                in the way, or do not fit this one.
+            ValueError: If an argument is not as above, or the text not UTF-8; if parts of
+                an unfinished run are in the way, or do not fit this one.
         """
         if compression not in (None, "gzip", "lzf"):
             raise ValueError(
                 "Embedder expects compression to be None, 'gzip' or 'lzf'. "
                 f"Received: compression={compression!r}"
             )
+        is_path = not hasattr(input_file, "read")
+        output_file = pathlib.Path(output_file)
+        if output_file.is_dir() or (is_path and _is_same(input_file, output_file)):
+            raise ValueError(
+                "embed_file expects an output file of its own. Received: "
+                f"output_file={str(output_file)!r}, a folder or the input"
+            )
         settings = {
             "biLM": self.elmo.fingerprint(),
             "dtype": self.elmo.compute_dtype,
+            # These decide the last bit, and the token cache more.
+            "backend": keras.backend.backend(),
+            "batch_tokens": self.batch_tokens,
+            "token_cache": self._table.fixed_digest(),
             "layers": layers,
             "float16": float16,
             "compression": compression,
@@ -200,15 +216,15 @@ class Embedder:
         start = time.monotonic()
         with contextlib.ExitStack() as stack:
             total = None
-            if not hasattr(input_file, "read"):
-                with open(input_file, "rb") as file:
-                    total = sum(1 for _ in file)
-                input_file = stack.enter_context(open(input_file, encoding="utf-8", newline="\n"))
+            if is_path:
+                if pathlib.Path(input_file).is_file():  # a pipe can be read only once
+                    with open(input_file, "rb") as file:
+                        total = sum(1 for _ in file)
+                input_file = stack.enter_context(open(input_file, "rb"))
             bar = stack.enter_context(
                 tqdm.tqdm(total=total, unit=" sentences", disable=not progress)
             )
-            lines = (line.removesuffix("\n") for line in input_file)
-            write_layer_file(lines, embed, output_file, settings, resume, compression, done)
+            write_layer_file(_lines(input_file), embed, output_file, settings, resume, compression, done)
         seconds = time.monotonic() - start
         return {**counts, "seconds": seconds, "tokens_per_s": counts["tokens"] / seconds}
 
@@ -263,6 +279,24 @@ class Embedder:
                 batch[: len(part)] = ids[part, :width]
                 found[part] = self._programs["token"].predict_on_batch(batch)[: len(part)]
         return found
+
+
+def _is_same(path, other):
+    return pathlib.Path(path).exists() and other.exists() and other.samefile(path)
+
+
+def _lines(file):
+    """Yield the lines of a file that is open for text or bytes."""
+    for number, line in enumerate(file, start=1):
+        try:
+            text = line.decode("utf-8") if isinstance(line, bytes) else line
+        except UnicodeDecodeError as error:
+            name = getattr(file, "name", "the input")
+            raise ValueError(
+                f"embed_file expects UTF-8 text. Received: line {number} of {name}, with bytes "
+                f"that are not ({error.reason}). Convert the file first, for example with iconv"
+            ) from None
+        yield text.removesuffix("\n")
 
 
 def _program(inputs, outputs):

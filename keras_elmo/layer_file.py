@@ -260,12 +260,15 @@ class LayerDataset(keras.utils.PyDataset):
         return padded
 
     def to_tf_dataset(self):
-        """Return a ``tf.data.Dataset`` of the batches of one epoch."""
+        """Return a ``tf.data.Dataset``; with ``shuffle`` each time through it is another epoch."""
         import tensorflow as tf
 
         signature = tf.nest.map_structure(
             lambda x: tf.TensorSpec((None, None, *x.shape[2:])[: x.ndim], x.dtype), self[0]
         )
-        return tf.data.Dataset.from_generator(
-            lambda: (self[i] for i in range(len(self))), output_signature=signature
-        )
+
+        def epoch():
+            yield from (self[i] for i in range(len(self)))
+            self.on_epoch_end()
+
+        return tf.data.Dataset.from_generator(epoch, output_signature=signature)

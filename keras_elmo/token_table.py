@@ -1,5 +1,6 @@
 """Token representations by token: computed once, kept in bounded memory, or read from a file."""
 
+import hashlib
 import itertools
 import pathlib
 
@@ -57,6 +58,14 @@ class TokenTable:
         with replacing(vocabulary_file, embedding_file) as (vocabulary, embedding):
             vocabulary.write_bytes("".join(f"{t}\n" for t in tokens).encode("utf-8"))
             write_hdf5(embedding, {"embedding": rows[places]})
+
+    def fixed_digest(self):
+        """Return a digest of the fixed vocabulary and its rows, None if there is none."""
+        if not self._fixed:
+            return None
+        digest = hashlib.sha256(self._rows[: self._fixed].tobytes())
+        digest.update("\n".join(itertools.islice(self._places, self._fixed)).encode())
+        return digest.hexdigest()
 
     def forget(self) -> None:
         """Forget all but the fixed vocabulary."""

@@ -52,7 +52,7 @@ def test_it_tells_senses_apart_where_the_token_representation_can_not():
 
 @only_tensorflow
 def test_it_predicts_english():
-    scorer = Scorer(*read_language_model("elmo_mini_en", n_negatives=None))
+    scorer = Scorer(*read_language_model("elmo_mini_en"))
     sentences = [
         "The children play in the garden until it is dark .".split(),
         "He was born in London and educated at Oxford .".split(),

@@ -6,6 +6,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import threading
 import time
 
 import h5py
@@ -87,6 +88,13 @@ def test_tokens_and_means(embedder):
     assert embedder.embed_means(SENTENCES, "all").shape == (4, 3, 12)
 
 
+def test_arrays_are_padded_and_lists_are_not(embedder):
+    padded = np.array([["Two", "tokens", ""], ["One", "", ""]])
+    for array, sentence in zip(embedder.embed(padded), (["Two", "tokens"], ["One"]), strict=True):
+        np.testing.assert_allclose(array, embedder.embed([sentence])[0], atol=1e-5)
+    assert embedder.embed([["One", ""]])[0].shape == (3, 2, 12)
+
+
 def test_nothing_in_nothing_out(embedder):
     assert embedder.embed([]) == []
     assert [a.shape for a in embedder.embed([[], []], "top")] == [(0, 12), (0, 12)]
@@ -137,7 +145,13 @@ def test_token_cache_of_a_peer():
     words = files[0].read_text().split("\n")[:100]
     with h5py.File(files[1]) as file:
         recorded = file["embedding"][:100]
-    np.testing.assert_allclose(Embedder(layer).embed_tokens(words), recorded, atol=5e-6)
+    computed = Embedder(layer)
+    np.testing.assert_allclose(computed.embed_tokens(words), recorded, atol=5e-6)
+    cached = Embedder(layer, token_cache=files)
+    np.testing.assert_array_equal(cached.embed_tokens(words), recorded)
+    sentences = [words[3:20], [*words[20:24], "unheard-of"]]
+    for ours, other in zip(cached.embed(sentences), computed.embed(sentences), strict=True):
+        np.testing.assert_allclose(ours, other, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +185,12 @@ def test_bad_calls(embedder, tmp_path):
     (tmp_path / "in.txt").write_text("a b\n")
     with pytest.raises(FileNotFoundError, match="no folder .*nowhere for the output"):
         embedder.embed_file(tmp_path / "in.txt", tmp_path / "nowhere" / "o.hdf5", progress=False)
+    for output in (tmp_path, tmp_path / "in.txt"):
+        with pytest.raises(ValueError, match="expects an output file of its own. Received: output"):
+            embedder.embed_file(tmp_path / "in.txt", output, progress=False)
+    (tmp_path / "latin.txt").write_bytes("plain\ncafé\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="UTF-8 text. Received: line 2 of .*latin.txt, with bytes"):
+        embedder.embed_file(tmp_path / "latin.txt", tmp_path / "out.hdf5", progress=False)
 
 
 # Files.
@@ -227,6 +247,14 @@ def test_resume_after_a_failure(embedder, text, tmp_path, monkeypatch):
         embedder.embed_file(text, output, progress=False)
     with pytest.raises(ValueError, match="a run with other settings. Expected: .*'all'.*'top'"):
         embedder.embed_file(text, output, "top", resume=True, progress=False)
+    other = Embedder(embedder.elmo, batch_tokens=512)
+    with pytest.raises(ValueError, match="other settings. Expected: .*2048.* Received: .*512"):
+        other.embed_file(text, output, resume=True, progress=False)
+    files = tmp_path / "vocab.txt", tmp_path / "tokens.hdf5"
+    embedder.write_token_cache(["The", "fox"], *files)
+    other = Embedder(embedder.elmo, token_cache=files)
+    with pytest.raises(ValueError, match="a run with other settings"):
+        other.embed_file(text, output, resume=True, progress=False)
     original = text.read_bytes()
     text.write_bytes(b"x" + original)
     with pytest.raises(
@@ -260,33 +288,41 @@ def test_killed_at_random_and_resumed(tiny_preset, tmp_path):
     start = time.monotonic()
     subprocess.run([*command, tmp_path / "whole.hdf5"], check=True, **options)
     duration = time.monotonic() - start
-    killed = 0
-    for _ in range(5):
+    killed, seconds = 0, duration
+    while killed < 5:
         process = subprocess.Popen([*command, tmp_path / "out.hdf5", "--resume"], **options)
         try:
-            process.wait(duration * generator.uniform(0.4, 0.9))
+            process.wait(seconds * generator.uniform(0.4, 0.9))
+            (tmp_path / "out.hdf5").unlink()  # too late: it was done
+            seconds *= 0.8
         except subprocess.TimeoutExpired:
             process.kill()
             killed += process.wait() == -9
-    assert killed
     subprocess.run([*command, tmp_path / "out.hdf5", "--resume"], check=True, **options)
     assert filecmp.cmp(tmp_path / "out.hdf5", tmp_path / "whole.hdf5", shallow=False)
     assert not (tmp_path / "out.hdf5.parts").exists()
 
 
-def test_command_line(tiny_preset, text, tmp_path, capsys, monkeypatch):
+def test_command_line(tiny_preset, embedder, text, tmp_path, capsys, monkeypatch):
     output = tmp_path / "out.hdf5"
     arguments = [str(tiny_preset), str(text), str(output)]
     assert main(["embed", *arguments, "--quiet", "--json", "--layers", "average"]) == 0
     counts = json.loads(capsys.readouterr().out)
     assert counts["sentences"] == len(MANY)
     first = read(output)
-    with open(text, encoding="utf-8") as file:
+    with open(text, encoding="latin-1") as file:  # whatever the locale says
         monkeypatch.setattr(sys, "stdin", file)
         arguments[1] = "-"
         assert main(["embed", *arguments, "--layers", "average"]) == 0
     out, err = capsys.readouterr()
     assert f"sentences       {len(MANY)}" in out and "tokens/s" in err
+    assert read(output).keys() == first.keys()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(text.read_bytes()))
+    writer.start()
+    assert embedder.embed_file(pipe, output, "average", progress=False)["sentences"] == len(MANY)
+    writer.join()
     assert read(output).keys() == first.keys()
     assert main(["embed", "no_such_preset", str(text), str(output)]) == 1
     assert "keras-elmo embed: from_preset expects" in capsys.readouterr().err
@@ -400,3 +436,7 @@ def test_layer_dataset_as_tf_data(embedder, text, tmp_path):
         np.testing.assert_array_equal(inputs["layers"].numpy(), expected["layers"])
         np.testing.assert_array_equal(inputs["mask"].numpy(), expected["mask"])
         np.testing.assert_array_equal(labels.numpy(), numbers)
+    shuffled = LayerDataset(path, list(range(len(lines(text)))), batch_size=4, shuffle=True)
+    feed = shuffled.to_tf_dataset()
+    epochs = [np.concatenate([labels for _, labels in feed]).tolist() for _ in range(3)]
+    assert epochs[0] != epochs[1] != epochs[2] and len({*map(frozenset, epochs)}) == 1

@@ -337,6 +337,10 @@ def test_ner_reads_columns(ner, tmp_path):
     path = write_columns(tmp_path / "tabs", "IOB1", "{}\tNN\t{}\tx y\r\n")
     path.write_text(path.read_text("utf-8").removesuffix("\n"), "utf-8")
     assert ner.read_columns(path, column=2) == ner.read_columns(path, -2) == (tokens, tags)
+    universal = write_columns(tmp_path / "universal", "IOB2", "1\t{}\t{}\t-\n")
+    text = universal.read_text("utf-8").split("\n", 3)[3]
+    universal.write_text("# newdoc id = a b\n" + text.replace("\n\n", "\n\n# text = x y z\n", 1))
+    assert ner.read_columns(universal, column=2, token_column=1) == (tokens, tags)
     back = [ner.recode(sentence, ner.IOB2) for sentence in tags]
     assert [" ".join(sentence) for sentence in back] == COLUMNS["IOB2"].split(" | ")
     long = ["O", "B-creative-work", "I-creative-work", "E-creative-work", "I-a"]
@@ -349,7 +353,7 @@ def test_ner_reads_columns(ner, tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("EU B-ORG\nsays\n", "and in another column its tag.*line 2 of .*, column=-1: 'says'"),
+        ("EU B-ORG\nsays\n", "and in another column its tag.*line 2 of .*, column=-1, token_column=0: 'says'"),
         ("EU NNP\n", "O, or B-, I-, E-, S- and a type. Received: line 1 of"),
         ("O\n", "Received: line 1 of"),
         ("EU B-\n", "Received: line 1 of"),
@@ -386,6 +390,37 @@ def test_ner_trains_caches_saves_and_tags(ner, tmp_path, preset):
     (tmp_path / "text").write_text(TOKENS.replace(" | ", "\n\n"), encoding="utf-8")
     tagged = run("ner.py", "--tag", tmp_path / "text", "--load", tmp_path / "saved")
     assert tagged == write_columns(tmp_path / "gold", "IOB2").read_text("utf-8")[15:]
+
+    # With the biLM inside from the start, and without one.
+    for more in (["--on-the-fly"], ["--elmo", "none"]):
+        settings = ner.parse([*given, *more, "--quick", "--save", str(tmp_path / "other")])
+        ner.train_and_score(settings)
+        tagged = ner.tag_file(tmp_path / "text", tmp_path / "other", batch_size=2)
+        text = (tmp_path / "test-1.conll").read_text("utf-8")
+        assert tagged == "".join(
+            " ".join((line.split(" ")[0], line.split(" ")[2])) + "\n" if line else "\n"
+            for line in text.split("\n")[:-1]
+        )
+
+
+def test_ablations_of_ner(ner, tmp_path, preset, capsys):
+    pytest.importorskip("matplotlib")
+    import ablations
+
+    file = write_columns(tmp_path / "all.conll", "IOB1")
+    given = [f"--{name}={file}" for name in ("train", "dev", "test")]
+    given += "--preset", preset, "--cache", tmp_path / "cache", "--units", 4, "--dimension", 5
+    given += "--quick", "--only", "gain", "weights"
+    ablations.main(["ner", str(tmp_path / "results"), *map(str, given)])
+    out = capsys.readouterr().out
+    assert "| gain | dev F1 | test F1 | gain | runs |" in out
+    assert "Layer weights at the input (both), from layer 0: 0.3" in out
+    runs = ablations.Runs("ner", [str(x) for x in given[:-3]], tmp_path / "results" / "runs")
+    before = runs.path({}, 1), runs.path(ablations.BASELINE, 1)
+    arrays = make_arrays(make_config(max_characters_per_token=50), seed=1)
+    write_preset(tmp_path / "preset", make_config(max_characters_per_token=50), arrays)
+    ablations.fingerprint.cache_clear()
+    assert runs.path({}, 1) != before[0] and runs.path(ablations.BASELINE, 1) == before[1]
 
 
 def test_ner_without_elmo(ner, tmp_path):

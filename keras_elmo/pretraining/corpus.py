@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_elmo.characters import PAD, character_ids
 from keras_elmo.pretraining.prepare import SPECIAL_TOKENS
+from keras_elmo.pretraining.text import read_sentences
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL_TOKENS))
 
@@ -91,7 +92,7 @@ class Batcher:
         order = order[np.argsort(-lengths[order], kind="stable")]
         batches = []
         while len(order):
-            size = self.devices * self._rows(self._padded(lengths[order[0]] + 1, 4))
+            size = self.devices * self._rows(self._padded(lengths[order[0]] + 1, 8))
             batches.append(order[:size])
             order = order[size:]
         return batches if rng is None else [batches[i] for i in rng.permutation(len(batches))]
@@ -100,7 +101,7 @@ class Batcher:
         """Return the batch of some sentences, given by their rows in ``sentences``."""
         n, devices = len(rows), self.devices
         starts, lengths = sentences.starts[rows], sentences.lengths[rows]
-        tokens = self._padded(lengths.max() + 1, 4)
+        tokens = self._padded(lengths.max() + 1, 8)
         steps = np.arange(tokens)[:, None]
         inside = steps <= lengths
         after, there = steps[:-1], steps[:-1] < lengths
@@ -125,9 +126,9 @@ class Batcher:
             made["words"].append(_widen(places.reshape(2, tokens, -1).astype("int32"), missing))
             made["targets"].append(_widen(targets[:, :, mine], missing))
             made["weights"].append(_widen(weights[:, mine], missing))
-        most = self._padded(max(map(len, made["characters"])), 256)
+        most = self._padded(max(map(len, made["characters"])), max(256, self.batch_tokens // 2))
         width = max(sentences.widths[distinct].max(initial=0) for distinct in made["characters"])
-        width = min(self._padded(width + self.widest_filter, 8), self.max_characters)
+        width = min(self._padded(width + self.widest_filter, 16), self.max_characters)
         made["characters"] = [
             sentences.characters[np.pad(distinct, (0, most - len(distinct))), :width]
             for distinct in made["characters"]
@@ -224,9 +225,7 @@ class Corpus:
             epoch, start = epoch + 1, 0
 
     def _read(self, file):
-        with open(file, encoding="utf-8", newline="\n") as text:
-            sentences = [line.split()[: self.max_tokens] for line in text]
-        return [sentence for sentence in sentences if sentence]
+        return [sentence[: self.max_tokens] for sentence in read_sentences(file) if sentence]
 
 
 def _widen(array, missing):

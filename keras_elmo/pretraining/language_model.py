@@ -91,6 +91,7 @@ class BiLanguageModel(keras.Model):
         self.softmax_bias = self.add_weight(
             shape=(vocabulary_size,), initializer="zeros", name="softmax_bias"
         )
+        self.seed = seed
         self.dropout = keras.layers.Dropout(dropout, seed=seed, name="dropout")
         self.seed_generator = keras.random.SeedGenerator(seed + 1)
         self.built = True
@@ -192,6 +193,7 @@ class BiLanguageModel(keras.Model):
             "n_negatives": self.n_negatives,
             "dropout": self.dropout.rate,
             "product_dtype": self.product_dtype,
+            "seed": self.seed,
         }
 
     @classmethod

@@ -1,26 +1,23 @@
 """Raw text to what a biLM is trained on: tokenised sentences, a held-out part, a vocabulary."""
 
-import bz2
 import collections
 import concurrent.futures
 import contextlib
 import glob
-import gzip
-import io
 import itertools
 import json
-import lzma
 import multiprocessing
 import os
 import pathlib
 import random
 import shutil
 import tempfile
-import zlib
+import warnings
 
 from tqdm import tqdm
 
 from keras_elmo.characters import BOUNDARY_TOKENS
+from keras_elmo.pretraining.text import OPENERS, open_text
 
 UNKNOWN = "<UNK>"
 # What a vocabulary starts with, in this order.
@@ -29,7 +26,6 @@ SPECIAL_TOKENS = (*(token.decode() for token in BOUNDARY_TOKENS), UNKNOWN)
 TOKENIZERS = ("penn", "toktok", "whitespace")
 SENTENCES = ("punkt", "lines")
 
-_OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 # Typographic quotes, written as keyboards, SST and CoNLL have them.
 _QUOTES = str.maketrans("‘’‚‛“”„‟", "''''\"\"\"\"")
 # Punkt learns abbreviations from this much of each file.
@@ -85,7 +81,7 @@ def prepare(
         ``vocabulary``, ``heldout_tokens``, ``oov_share`` (of the held-out tokens).
 
     Raises:
-        ValueError: If a setting makes no sense, or there is no text.
+        ValueError: If a setting makes no sense, if there is no text, or it is not UTF-8.
         FileNotFoundError: If a pattern matches no file.
         FileExistsError: If ``output`` exists.
         ImportError: If NLTK is needed and missing.
@@ -93,7 +89,7 @@ def prepare(
     Example:
 
     >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats don't.\n" * 500)
-    >>> counts = prepare(["raw.txt"], "corpus", shards=2, workers=1, progress=False)
+    >>> counts = prepare(["raw.txt"], "corpus", heldout=0, shards=2, progress=False)
     >>> sorted(p.name for p in pathlib.Path("corpus").iterdir())[:2]
     ['prepared.json', 'train-00000-of-00002.txt']
 
@@ -173,6 +169,12 @@ def _write(files, folder, settings, rules, workers, progress):
     write_vocabulary(folder / "vocab.txt", [*SPECIAL_TOKENS, *kept])
     known = set(kept)
     n_heldout = heldout_seen.total()
+    if settings["heldout"] and not n_heldout:
+        warnings.warn(
+            f"No text was held out: a share of {settings['heldout']} of so little text, in runs of "
+            f"{_LINES_PER_BLOCK} lines, came to none. Prepare it with more to measure perplexity",
+            stacklevel=3,
+        )
     unknown = sum(count for token, count in heldout_seen.items() if token not in known)
     counts = {
         "tokens": n_tokens,
@@ -222,24 +224,10 @@ def read_vocabulary(path) -> list[str]:
     return tokens
 
 
-@contextlib.contextmanager
-def _open_text(file):
-    """Yield a file as bytes, which tell how far it is read, and as text, decompressed."""
-    opener = _OPENERS.get(pathlib.Path(file).suffix)
-    with open(file, "rb") as raw:
-        with io.TextIOWrapper(
-            opener(raw) if opener else raw, encoding="utf-8-sig", errors="replace", newline="\n"
-        ) as text:
-            try:
-                yield raw, text
-            except (EOFError, zlib.error, lzma.LZMAError) as error:
-                raise OSError(f"{file} is damaged: {error}") from error
-
-
 def _blocks(file, bar):
     """Yield the lines of a file, block by block."""
     done = 0
-    with _open_text(file) as (raw, text):
+    with open_text(file) as (raw, text):
         while lines := list(itertools.islice(text, _LINES_PER_BLOCK)):
             bar.update(raw.tell() - done)
             done = raw.tell()
@@ -301,7 +289,7 @@ def _splitter(sentences, files):
     nltk = _nltk()
     trainer = nltk.tokenize.punkt.PunktTrainer()
     for file in files:
-        with _open_text(file) as (_, text):
+        with open_text(file) as (_, text):
             start = text.read(_PUNKT_CHARACTERS)
         trainer.train(start.translate(_QUOTES), finalize=False)
     trainer.finalize_training()
@@ -371,7 +359,7 @@ def _files(inputs):
                 continue
             seen.add(real)
             stem = pathlib.Path(match).name.removesuffix(pathlib.Path(match).suffix)
-            if pathlib.Path(match).suffix in _OPENERS:
+            if pathlib.Path(match).suffix.lower() in OPENERS:
                 stem = stem.removesuffix(".txt")
             name, n = stem, 1
             while name in files:

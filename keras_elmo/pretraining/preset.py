@@ -20,7 +20,7 @@ _BITS, _SOFTMAX_BITS = 16, 12
 _FILES = ("options.json", "weights.hdf5", "vocab.txt", "softmax.hdf5", "README.md")
 
 
-def read_language_model(preset, vocabulary=None, **kwargs):
+def read_language_model(preset, vocabulary=None, n_negatives=None, **kwargs):
     """Read a biLM and its softmax.
 
     Args:
@@ -28,6 +28,7 @@ def read_language_model(preset, vocabulary=None, **kwargs):
             ``weights.hdf5``, ``vocab.txt`` and ``softmax.hdf5``.
         vocabulary: List of tokens to predict instead of those of ``vocab.txt``. Tokens of
             both keep their weights; new ones share what ``<UNK>`` had, evenly.
+        n_negatives: Of a sampled softmax in training; None for the full softmax.
         **kwargs: Passed on to ``BiLanguageModel``.
 
     Returns:
@@ -35,10 +36,14 @@ def read_language_model(preset, vocabulary=None, **kwargs):
 
     Raises:
         OSError: If a file is missing or damaged.
-        ValueError: If the files do not fit together.
+        ValueError: If the files do not fit together, or the preset is a .zip.
     """
     options, arrays, origin = read_preset(preset)
     directory = bundled().get(str(preset), pathlib.Path(preset))
+    if directory.is_file():
+        raise ValueError(
+            f"Predicting tokens needs a preset as a directory. Received: {preset}. Unpack it first"
+        )
     if not (directory / "softmax.hdf5").is_file():
         raise FileNotFoundError(
             f"Preset {preset} holds no softmax.hdf5, so it can embed tokens but not predict them. "
@@ -58,7 +63,7 @@ def read_language_model(preset, vocabulary=None, **kwargs):
     vocabulary = own if vocabulary is None else list(vocabulary)
     if vocabulary != own:
         kernel, bias = _moved(kernel, bias, own, vocabulary)
-    model = BiLanguageModel(config, len(vocabulary), **kwargs)
+    model = BiLanguageModel(config, len(vocabulary), n_negatives=n_negatives, **kwargs)
     assign(bilm_rows(config, arrays), arrays, variables_by_path(model.bilm), origin)
     model.softmax_kernel.assign(kernel)
     model.softmax_bias.assign(bias)

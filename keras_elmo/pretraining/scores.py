@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_elmo.pretraining.corpus import Batcher
+from keras_elmo.pretraining.prepare import UNKNOWN
 
 
 class Scorer:
@@ -19,13 +20,21 @@ class Scorer:
         vocabulary: Its vocabulary, a list of tokens.
         batch_tokens: Bound on the rows times the longest sentence of a batch.
 
+    Example:
+
+    >>> from keras_elmo.pretraining.preset import read_language_model
+    >>> scorer = Scorer(*read_language_model("elmo_mini_en"))
+    >>> [found] = scorer.log_probabilities([["The", "end", "."]])
+    >>> found.shape
+    (2, 4)
+
     Reference:
         Peters et al., 2018, section 3.1 and the perplexities of section 3.4.
     """
 
     def __init__(self, model, vocabulary, batch_tokens=2048):
         config = model.config
-        self._known = set(vocabulary)
+        self._known = set(vocabulary) - {UNKNOWN}
         self._batcher = Batcher(
             vocabulary,
             max_characters=config.max_characters_per_token,

@@ -10,6 +10,7 @@ import pathlib
 import time
 
 import keras
+import numpy as np
 from tqdm import tqdm
 
 from keras_elmo.checkpoints.files import read_options, replacing
@@ -21,6 +22,7 @@ from keras_elmo.pretraining.prepare import read_vocabulary, write_vocabulary
 from keras_elmo.pretraining.preset import read_language_model
 from keras_elmo.pretraining.recipe import Recipe, Schedule
 from keras_elmo.pretraining.scores import Scorer
+from keras_elmo.pretraining.text import read_sentences
 
 # Held-out tokens that every checkpoint is measured on.
 _SAMPLE_TOKENS = 10_000
@@ -39,14 +41,14 @@ class Pretraining:
         devices: Number of devices that share each batch; more than one inside of
             ``sharing(devices)``.
         resume: Go on from the checkpoint in the folder, if there is one. The recipe may
-            then have other ``steps``; all else must be as it was.
+            then have other ``steps``; all else must be as it was, the backend too.
         init_from: Preset to start from instead of random weights: fine-tuning.
         own_vocabulary: With ``init_from``, predict the tokens of the corpus's vocabulary and
             not of the preset's.
 
     Raises:
-        ValueError: If the folder holds a run and ``resume`` is False, or one of another
-            recipe, other options or another corpus; if the corpus is not a prepared one; if
+        ValueError: If the folder holds a run and ``resume`` is False, or one that began with
+            other settings or another corpus; if the corpus is not a prepared one; if
             ``interval`` or ``devices`` is not 1 or more.
 
     Reference:
@@ -74,6 +76,7 @@ class Pretraining:
         self.folder = pathlib.Path(folder)
         self.recipe, self.interval, self.devices = recipe, interval, devices
         self._checkpoint = self.folder / "checkpoint.hdf5"
+        self._failure = None
         is_there = self._checkpoint.exists()
         if is_there and not resume:
             raise ValueError(
@@ -91,9 +94,12 @@ class Pretraining:
         settings = _settings(recipe)
         self.vocabulary = read_vocabulary(corpus / "vocab.txt")
         origin = {
-            "corpus": hashlib.sha256((corpus / "vocab.txt").read_bytes()).hexdigest(),
+            "corpus": _digest(corpus / "vocab.txt", files),
             "init_from": init_from and str(init_from),
             "own_vocabulary": own_vocabulary,
+            # Both decide what a position in the corpus means.
+            "devices": devices,
+            "backend": keras.backend.backend(),
         }
         if is_there:
             config, origin = self._same_run(config, origin)
@@ -147,8 +153,9 @@ class Pretraining:
         other = [name for name in recipe if recipe[name] != stored["recipe"][name]]
         if config not in (None, stored_config):
             other.append("options of the biLM")
-        if origin["corpus"] != stored["origin"]["corpus"]:
-            other.append("corpus")
+        if origin["init_from"] is None:  # it need not be given again
+            origin |= {name: stored["origin"][name] for name in ("init_from", "own_vocabulary")}
+        other += [name for name in origin if origin[name] != stored["origin"].get(name)]
         if other:
             raise ValueError(
                 f"Pretraining expects to resume {self.folder} with the settings it began with, "
@@ -185,6 +192,9 @@ class Pretraining:
                     )
                     if self.model.stop_training:
                         return
+        except Exception as error:
+            # TensorFlow hands on the text of an error of the corpus, and not the error.
+            raise (self._failure or error) from None
         finally:
             keeper.bar.close()
 
@@ -225,11 +235,15 @@ class Pretraining:
         """Return the batches from the checkpoint on; ``ahead`` gets their tokens and positions."""
 
         def batches():
-            for batch, position in self._corpus.batches(self.facts["position"]):
-                inside = batch["weights"] > 0
-                # One prediction a sentence and direction is a boundary, not a token.
-                ahead.append((int(inside.sum() - inside[:, 0].sum()), list(position)))
-                yield batch
+            try:
+                for batch, position in self._corpus.batches(self.facts["position"]):
+                    inside = batch["weights"] > 0
+                    # One prediction a sentence and direction is a boundary, not a token.
+                    ahead.append((int(inside.sum() - inside[:, 0].sum()), list(position)))
+                    yield batch
+            except (OSError, ValueError) as error:
+                self._failure = error
+                raise
 
         if keras.backend.backend() != "tensorflow":
             return ((batch,) for batch in batches())
@@ -276,10 +290,12 @@ class _Keeper(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         facts = self.run.facts
-        if not math.isfinite(logs["loss"]):
+        weights = (keras.ops.convert_to_numpy(w) for w in self.run.model.trainable_variables)
+        if not (math.isfinite(logs["loss"]) and all(np.isfinite(w).all() for w in weights)):
             raise ValueError(
-                f"The loss is {logs['loss']} at step {facts['step']}: training diverged, and the "
-                "last checkpoint is kept. Begin anew with a lower learning rate"
+                f"The loss is {logs['loss']} at step {facts['step']}, or a weight is not finite: "
+                "training diverged, and the last checkpoint is kept. Begin anew with a lower "
+                "learning rate"
             )
         facts["seconds"] = time.monotonic() - self.started
         row = {
@@ -336,13 +352,16 @@ def _settings(recipe):
     }
 
 
+def _digest(vocabulary, files):
+    """Return a digest of the vocabulary, and of the names and sizes of the files."""
+    digest = hashlib.sha256(vocabulary.read_bytes())
+    digest.update(json.dumps([(file.name, file.stat().st_size) for file in files]).encode())
+    return digest.hexdigest()
+
+
 def _sample(corpus):
     """Return some held-out sentences of a corpus, spread over all its files."""
-    sentences = [
-        line.split()
-        for file in sorted(corpus.glob("heldout-*.txt"))
-        for line in file.read_text("utf-8").split("\n")
-        if line.strip()
-    ]
+    files = sorted(corpus.glob("heldout-*.txt"))
+    sentences = [sentence for file in files for sentence in read_sentences(file) if sentence]
     tokens = sum(map(len, sentences))
     return sentences[:: max(1, tokens // _SAMPLE_TOKENS)]

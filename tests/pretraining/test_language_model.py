@@ -105,6 +105,8 @@ def test_perplexity():
     np.testing.assert_allclose(scores["perplexity"], np.exp((forward + backward) / 2), rtol=1e-5)
     assert scores["tokens"] == 14 and scores["predictions"] == 18
     assert scores["oov_share"] == 2 / 14
+    written_out = Scorer(model, VOCABULARY).perplexity([[VOCABULARY[3], "<UNK>"]])
+    assert written_out["oov_share"] == 1 / 2
 
 
 @pytest.mark.parametrize("sentences, message", [([[]], "expects text. Received: no token")])
@@ -153,6 +155,7 @@ def test_negatives_are_drawn_anew_and_do_not_move_the_loss_far():
 
 def test_config_round_trip():
     model = make_model(n_negatives=3, dropout=0.25, product_dtype="bfloat16")
+    assert model.get_config()["seed"] == model.seed
     again = BiLanguageModel.from_config(model.get_config())
     assert again.get_config() == model.get_config() and again.config == model.config
 

@@ -124,6 +124,23 @@ def test_a_file_that_two_patterns_match_is_read_once(raw, tmp_path):
         prepare(raw / "a.txt", tmp_path / "none", **{**plain, "heldout": 0.999})
 
 
+def test_text_that_is_not_utf8(raw, tmp_path):
+    plain = {"sentences": "lines", "tokenizer": "whitespace", "progress": False}
+    (raw / "latin.txt").write_text("café\n", encoding="latin-1")
+    (raw / "a.ZIP").write_bytes(b"PK\x03\x04\x14\x00\xff\xfe")
+    (raw / "b.GZ").write_bytes(gzip.compress("café\n".encode()))
+    for name in ("latin.txt", "a.ZIP"):
+        with pytest.raises(ValueError, match=f"Expected UTF-8 text, plain, .* Received: .*{name}"):
+            prepare(raw / name, tmp_path / "out", **plain)
+    prepare(raw / "b.GZ", tmp_path / "out", heldout=0, **plain)
+    assert read_vocabulary(tmp_path / "out" / "vocab.txt")[3:] == ["café"]
+
+
+def test_too_little_text_to_hold_any_out(raw, tmp_path):
+    with pytest.warns(UserWarning, match="No text was held out: a share of 0.01 of so little"):
+        prepare(raw / "a.txt", tmp_path / "out", heldout=0.01, progress=False)
+
+
 @pytest.mark.parametrize(
     "changes, error, message",
     [

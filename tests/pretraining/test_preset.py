@@ -1,6 +1,7 @@
 """Language models as presets: all files, small, and back again."""
 
 import json
+import shutil
 
 import h5py
 import numpy as np
@@ -29,7 +30,7 @@ def preset(tmp_path):
 
 
 def test_round_trip(preset):
-    model, (again, vocabulary) = make_model(), read_language_model(preset, n_negatives=None)
+    model, (again, vocabulary) = make_model(), read_language_model(preset)
     unrounded = Scorer(model, VOCABULARY).perplexity(SENTENCES)["perplexity"]
     round_weights(model)
     assert vocabulary == VOCABULARY
@@ -91,8 +92,8 @@ def test_rounding(x, bits):
 
 def test_another_vocabulary(preset):
     mine = ["<S>", "</S>", "<UNK>", "fox", "new", "other"]
-    model, vocabulary = read_language_model(preset, mine, n_negatives=None)
-    old, _ = read_language_model(preset, n_negatives=None)
+    model, vocabulary = read_language_model(preset, mine)
+    old, _ = read_language_model(preset)
     assert vocabulary == mine
     kernel, old_kernel = numpy(model.softmax_kernel.value), numpy(old.softmax_kernel.value)
     bias, old_bias = numpy(model.softmax_bias.value), numpy(old.softmax_bias.value)
@@ -109,3 +110,6 @@ def test_errors(preset):
     (preset / "softmax.hdf5").unlink()
     with pytest.raises(FileNotFoundError, match="holds no softmax.hdf5, so it can embed tokens"):
         read_language_model(preset)
+    archive = shutil.make_archive(preset.with_name("zipped"), "zip", preset)
+    with pytest.raises(ValueError, match="needs a preset as a directory. Received: .*zipped.zip"):
+        read_language_model(archive)

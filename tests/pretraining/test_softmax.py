@@ -115,17 +115,28 @@ def test_the_estimate_of_the_softmax_sum_is_unbiased():
 
 
 def test_the_sampled_gradient_is_the_full_one_in_expectation(case):
-    """As the sample grows its gradient comes to the full one; the mean over draws is close."""
+    """The mean over draws is close to it, the closer the larger the sample.
+
+    Logits are small here, so that few draws are enough; without the expected counts the
+    error at 20 of the 30 ids would be 0.06, 0.07 and 0.36.
+    """
+    layer = case[0]
+    layer.set_weights([0.3 * weight for weight in layer.get_weights()])
     seed = keras.random.SeedGenerator(3)
-    right = expected_gradients(case)[0]
     errors = []
-    for size in (8, 20, 29):
+    for size in (6, 20):
         found = []
-        for _ in range(30):
+        for _ in range(100):
             sample = sample_log_uniform(size, VOCABULARY, seed)
-            found.append(gradients(lambda sample=sample: loss(case, sample), case[0])[0])
-        errors.append(np.abs(np.mean(found, axis=0) - right).max() / np.abs(right).max())
-    assert errors[0] > errors[1] > errors[2] and errors[2] < 0.05
+            found.append(gradients(lambda sample=sample: loss(case, sample), layer))
+        errors.append(
+            [
+                np.linalg.norm(np.mean(ours, axis=0) - right) / np.linalg.norm(right)
+                for ours, right in zip(zip(*found), expected_gradients(case), strict=True)
+            ]
+        )
+    assert np.less(errors[0], [0.1, 0.1, 0.45]).all(), errors
+    assert np.less(errors[1], [0.03, 0.035, 0.2]).all(), errors
 
 
 def test_half_precision_products(case):

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,8 +91,18 @@ def test_a_run_that_diverges_keeps_its_checkpoint(corpus, tmp_path):
     run.run(progress=False)
     again = make_run(tmp_path / "run", corpus, 8, resume=True)
     again.model.trainable_weights[0].assign(np.nan * numpy(again.model.trainable_weights[0]))
-    with pytest.raises(ValueError, match="loss is nan at step 8: training diverged, and the last"):
+    with pytest.raises(ValueError, match="loss is nan at step 8, .*: training diverged, and the"):
         again.run(progress=False)
+    last = make_run(tmp_path / "run", corpus, 8, resume=True)  # the last update goes wrong
+    spoil = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: (
+            last.model.trainable_weights[0].assign(np.nan * numpy(last.model.trainable_weights[0]))
+            if batch == 3
+            else None
+        )
+    )
+    with pytest.raises(ValueError, match="or a weight is not finite: training diverged"):
+        last.run([spoil], progress=False)
     model, _, facts = read_run(tmp_path / "run")
     assert facts["step"] == 4
     assert_same_weights(model, run.model)
@@ -161,21 +172,27 @@ else:
 from keras_elmo.pretraining.devices import sharing
 from tests.pretraining.test_train import make_shared_run
 
+folder, corpus = sys.argv[1:]
+drawn = {"negatives": 8, "dropout": 0.1}
 with sharing(2):
-    make_shared_run(sys.argv[1], sys.argv[2]).run(progress=False)
+    make_shared_run(folder + "/two", corpus).run(progress=False)
+    make_shared_run(folder + "/whole", corpus, **drawn).run(progress=False)
+    make_shared_run(folder + "/parts", corpus, steps=3, **drawn).run(progress=False)
+    make_shared_run(folder + "/parts", corpus, **drawn).run(progress=False)
 """
 
 
-def make_shared_run(folder, corpus):
+def make_shared_run(folder, corpus, **changes):
     """A run whose batches have two parts, on as many devices as there are."""
-    recipe = Recipe(**RECIPE | {"steps": 6, "negatives": None, "dropout": 0.0})
-    return Pretraining(folder, corpus, make_config(), recipe, interval=3, devices=2)
+    recipe = {"steps": 6, "negatives": None, "dropout": 0.0, "decay": 0.0}
+    recipe = Recipe(**RECIPE | recipe | changes)
+    return Pretraining(folder, corpus, make_config(), recipe, interval=3, devices=2, resume=True)
 
 
 @pytest.mark.skipif(BACKEND == "torch", reason="JAX and TensorFlow share batches among devices")
 def test_two_devices_give_the_loss_of_one(corpus, tmp_path):
     environment = {**os.environ, "KERAS_BACKEND": BACKEND}
-    command = [sys.executable, "-W", "ignore", "-c", DEVICES, tmp_path / "two", corpus]
+    command = [sys.executable, "-W", "ignore", "-c", DEVICES, tmp_path, corpus]
     subprocess.run(command, env=environment, check=True)
     one = make_shared_run(tmp_path / "one", corpus)
     one.run(progress=False)
@@ -187,6 +204,8 @@ def test_two_devices_give_the_loss_of_one(corpus, tmp_path):
     two, _, _ = read_run(tmp_path / "two")
     for name, array in weights_of(two).items():
         np.testing.assert_allclose(array, weights_of(one.model)[name], atol=1e-3, err_msg=name)
+    whole, parts = (read_run(tmp_path / name)[0] for name in ("whole", "parts"))
+    assert_same_weights(whole, parts)
 
 
 def test_sharing_among_too_many_devices():
@@ -264,6 +283,22 @@ def test_recipe_errors(changes, message):
         Recipe(**changes)
 
 
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"\n \n", "Corpus expects sentences, one a line. Received: none in"),
+        ("é".encode("latin-1"), "Expected UTF-8 text, .* Received: .*train-0000"),
+    ],
+)
+def test_a_corpus_that_cannot_be_read(corpus, tmp_path, content, message):
+    shutil.copytree(corpus, tmp_path / "corpus")
+    for file in (tmp_path / "corpus").glob("train-*"):
+        file.write_bytes(content)
+    run = make_run(tmp_path / "run", tmp_path / "corpus", 4)
+    with pytest.raises(ValueError, match=message):
+        run.run(progress=False)
+
+
 def test_errors(corpus, tmp_path):
     with pytest.raises(ValueError, match="expects a folder of keras-elmo prepare. Received: .*"):
         make_run(tmp_path / "run", tmp_path, 4)
@@ -278,8 +313,11 @@ def test_errors(corpus, tmp_path):
         Pretraining(tmp_path / "run", corpus, make_config(lstm_dim=12), recipe, resume=True)
     with pytest.raises(ValueError, match="but for steps. Received: another corpus"):
         other = write_corpus(tmp_path, seed=1)
-        (other / "vocab.txt").write_text((other / "vocab.txt").read_text() + "more\n")
         Pretraining(tmp_path / "run", other, None, recipe, resume=True)
+    with pytest.raises(ValueError, match="but for steps. Received: another devices"):
+        Pretraining(tmp_path / "run", corpus, None, recipe, resume=True, devices=2)
+    with pytest.raises(ValueError, match="but for steps. Received: another init_from"):
+        Pretraining(tmp_path / "run", corpus, None, recipe, resume=True, init_from="elmo_mini_en")
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["seed"] == 0
     for name in ("interval", "devices"):
         with pytest.raises(ValueError, match=f"expects {name} to be 1 or more. Received: {name}=0"):

@@ -1,0 +1,46 @@
+"""Text files, plain or compressed."""
+
+import bz2
+import contextlib
+import gzip
+import io
+import lzma
+import pathlib
+import zlib
+
+OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+@contextlib.contextmanager
+def open_text(file):
+    """Open a UTF-8 text, plain, .gz, .bz2 or .xz, with or without a byte order mark.
+
+    Yields:
+        The file as bytes, which tell how far it is read, and as text, decompressed.
+
+    Raises:
+        OSError: If it cannot be read, or is damaged.
+        ValueError: If it is not UTF-8.
+    """
+    opener = OPENERS.get(pathlib.Path(file).suffix.lower())
+    try:
+        with (
+            open(file, "rb") as raw,
+            io.TextIOWrapper(
+                opener(raw) if opener else raw, encoding="utf-8-sig", newline="\n"
+            ) as text,
+        ):
+            yield raw, text
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise OSError(f"{file} is damaged: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Expected UTF-8 text, plain, .gz, .bz2 or .xz. Received: {file}, with bytes that are "
+            f"not ({error.reason}). Convert it first, for example with iconv"
+        ) from error
+
+
+def read_sentences(file) -> list[list[str]]:
+    """Return the sentences of a text, one a line, tokens between spaces; blank ones too."""
+    with open_text(file) as (_, text):
+        return [line.split() for line in text]
