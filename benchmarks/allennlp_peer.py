@@ -1,10 +1,10 @@
-"""Time AllenNLP 2.10.1's biLM; run by throughput.py with the Python that has it (README.md).
+"""Time AllenNLP 2.10.1's biLM; run by peer.py with the Python that has it (README.md).
 
     python allennlp_peer.py OPTIONS WEIGHTS < job.json
 
-job.json: {"sentences": [[token, ...], ...], "single": n, "threads": n}. The sentences
-go in batches of 32 in the order given, then the first ``single`` one at a time. Prints
-JSON: tokens/s of both, and the layers of the first sentence for a check.
+job.json: {"sentences": [[token, ...], ...], "single": n, "threads": n, "check": n}. The
+sentences go in batches of 32 in the order given, then the first ``single`` one at a time.
+Prints JSON: tokens/s of both, and for a check the layers of the first ``check`` sentences.
 """
 
 import importlib.abc
@@ -70,14 +70,18 @@ def main():
             model(batch_to_ids(batch))
         return sum(len(s) for batch in batches for s in batch) / (time.perf_counter() - start)
 
-    first = _ElmoBiLm(sys.argv[1], sys.argv[2], requires_grad=False).eval()
-    with torch.no_grad():
-        layers = torch.stack(first(batch_to_ids(sentences[:1]))["activations"])[:, 0, 1:-1]
+    layers = []
+    for sentence in sentences[: job["check"]]:
+        # A new one each time, as it carries its state on.
+        fresh = _ElmoBiLm(sys.argv[1], sys.argv[2], requires_grad=False).eval()
+        with torch.no_grad():
+            activations = fresh(batch_to_ids([sentence]))["activations"]
+        layers.append(torch.stack(activations)[:, 0, 1:-1].tolist())
     batches = [sentences[i : i + 32] for i in range(0, len(sentences), 32)]
     result = {
         "batched": tokens_per_s(batches),
         "single": tokens_per_s([[s] for s in sentences[: job["single"]]]),
-        "layers": layers.tolist(),
+        "layers": layers,
     }
     print(json.dumps(result))
 

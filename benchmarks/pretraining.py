@@ -3,11 +3,13 @@
     TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=2 python benchmarks/pretraining.py CORPUS
 
 CORPUS is a folder of ``keras-elmo prepare``. The products are those of the LSTMs (forward,
-and twice as much backward), of the softmax and of the character CNN, in float32, with the
-mean sizes of the batches, on the same threads in the same run.
+and twice as much backward), of the softmax and of the character CNN, with the mean sizes
+of the batches, on the same threads in the same run: all in float32, and in the types of
+--products, which spares those of one time step.
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import time
@@ -16,6 +18,7 @@ import keras
 import numpy as np
 from keras import ops
 
+import keras_elmo.pretraining.products as products_of
 from keras_elmo.config import BiLMConfig
 from keras_elmo.pretraining.corpus import Batcher, Corpus
 from keras_elmo.pretraining.language_model import BiLanguageModel
@@ -52,8 +55,9 @@ def median_seconds(function, times):
     return float(np.median(found))
 
 
-def products(config, tokens, rows, distinct, characters, negatives):
+def products(config, tokens, rows, distinct, characters, negatives, dtype):
     """Return a function that multiplies what one step multiplies, and nothing else."""
+    matmul = functools.partial(products_of.matmul, product_dtype=dtype)
     width, cells, n_filters = config.projection_dim, config.lstm_dim, config.n_filters
     all_rows = tokens * rows
     rng = np.random.default_rng(0)
@@ -83,17 +87,15 @@ def products(config, tokens, rows, distinct, characters, negatives):
 
     def both_ways(a, b):
         """A product and the two of its gradient."""
-        y = ops.matmul(a, b)
-        return (
-            y[0, 0] + ops.matmul(y, ops.transpose(b))[0, 0] + ops.matmul(ops.transpose(a), y)[0, 0]
-        )
+        y = matmul(a, b)
+        return y[0, 0] + matmul(y, ops.transpose(b))[0, 0] + matmul(ops.transpose(a), y)[0, 0]
 
     def of_one_lstm(lstm):
         x, gates, projection = lstm["x"], lstm["gates"], lstm["projection"]
         of_inputs, recurrent = lstm["kernels"]
         total = both_ways(x, of_inputs)
-        total += ops.matmul(ops.transpose(x), gates)[0, 0]  # gradient of the recurrent kernel
-        total += ops.matmul(ops.transpose(gates[:, :cells]), x)[0, 0]  # and of the projection
+        total += matmul(ops.transpose(x), gates)[0, 0]  # gradient of the recurrent kernel
+        total += matmul(ops.transpose(gates[:, :cells]), x)[0, 0]  # and of the projection
         h = x[:rows]
         for _ in range(tokens):
             g = gates[:rows] + ops.matmul(h, recurrent)
@@ -155,15 +157,20 @@ def main():
         "distinct": round(np.mean([batch["characters"].shape[1] for batch in batches])),
         "characters": round(np.mean([batch["characters"].shape[2] for batch in batches])),
     }
-    limit = median_seconds(products(MINI, negatives=arguments.negatives, **sizes), 10)
+    limits = {
+        dtype: median_seconds(
+            products(MINI, negatives=arguments.negatives, dtype=dtype, **sizes), 10
+        )
+        for dtype in {"float32", arguments.products}
+    }
     facts = {
         "backend": keras.backend.backend(),
         "products": arguments.products,
         **sizes,
         "step_s": step,
         "tokens_per_s": tokens / step,
-        "float32_products_s": limit,
-        "share_of_limit": limit / step,
+        **{f"{dtype}_products_s": limit for dtype, limit in limits.items()},
+        **{f"share_of_{dtype}_limit": limit / step for dtype, limit in limits.items()},
     }
     print(json.dumps(facts, indent=2))
 

@@ -224,7 +224,9 @@ class Embedder:
             bar = stack.enter_context(
                 tqdm.tqdm(total=total, unit=" sentences", disable=not progress)
             )
-            write_layer_file(_lines(input_file), embed, output_file, settings, resume, compression, done)
+            write_layer_file(
+                _lines(input_file), embed, output_file, settings, resume, compression, done
+            )
         seconds = time.monotonic() - start
         return {**counts, "seconds": seconds, "tokens_per_s": counts["tokens"] / seconds}
 

@@ -353,7 +353,10 @@ def test_ner_reads_columns(ner, tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("EU B-ORG\nsays\n", "and in another column its tag.*line 2 of .*, column=-1, token_column=0: 'says'"),
+        (
+            "EU B-ORG\nsays\n",
+            "and in another column its tag.*line 2 of .*, column=-1, token_column=0: 'says'",
+        ),
         ("EU NNP\n", "O, or B-, I-, E-, S- and a type. Received: line 1 of"),
         ("O\n", "Received: line 1 of"),
         ("EU B-\n", "Received: line 1 of"),

@@ -1,0 +1,78 @@
+"""Forward perplexity of n-grams with the vocabulary and the policy of keras-elmo perplexity.
+
+    python benchmarks/ngrams.py CORPUS TEXT... [--kenlm BIN]
+
+CORPUS is a folder of ``keras-elmo prepare``; its training files are counted. TEXT is
+tokenised, a sentence a line. Tokens outside of the vocabulary are one word in both; every
+sentence ends with a predicted ``</S>``. Printed for each text: the perplexity of a unigram,
+and with --kenlm, the folder of KenLM's programs, of its modified Kneser-Ney 5-gram.
+"""
+
+import argparse
+import collections
+import math
+import pathlib
+import subprocess
+import tempfile
+
+from keras_elmo.pretraining.prepare import SPECIAL_TOKENS, read_vocabulary
+from keras_elmo.pretraining.text import read_sentences
+
+UNKNOWN = "UNKNOWN-TOKEN"  # KenLM takes <unk> for something else
+
+
+def known_only(files, vocabulary):
+    """Yield the sentences with all tokens outside of the vocabulary made one."""
+    known = set(vocabulary) - set(SPECIAL_TOKENS)
+    for file in files:
+        for sentence in read_sentences(file):
+            if sentence:
+                yield [token if token in known else UNKNOWN for token in sentence]
+
+
+def unigram(counts, sentences):
+    total = math.log(counts.total())
+    tokens = [token for sentence in sentences for token in (*sentence, "</S>")]
+    nll = sum(total - math.log(counts[token]) for token in tokens)
+    return math.exp(nll / len(tokens))
+
+
+def kenlm_query(folder, model, sentences):
+    """Return the perplexity that KenLM's ``query`` prints, of tokens and ends of sentences."""
+    text = "\n".join(map(" ".join, sentences)) + "\n"
+    command = [folder / "query", "-v", "summary", model]
+    finished = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    [line] = [x for x in finished.stdout.split("\n") if x.startswith("Perplexity including OOVs")]
+    return float(line.split(":")[1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpus", type=pathlib.Path)
+    parser.add_argument("texts", type=pathlib.Path, nargs="+")
+    parser.add_argument("--kenlm", type=pathlib.Path, help="folder of lmplz, build_binary, query")
+    arguments = parser.parse_args()
+    vocabulary = read_vocabulary(arguments.corpus / "vocab.txt")
+    files = sorted(arguments.corpus.glob("train-*.txt"))
+    counts = collections.Counter()
+    with tempfile.TemporaryDirectory() as name:
+        text, arpa, model = (pathlib.Path(name) / x for x in ("text", "arpa", "model"))
+        with open(text, "w", encoding="utf-8") as written:
+            for sentence in known_only(files, vocabulary):
+                counts.update((*sentence, "</S>"))
+                written.write(" ".join(sentence) + "\n")
+        if arguments.kenlm:
+            command = [arguments.kenlm / "lmplz", "-o", "5", "--discount_fallback"]
+            command += ["--text", text, "--arpa", arpa]
+            subprocess.run(command, check=True)
+            subprocess.run([arguments.kenlm / "build_binary", "trie", arpa, model], check=True)
+        for path in arguments.texts:
+            sentences = list(known_only([path], vocabulary))
+            print(f"{path.name}: unigram {unigram(counts, sentences):.0f}", end="")
+            if arguments.kenlm:
+                print(f", 5-gram {kenlm_query(arguments.kenlm, model, sentences):.1f}", end="")
+            print(flush=True)
+
+
+if __name__ == "__main__":
+    main()

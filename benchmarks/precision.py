@@ -1,0 +1,46 @@
+"""What bfloat16 changes: the error of every layer against float32.
+
+    python benchmarks/precision.py [--text TOKENISED] [--presets elmo_mini_en]
+
+TOKENISED has a sentence a line, tokens between spaces; without it the text is this file.
+Beside the presets stand random biLMs of the released sizes. Printed for each layer: the
+root mean square of the error over that of the layer, and the largest error.
+"""
+
+import argparse
+import pathlib
+import tempfile
+
+import numpy as np
+from throughput import SIZES
+
+import keras_elmo
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--text", type=pathlib.Path, default=pathlib.Path(__file__))
+    parser.add_argument("--sentences", type=int, default=100)
+    parser.add_argument("--presets", nargs="*", default=["elmo_mini_en"])
+    arguments = parser.parse_args()
+    lines = [line.split() for line in arguments.text.read_text("utf-8").split("\n")]
+    sentences = [line for line in lines if line][: arguments.sentences]
+    with tempfile.TemporaryDirectory() as folder:
+        presets = {preset: preset for preset in arguments.presets}
+        for name, config in SIZES.items():
+            layer = keras_elmo.ElmoLayer(config)
+            layer.build((None, None, 50))
+            layer.save_hdf5(f"{folder}/{name}")
+            presets[f"{name}, random"] = f"{folder}/{name}"
+        for name, preset in presets.items():
+            exact, half = (
+                np.concatenate(keras_elmo.Embedder(preset, dtype=dtype).embed(sentences), axis=1)
+                for dtype in ("float32", "bfloat16")
+            )
+            for layer, (x, error) in enumerate(zip(exact, half - exact, strict=True)):
+                share = np.sqrt((error**2).mean() / (x**2).mean())
+                print(f"{name}, layer {layer}: {share:.2%}, at most {np.abs(error).max():.3f}")
+
+
+if __name__ == "__main__":
+    main()
