@@ -30,6 +30,7 @@ LINES = [
     {"layers"},
     {"embedding"},
     # Pretraining stands on the biLM, never on ElmoLayer.
+    {"pretraining.text"},
     {"pretraining.prepare", "pretraining.products", "pretraining.time_steps"},
     {"pretraining.recipe", "pretraining.devices", "pretraining.card"},
     {"pretraining.corpus", "pretraining.lstm", "pretraining.softmax", "pretraining.checkpoint"},

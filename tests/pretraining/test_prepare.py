@@ -168,9 +168,8 @@ def test_nltk_is_asked_for_only_if_needed(raw, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "nltk.tokenize.punkt", None)
     with pytest.raises(ImportError, match=r"pip install 'keras-elmo\[pretrain\]'"):
         prepare(raw / "a.txt", tmp_path / "out", progress=False)
-    prepare(
-        raw / "a.txt", tmp_path / "out", sentences="lines", tokenizer="whitespace", progress=False
-    )
+    plain = {"sentences": "lines", "tokenizer": "whitespace", "heldout": 0}
+    prepare(raw / "a.txt", tmp_path / "out", **plain, progress=False)
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n"), min_size=1), unique=True))
