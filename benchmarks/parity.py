@@ -15,6 +15,7 @@ from peer import ask_allennlp
 
 import keras_elmo
 from keras_elmo.presets import bundled
+from keras_elmo.pretraining.text import read_sentences
 
 # More than any text brings: accents, another script, a word too long for 50 characters.
 ODD = "Antidisestablishmentarianism pneumonoultramicroscopicsilicovolcanoconiosis naïve 日本語 !"
@@ -27,8 +28,8 @@ def main():
     parser.add_argument("--sentences", type=int, default=20)
     parser.add_argument("--allennlp-python", required=True, help="a Python that has AllenNLP")
     arguments = parser.parse_args()
-    lines = [line.split() for line in arguments.text.read_text("utf-8").split("\n")]
-    sentences = [line for line in lines if line][: arguments.sentences] + [ODD.split()]
+    sentences = [sentence for sentence in read_sentences(arguments.text) if sentence]
+    sentences = sentences[: arguments.sentences] + [ODD.split()]
     folder = bundled().get(arguments.preset, pathlib.Path(arguments.preset))
     job = {"sentences": sentences, "single": 1, "threads": 1, "check": len(sentences)}
     files = folder / "options.json", folder / "weights.hdf5"

@@ -15,6 +15,7 @@ import numpy as np
 from throughput import SIZES
 
 import keras_elmo
+from keras_elmo.pretraining.text import read_sentences
 
 
 def main():
@@ -23,8 +24,8 @@ def main():
     parser.add_argument("--sentences", type=int, default=100)
     parser.add_argument("--presets", nargs="*", default=["elmo_mini_en"])
     arguments = parser.parse_args()
-    lines = [line.split() for line in arguments.text.read_text("utf-8").split("\n")]
-    sentences = [line for line in lines if line][: arguments.sentences]
+    sentences = [sentence for sentence in read_sentences(arguments.text) if sentence]
+    sentences = sentences[: arguments.sentences]
     with tempfile.TemporaryDirectory() as folder:
         presets = {preset: preset for preset in arguments.presets}
         for name, config in SIZES.items():

@@ -76,7 +76,6 @@ class Pretraining:
         self.folder = pathlib.Path(folder)
         self.recipe, self.interval, self.devices = recipe, interval, devices
         self._checkpoint = self.folder / "checkpoint.hdf5"
-        self._failure = None
         is_there = self._checkpoint.exists()
         if is_there and not resume:
             raise ValueError(
@@ -175,6 +174,7 @@ class Pretraining:
             progress: Whether to show a progress bar.
         """
         keeper = _Keeper(self, progress)
+        self._failure = None
         left = max(0, self.recipe.steps - self.facts["step"])
         whole, rest = left // self.interval, left % self.interval
         try:
@@ -192,9 +192,11 @@ class Pretraining:
                     )
                     if self.model.stop_training:
                         return
-        except Exception as error:
+        except Exception:
             # TensorFlow hands on the text of an error of the corpus, and not the error.
-            raise (self._failure or error) from None
+            if self._failure is not None:
+                raise self._failure from None
+            raise
         finally:
             keeper.bar.close()
 
