@@ -7,6 +7,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import json
 import pathlib
 
+import hypothesis
 import keras
 import numpy as np
 import pytest
@@ -34,6 +35,10 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         "pretraining/test_preset.py",
         "pretraining/test_train.py",
     ]
+
+# A busy machine is no failure.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow only")
 

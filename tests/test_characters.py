@@ -1,7 +1,7 @@
 import keras
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keras_elmo import CharacterTokenizer
@@ -40,7 +40,6 @@ def test_bytes_can_be_read_back(token, max_characters):
 
 
 @only_tensorflow
-@settings(deadline=None)
 @given(sentences_of(valid_text), sizes)
 @example([["<S>", "</S>", "", "\0", "a\0", "é" * 30], [], ["", ""]], 5)
 def test_tensorflow_agrees_with_lists(sentences, max_characters):
@@ -54,7 +53,6 @@ def test_tensorflow_agrees_with_lists(sentences, max_characters):
 
 
 @only_tensorflow
-@settings(deadline=None)
 @given(sentences_of(valid_text), sizes)
 def test_dense_tensors_and_arrays_agree(sentences, max_characters):
     """Trailing empty strings of a row are padding, others are tokens."""

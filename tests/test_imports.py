@@ -22,6 +22,7 @@ LINES = [
         "layers.carried_state",
         "layers.scalar_mix",
         "layers.crf",
+        "layers.time_steps",
     },
     {"layers.highway", "layers.lstm"},
     {"layers.char_cnn"},
@@ -31,7 +32,7 @@ LINES = [
     {"embedding"},
     # Pretraining stands on the biLM, never on ElmoLayer.
     {"pretraining.text"},
-    {"pretraining.prepare", "pretraining.products", "pretraining.time_steps"},
+    {"pretraining.prepare", "pretraining.products"},
     {"pretraining.recipe", "pretraining.devices", "pretraining.card"},
     {"pretraining.corpus", "pretraining.lstm", "pretraining.softmax", "pretraining.checkpoint"},
     {"pretraining.language_model"},

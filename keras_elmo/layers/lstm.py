@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_elmo.layers.brick import Brick
+from keras_elmo.layers.time_steps import scan
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
@@ -146,7 +147,7 @@ class ProjectedLSTM(Brick):
         gates = 4 * self.lstm_dim
         self.kernel = self.add_weight(shape=(input_shape[-1], gates), name="kernel")
         self.bias = self.add_weight(shape=(gates,), initializer="zeros", name="bias")
-        cell = ProjectedLSTMCell(
+        self.cell = ProjectedLSTMCell(
             self.lstm_dim,
             self.projection_dim,
             self.cell_clip,
@@ -154,16 +155,7 @@ class ProjectedLSTM(Brick):
             name="cell",
             **self.inner,
         )
-        self.rnn = keras.layers.RNN(
-            cell,
-            return_sequences=True,
-            return_state=True,
-            go_backwards=self.go_backwards,
-            zero_output_for_mask=True,
-            dtype=self.dtype_policy,
-            name="rnn",
-        )
-        self.rnn.build((*input_shape[:-1], gates))
+        self.cell.build((input_shape[0], gates))
 
     def full_bias(self):
         """Return the bias of the gates, with the 1 of the forget gate that files leave out."""
@@ -171,11 +163,26 @@ class ProjectedLSTM(Brick):
         return self.bias + ops.cast(forget_bias, self.compute_dtype)
 
     def call(self, inputs, mask=None, initial_state=None):
+        # Time goes first while the features are few: the gates are many times wider.
+        inputs = ops.transpose(inputs, (1, 0, 2))
         gates = ops.matmul(inputs, self.kernel) + self.full_bias()
-        outputs, *state = self.rnn(gates, mask=mask, initial_state=initial_state)
-        if self.go_backwards:
-            outputs = ops.flip(outputs, axis=1)
-        return outputs, state
+        state = tuple(initial_state or self.cell.get_initial_state(ops.shape(inputs)[1]))
+
+        def step(state, slices):
+            h, new = self.cell(slices[0], state)
+            if mask is not None:
+                is_token = slices[1]
+                new = [ops.where(is_token, x, before) for x, before in zip(new, state)]
+                h = ops.where(is_token, h, ops.zeros_like(h))
+            return tuple(new), (h,)
+
+        slices = (gates,)
+        if mask is not None:
+            slices += (ops.transpose(ops.cast(mask, "bool"))[..., None],)
+        state, (outputs,) = scan(
+            step, state, slices, [(None, self.projection_dim)], reverse=self.go_backwards
+        )
+        return ops.transpose(outputs, (1, 0, 2)), list(state)
 
     def compute_mask(self, inputs, mask=None):
         return mask, [None, None]

@@ -167,7 +167,7 @@ class BiLanguageModel(keras.Model):
         return ops.reshape(ops.stack(found), ops.shape(targets))
 
     def _run(self, lstm, x):
-        cell = lstm.rnn.cell
+        cell = lstm.cell
         return projected_lstm(
             matmul(x, lstm.kernel, self.product_dtype) + lstm.full_bias(),
             cell.recurrent_kernel,

@@ -2,8 +2,8 @@
 
 from keras import ops
 
+from keras_elmo.layers.time_steps import scan
 from keras_elmo.pretraining.products import matmul
-from keras_elmo.pretraining.time_steps import scan
 
 
 def projected_lstm(
@@ -55,7 +55,7 @@ def projected_lstm(
             return (h, c), (h, c, ops.concatenate([i, f, candidate, o], axis=-1))
 
         sizes = (projection_dim, lstm_dim, 4 * lstm_dim)
-        return scan(step, zeros, (gates,), [(None, size) for size in sizes]), zeros
+        return scan(step, zeros, (gates,), [(None, size) for size in sizes])[1], zeros
 
     def differentiate(upstream, h, c, activations, zeros, kernel, projection=None):
         back = [ops.transpose(weight) for weight in (kernel, projection) if weight is not None]
@@ -80,7 +80,7 @@ def projected_lstm(
             )
             return (ops.matmul(dgates, back[0]), dc * f), (dgates, dh)
 
-        dgates, dh = scan(
+        _, (dgates, dh) = scan(
             step,
             zeros,
             (upstream, h, c, before[1], activations),

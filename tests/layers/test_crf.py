@@ -62,7 +62,7 @@ def expected_log_likelihood(x, tags, weights):
     ]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.integers(1, 4),
     st.lists(st.integers(0, 5), min_size=3, max_size=3),

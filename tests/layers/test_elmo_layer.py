@@ -90,7 +90,7 @@ def tiny_layer(tiny_preset):
     return ElmoLayer.from_preset(tiny_preset)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(batches, st.integers(0, 3), st.integers(0, 2))
 def test_batch_mates_and_padding_do_not_matter(tiny_layer, batch, more_tokens, more_rows):
     ids = tokenize(batch, 13)
@@ -104,7 +104,7 @@ def test_batch_mates_and_padding_do_not_matter(tiny_layer, batch, more_tokens, m
         assert not together[row, n:].any()
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(batches)
 def test_trimmed_characters_are_exact(tiny_layer, batch):
     """The longest row, both markers included, plus the widest filter is enough."""

@@ -5,8 +5,8 @@ import pytest
 from keras import ops
 
 from keras_elmo.layers import ProjectedLSTM
+from keras_elmo.layers.time_steps import scan
 from keras_elmo.pretraining.lstm import projected_lstm
-from keras_elmo.pretraining.time_steps import scan
 from tests.conftest import BACKEND, numpy
 from tests.pretraining.gradients import gradients
 
@@ -24,7 +24,7 @@ def make(projection_dim, cell_clip, projection_clip):
 def run(layer, x, product_dtype="float32"):
     """As the layer does, in (batch, tokens, features), through ``projected_lstm``."""
     gates = ops.transpose(ops.matmul(x, layer.kernel) + layer.full_bias(), (1, 0, 2))
-    cell = layer.rnn.cell
+    cell = layer.cell
     outputs = projected_lstm(
         gates,
         cell.recurrent_kernel,
@@ -75,10 +75,11 @@ def test_scan(reverse):
         return (total,), (total, inputs[0][:1])
 
     start = (ops.zeros((2,)),)
-    totals, firsts = scan(step, start, (x,), [(2,), (1,)], reverse=reverse)
+    last, (totals, firsts) = scan(step, start, (x,), [(2,), (1,)], reverse=reverse)
     order = slice(None, None, -1 if reverse else 1)
     np.testing.assert_array_equal(numpy(totals), np.cumsum(numpy(x)[order], axis=0)[order])
     np.testing.assert_array_equal(numpy(firsts), numpy(x)[:, :1])
+    np.testing.assert_array_equal(numpy(last[0]), numpy(x).sum(axis=0))
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow only: lengths vary in one graph")
@@ -104,5 +105,5 @@ def test_keras_variables_are_not_captured():
     """A second call with other weights must see them."""
     layer, x = make(3, None, None)
     before = numpy(run(layer, ops.convert_to_tensor(x)))
-    layer.rnn.cell.projection.assign(numpy(layer.rnn.cell.projection.value) * 2)
+    layer.cell.projection.assign(numpy(layer.cell.projection.value) * 2)
     assert np.abs(numpy(run(layer, ops.convert_to_tensor(x))) - before).max() > 0.1

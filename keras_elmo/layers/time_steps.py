@@ -4,25 +4,26 @@ import keras
 
 
 def scan(step, carry, inputs, like, reverse=False):
-    """Run ``step`` over the first axis of arrays, and stack what it gives. Has no gradient.
+    """Run ``step`` over the first axis of arrays, and stack what it gives.
 
     Args:
         step: Function of the carried tuple and a tuple of slices, one time step of every
             input; returns the new carried tuple and a tuple of outputs.
         carry: Tuple of tensors.
         inputs: Tuple of tensors, time on the first axis.
-        like: Shapes of one time step of each output, None for unknown sizes.
+        like: Shapes of one time step of each output, None for unknown sizes. Outputs
+            have the dtype of the first carried tensor.
         reverse: Go from the last time step to the first. The outputs stay in the order of
             the inputs.
 
     Returns:
-        Tuple of the outputs, time on the first axis.
+        The last carried tuple, and the tuple of the outputs, time on the first axis.
     """
     backend = keras.backend.backend()
     if backend == "jax":
         import jax
 
-        return jax.lax.scan(step, carry, inputs, reverse=reverse)[1]
+        return jax.lax.scan(step, carry, inputs, reverse=reverse)
     if backend == "torch":
         import torch
 
@@ -30,7 +31,7 @@ def scan(step, carry, inputs, like, reverse=False):
         found = [None] * n
         for t in reversed(range(n)) if reverse else range(n):
             carry, found[t] = step(carry, tuple(x[t] for x in inputs))
-        return tuple(torch.stack(parts) for parts in zip(*found))
+        return carry, tuple(torch.stack(parts) for parts in zip(*found))
     import tensorflow as tf
 
     n = tf.shape(inputs[0])[0]
@@ -41,7 +42,11 @@ def scan(step, carry, inputs, like, reverse=False):
         carry, found = step(carry, tuple(x[t] for x in inputs))
         return k + 1, carry, tuple(a.write(t, x) for a, x in zip(outputs, found))
 
-    _, _, outputs = tf.while_loop(
-        lambda k, *_: k < n, body, (0, carry, outputs), parallel_iterations=1
+    _, carry, outputs = tf.while_loop(
+        lambda k, *_: k < n,
+        body,
+        (0, carry, outputs),
+        parallel_iterations=1,
+        maximum_iterations=n,  # XLA needs it for the gradient
     )
-    return tuple(array.stack() for array in outputs)
+    return carry, tuple(array.stack() for array in outputs)
