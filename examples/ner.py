@@ -7,12 +7,11 @@
 
 A file holds a token a line, first column the token, last one the tag in IOB1, IOB2 or
 BIOES (or --token-column and --column), columns apart by tabs or spaces, sentences by an
-empty line. The tagger is two
-biLSTM layers and a CRF over x_k: embeddings of the lower-cased words, and a CNN over
-characters. --elmo puts [x_k; ELMo_k] at its input, as the paper does for named entities,
-from whose appendix the default sizes are, [h_k; ELMo_k] at its output, or both. The score is the F1
-of entities that seqeval gives in its default mode, that of conlleval, to IOB2 tags. The
-best epoch on dev is the one that is tested.
+empty line. The tagger is two biLSTM layers and a CRF over x_k: embeddings of the
+lower-cased words, and a CNN over characters. --elmo puts [x_k; ELMo_k] at its input, as
+the paper does for named entities, from whose appendix the default sizes are,
+[h_k; ELMo_k] at its output, or both. The score is the F1 of entities that seqeval gives in
+its default mode, that of conlleval, to IOB2 tags. The best epoch on dev is tested.
 
 The biLM is frozen, so its layers are computed once, in the first run, and read from
 --cache by all others. --on-the-fly computes them inside the model. --save keeps the
@@ -187,12 +186,14 @@ def train_and_score(settings, seed=1):
         f1 = float(f1_score(gold, found, zero_division=0))
         return f1, columns(split.sentences, gold, found)
 
-    # While F1 is 0 the loss tells whether there is progress.
-    on_dev = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: logs.update(dev_f1=score(dev)[0] or -logs["loss"])
-    )
+    def on_epoch_end(epoch, logs):
+        f1 = score(dev)[0]
+        # While F1 is 0 the loss tells whether there is progress.
+        logs.update(dev_f1=f1, progress=f1 or -logs["loss"])
+
+    on_dev = keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)
     best = keras.callbacks.EarlyStopping(
-        "dev_f1", mode="max", patience=settings.patience, restore_best_weights=True
+        "progress", mode="max", patience=settings.patience, restore_best_weights=True
     )
     start = time.monotonic()
     losses = model.fit(
