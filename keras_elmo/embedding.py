@@ -15,7 +15,7 @@ from keras_elmo.layers.elmo_layer import ElmoLayer, arrange
 from keras_elmo.token_table import TokenTable
 
 _LAYERS = {"all": "layers", "top": "top", "average": "average"}
-_WORDS_AT_ONCE = (32, 256)  # batches of the character CNN: few sizes, so few compilations
+_WORDS_AT_ONCE = (32, 256)  # in a batch of the character CNN; JAX compiles for each size
 
 
 class Embedder:
@@ -271,13 +271,16 @@ class Embedder:
         # Both word markers, the bytes between them, and a window of padding only.
         needed = (ids != PAD + 1).sum(axis=1) + self.config.widest_filter
         needed = np.minimum(-(-needed // 8) * 8, most)
+        if len(tokens) <= _WORDS_AT_ONCE[0]:  # to read the weights once more would cost more
+            needed[:] = needed.max()
         found = np.empty((len(tokens), self.config.projection_dim), "float32")
         for width in np.unique(needed):
             same = np.flatnonzero(needed == width)
             size = _WORDS_AT_ONCE[len(same) > _WORDS_AT_ONCE[0]]
             for start in range(0, len(same), size):
                 part = same[start : start + size]
-                batch = np.full((size, width), PAD + 1, "int32")
+                rows = size if keras.backend.backend() == "jax" else len(part)
+                batch = np.full((rows, width), PAD + 1, "int32")
                 batch[: len(part)] = ids[part, :width]
                 found[part] = self._programs["token"].predict_on_batch(batch)[: len(part)]
         return found
