@@ -265,7 +265,9 @@ def plot_weights(rows, path):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], usage="%(prog)s TASK RESULTS [options of the task]"
+        description=__doc__.splitlines()[0],
+        usage="%(prog)s TASK RESULTS [options of the task]",
+        allow_abbrev=False,  # --share is an option of the task
     )
     parser.add_argument("task", choices=SCORES)
     parser.add_argument("results", type=pathlib.Path, help="folder")

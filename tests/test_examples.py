@@ -300,6 +300,20 @@ def test_ablations_tables(sst5, tmp_path, preset, capsys):
         assert (results / name).read_bytes().startswith(b"\x89PNG")
 
 
+def test_ablations_leave_the_share_to_the_task(sst5, tmp_path, preset):
+    pytest.importorskip("matplotlib")
+    import ablations
+
+    given = arguments(tmp_path, preset, "--share", 0.5)
+    runs = ablations.Runs("sst5", given, tmp_path / "results" / "runs")
+    found = {"dev": 0.5, "test": 0.5, "epochs": 1, "seconds_per_epoch": 1.0, "layer_weights": {}}
+    for changes in (ablations.BASELINE, ablations.ELMO):
+        runs.path(changes, 1).write_text(json.dumps(found))
+    ablations.main(["sst5", str(tmp_path / "results"), "--only", "gain", *given])
+    assert len(list(runs.folder.iterdir())) == 2
+    assert "--share" in json.loads((tmp_path / "results" / "tables.json").read_text())["arguments"]
+
+
 COLUMNS = {  # the same entities, two of them side by side
     "IOB1": "I-PER I-PER O I-LOC B-LOC | O I-ORG I-PER O",
     "IOB2": "B-PER I-PER O B-LOC B-LOC | O B-ORG B-PER O",
