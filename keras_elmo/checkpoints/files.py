@@ -81,12 +81,12 @@ def write_hdf5(file, arrays: dict) -> None:
 
 
 @contextlib.contextmanager
-def replacing(*paths):
+def atomic_write(*paths):
     """Yield temporary paths in the same folders, which replace ``paths`` if all goes well.
 
     Example:
 
-    >>> with replacing("options.json") as (temporary,):
+    >>> with atomic_write("options.json") as (temporary,):
     ...     temporary.write_text("{}")
     2
     """
@@ -104,3 +104,6 @@ def replacing(*paths):
     finally:
         for source in temporary:
             source.unlink(missing_ok=True)
+
+
+replacing = atomic_write

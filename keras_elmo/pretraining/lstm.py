@@ -3,7 +3,7 @@
 from keras import ops
 
 from keras_elmo.layers.time_steps import scan
-from keras_elmo.pretraining.products import matmul
+from keras_elmo.pretraining.model.products import matmul
 
 
 def projected_lstm(

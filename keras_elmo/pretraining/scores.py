@@ -5,8 +5,8 @@ import math
 import keras
 import numpy as np
 
-from keras_elmo.pretraining.corpus import Batcher
-from keras_elmo.pretraining.prepare import UNKNOWN
+from keras_elmo.pretraining.data.corpus import Batcher
+from keras_elmo.pretraining.data.vocabulary import UNKNOWN
 
 
 class Scorer:
