@@ -22,7 +22,9 @@ LINES = [
         "layers.carried_state",
         "layers.scalar_mix",
         "layers.crf",
-        "layers.time_steps",
+        "layers.scan",
+        "layers.custom_gradient",
+        "layers.products",
     },
     {"layers.highway", "layers.lstm"},
     {"layers.char_cnn"},
@@ -31,13 +33,16 @@ LINES = [
     {"layers"},
     {"embedding"},
     # Pretraining stands on the biLM, never on ElmoLayer.
-    {"pretraining.text"},
-    {"pretraining.prepare", "pretraining.products"},
-    {"pretraining.recipe", "pretraining.devices", "pretraining.card"},
-    {"pretraining.corpus", "pretraining.lstm", "pretraining.softmax", "pretraining.checkpoint"},
-    {"pretraining.language_model"},
-    {"pretraining.scores", "pretraining.preset"},
+    {"pretraining.data.text", "pretraining.data.vocabulary"},
+    {"pretraining.data.sentences"},
+    {"pretraining.prepare"},
+    {"pretraining.run.recipe", "pretraining.run.devices", "pretraining.results.card"},
+    {"pretraining.data.corpus", "pretraining.run.checkpoint", "pretraining.run.optimizers"},
+    {"pretraining.model.softmax", "pretraining.run.folder"},
+    {"pretraining.model.language_model", "pretraining.run.settings"},
+    {"pretraining.scores", "pretraining.preset", "pretraining.model.growth"},
     {"pretraining.train"},
+    {"pretraining.results.export"},
     {"cli"},
 ]
 LINE_OF = {name: i for i, names in enumerate(LINES) for name in names}
@@ -49,7 +54,7 @@ def find_modules():
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         name = ".".join(p for p in parts if p != "__init__")
-        if name not in ("", "checkpoints", "pretraining"):
+        if path.name != "__init__.py" or name == "layers":
             yield name, path
 
 

@@ -69,11 +69,11 @@ def bilm_rows(config: BiLMConfig, names=()) -> list[Row]:
             level = "" if without_level else f"MultiRNNCell/Cell{layer}/"
             source = f"RNN_{d}/RNN/{level}LSTMCell"
             target = f"{direction}_{layer + 1}"
-            kernels = (f"{target}/kernel", f"{target}/cell/recurrent_kernel")
+            kernels = (f"{target}/kernel", f"{target}/recurrent_kernel")
             rows += [
                 Row((f"{source}/W_0",), kernels, _split_rows(config.projection_dim)),
                 Row((f"{source}/B",), (f"{target}/bias",), SWAP_GATES),
             ]
             if config.projection_dim != config.lstm_dim:
-                rows.append(Row((f"{source}/W_P_0",), (f"{target}/cell/projection",), AS_IS))
+                rows.append(Row((f"{source}/W_P_0",), (f"{target}/projection",), AS_IS))
     return rows

@@ -8,7 +8,7 @@ from keras_elmo.layers.char_cnn import CharCNN
 from keras_elmo.layers.crf import CRF
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.layers.highway import Highway
-from keras_elmo.layers.lstm import ProjectedLSTM, ProjectedLSTMCell
+from keras_elmo.layers.lstm import ProjectedLSTM
 from keras_elmo.layers.scalar_mix import ScalarMix
 
 __all__ = [
@@ -18,6 +18,5 @@ __all__ = [
     "ElmoLayer",
     "Highway",
     "ProjectedLSTM",
-    "ProjectedLSTMCell",
     "ScalarMix",
 ]

@@ -106,18 +106,53 @@ class BiLM(Brick):
         """
         if mask is not None:
             token = token * ops.cast(mask, token.dtype)[..., None]
-        representations = {"token": token}
-        final_state = {}
-        x = token
-        for place, lstm in enumerate(self.lstms):
-            is_first = place % self.config.n_layers == 0
-            if is_first:
-                x = token
-            state = initial_state[lstm.name] if initial_state else None
-            outputs, final_state[lstm.name] = lstm(x, mask=mask, initial_state=state)
-            x = outputs + x if self.config.use_skip_connections and not is_first else outputs
-            representations[lstm.name] = x
+            mask = ops.transpose(mask)
+        representations, final_state = {"token": token}, {}
+        time_first = ops.transpose(token, (1, 0, 2))
+        for direction in DIRECTIONS:
+            outputs, states = self.read(
+                direction, time_first, mask, initial_state, reverse=direction == "backward"
+            )
+            representations |= {n: ops.transpose(x, (1, 0, 2)) for n, x in outputs.items()}
+            final_state |= {n: list(state) for n, state in states.items()}
         return representations, final_state
+
+    def read(
+        self,
+        direction,
+        x,
+        mask=None,
+        initial_state=None,
+        reverse=False,
+        dropout=None,
+        product_dtype=None,
+    ):
+        """Run the LSTMs of one direction, time first.
+
+        Args:
+            direction: ``"forward"`` or ``"backward"``.
+            x: Token representations, float, shape ``(tokens, batch, projection_dim)``.
+            mask: Bool, shape ``(tokens, batch)``, or None.
+            initial_state: As for the layer.
+            reverse: Read from the last token to the first, as a backward LSTM must that
+                gets the sentences in their own order.
+            dropout: Function that drops out of the input of every layer, or None.
+            product_dtype: As for ``ProjectedLSTM.run``.
+
+        Returns:
+            Two dicts with the keys ``{direction}_1`` to ``{direction}_L``: the outputs, float,
+            shape of ``x``, and the final states ``(h, c)``.
+        """
+        outputs, states = {}, {}
+        for layer in range(1, self.config.n_layers + 1):
+            name = f"{direction}_{layer}"
+            state = initial_state[name] if initial_state else None
+            if dropout:
+                x = dropout(x)
+            lstm = self.lstms[lstm_names(self.config).index(name)]
+            y, states[name] = lstm.run(x, mask, state, reverse, product_dtype)
+            x = outputs[name] = x + y if self.config.use_skip_connections and layer > 1 else y
+        return outputs, states
 
     def compute_mask(self, inputs, mask=None):
         config = self.config

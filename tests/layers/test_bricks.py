@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_elmo.layers import CharCNN, Highway, ProjectedLSTM, ProjectedLSTMCell
+from keras_elmo.layers import CharCNN, Highway, ProjectedLSTM
 from tests import reference
 from tests.conftest import BACKEND, numpy
 
@@ -86,11 +86,11 @@ def test_lstm(cell_clip, projection_clip, lstm_dim, go_backwards):
         return np.concatenate([np.split(x, 4, -1)[i] for i in keras_order], -1)
 
     weights = {
-        "p/W_0": gates(np.concatenate([w["kernel"], w["cell/recurrent_kernel"]])),
+        "p/W_0": gates(np.concatenate([w["kernel"], w["recurrent_kernel"]])),
         "p/B": gates(w["bias"]),
     }
     if lstm_dim != 3:
-        weights["p/W_P_0"] = w["cell/projection"]
+        weights["p/W_P_0"] = w["projection"]
     options = {"lstm": {"cell_clip": cell_clip, "proj_clip": projection_clip}}
     x = RNG.normal(size=(3, 6, 4)).astype("float32")
     lengths = [6, 4, 1]
@@ -130,14 +130,6 @@ def test_lstm_learns_the_same_compiled_and_not(go_backwards):
     for compiled, eager, start in zip(*found, weights, strict=True):
         np.testing.assert_allclose(compiled, eager, atol=1e-5)
         assert np.abs(eager - start).max() > 1e-3
-
-
-def test_cell_alone_is_a_keras_cell():
-    cell = ProjectedLSTMCell(5, 3)
-    rnn = keras.layers.RNN(cell, return_sequences=True)
-    assert tuple(rnn(np.ones((2, 7, 20), "float32")).shape) == (2, 7, 3)
-    again = ProjectedLSTMCell.from_config(cell.get_config())
-    assert again.get_config() == cell.get_config()
 
 
 @pytest.mark.parametrize("frozen", [False, True])

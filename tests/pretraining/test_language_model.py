@@ -11,7 +11,7 @@ from keras_elmo.pretraining.model.language_model import BiLanguageModel
 from keras_elmo.pretraining.scores import Scorer
 from tests import reference
 from tests.conftest import make_config, numpy
-from tests.pretraining.gradients import gradients
+from tests.gradients import gradients
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "The", "fox", "Café", "!"]
 SENTENCES = [["The", "quick", "fox", "!"], ["Café"], ["fox", "fox", "nowhere"], ["!"] * 6]

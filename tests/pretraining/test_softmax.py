@@ -11,7 +11,7 @@ from keras_elmo.pretraining.model.softmax import (
     softmax_loss,
 )
 from tests.conftest import numpy
-from tests.pretraining.gradients import gradients
+from tests.gradients import gradients
 
 VOCABULARY, WIDTH, N = 30, 4, 50
 

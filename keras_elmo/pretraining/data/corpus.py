@@ -132,7 +132,7 @@ class Batcher:
             counts[direction][last] &= final
         total = np.maximum(counts.sum(axis=(1, 2), keepdims=True), 1)
         weights = counts * (devices / total).astype("float32")
-        size = -(-n // devices)
+        size = int(-(-n // devices))
         if self.fixed_shapes:  # a whole batch, or a half or a quarter of one, ...
             size = self._rows(tokens) >> max(0, (self._rows(tokens) // size).bit_length() - 1)
         made = {"characters": [], "words": [], "targets": [], "weights": []}

@@ -1,12 +1,12 @@
 """The bidirectional language model: a biLM and the softmax that it is trained with."""
 
+import functools
+
 import keras
 from keras import ops
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.layers.bilm import DIRECTIONS, BiLM
-from keras_elmo.pretraining.lstm import projected_lstm
-from keras_elmo.pretraining.model.products import matmul
 from keras_elmo.pretraining.model.softmax import (
     negative_log_likelihood,
     sample_log_uniform,
@@ -133,16 +133,15 @@ class BiLanguageModel(keras.Model):
         first = ops.arange(devices, dtype="int32") * distinct
         words = _join(inputs["words"] + ops.reshape(first, (-1, 1, 1, 1)))
         token = ops.reshape(token, (-1, width))
-        n_layers = self.config.n_layers
-        outputs = []
-        for d in range(len(DIRECTIONS)):
+        drop_out = functools.partial(self.dropout, training=training)
+        top = []
+        for d, direction in enumerate(DIRECTIONS):
             x = ops.take(token, words[d], axis=0)
-            for layer, lstm in enumerate(self.bilm.lstms[d * n_layers : (d + 1) * n_layers]):
-                x = self.dropout(x, training=training)
-                y = self._run(lstm, x)
-                x = x + y if self.config.use_skip_connections and layer > 0 else y
-            outputs.append(self.dropout(x, training=training))
-        return outputs
+            outputs, _ = self.bilm.read(
+                direction, x, dropout=drop_out, product_dtype=self.product_dtype
+            )
+            top.append(drop_out(outputs[f"{direction}_{self.config.n_layers}"]))
+        return top
 
     def score(self, inputs):
         """Return the negative log-likelihoods of a batch under the full softmax.
@@ -165,17 +164,6 @@ class BiLanguageModel(keras.Model):
             for d, outputs in enumerate(self.read(inputs))
         ]
         return ops.reshape(ops.stack(found), ops.shape(targets))
-
-    def _run(self, lstm, x):
-        cell = lstm.cell
-        return projected_lstm(
-            matmul(x, lstm.kernel, self.product_dtype) + lstm.full_bias(),
-            cell.recurrent_kernel,
-            cell.projection if cell.has_projection else None,
-            cell.cell_clip,
-            cell.projection_clip,
-            self.product_dtype,
-        )
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if keras.backend.backend() != "tensorflow":

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.pretraining.model.products import matmul
+from keras_elmo.layers.products import matmul
 
 _PARTS = 4
 

@@ -1,0 +1,193 @@
+"""The written-out gradient of the LSTM against automatic differentiation."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_elmo.layers.lstm import projected_lstm
+from keras_elmo.layers.scan import scan
+from tests.conftest import numpy, only_tensorflow
+from tests.gradients import gradients
+
+TOKENS, BATCH, LSTM_DIM = 7, 3, 5
+LENGTHS = [7, 4, 1]
+MASK = (np.arange(TOKENS) < np.array(LENGTHS)[:, None]).T
+
+
+class Tensors(keras.layers.Layer):
+    """All that goes into an LSTM, as weights."""
+
+    def __init__(self, projection_dim, dtype="float32"):
+        super().__init__(dtype=dtype)
+        rng = np.random.default_rng(0)
+        shapes = {
+            "gates": (TOKENS, BATCH, 4 * LSTM_DIM),
+            "h": (BATCH, projection_dim),
+            "c": (BATCH, LSTM_DIM),
+            "kernel": (projection_dim, 4 * LSTM_DIM),
+        }
+        if projection_dim != LSTM_DIM:
+            shapes["projection"] = (LSTM_DIM, projection_dim)
+        for name, shape in shapes.items():
+            setattr(self, name, self.add_weight(shape=shape, name=name))
+        self.set_weights([rng.normal(0, 0.8, w.shape) for w in self.weights])
+        self.built = True
+
+    def arguments(self, tokens=TOKENS):
+        values = [ops.copy(w) for w in self.weights]
+        gates, h, c, kernel, *projection = values
+        return gates[:tokens], (h, c), kernel, projection[0] if projection else None
+
+
+def plain_lstm(gates, state, kernel, projection, cell_clip, projection_clip, mask, reverse):
+    """The formulas of ``projected_lstm``, step by step, for automatic differentiation."""
+
+    def clip(x, bound):
+        return x if bound is None else ops.minimum(ops.maximum(x, -bound), bound)
+
+    h, c = state
+    outputs = [None] * gates.shape[0]
+    for t in sorted(range(gates.shape[0]), reverse=reverse):
+        i, f, candidate, o = ops.split(gates[t] + h @ kernel, 4, axis=-1)
+        new_c = clip(ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(candidate), cell_clip)
+        new_h = ops.sigmoid(o) * ops.tanh(new_c)
+        if projection is not None:
+            new_h = clip(new_h @ projection, projection_clip)
+        real = np.ones((BATCH, 1)) if mask is None else mask[t][:, None]
+        real = ops.convert_to_tensor(real, "float32")
+        outputs[t] = real * new_h
+        h, c = real * new_h + (1 - real) * h, real * new_c + (1 - real) * c
+    return ops.stack(outputs), (h, c)
+
+
+def weighted(outputs, state):
+    """A loss in which every number has a weight of its own."""
+    rng = np.random.default_rng(1)
+    parts = (outputs, *state)
+    return sum(
+        ops.sum(x * ops.convert_to_tensor(rng.normal(size=x.shape).astype("float32")))
+        for x in parts
+    )
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("mask", [None, MASK])
+@pytest.mark.parametrize(
+    "sizes", [(3, None, None), (3, 0.9, 0.6), (3, 0.9, None), (5, 0.9, 0.6), (5, None, None)]
+)
+def test_outputs_and_gradients_are_those_of_the_formulas(sizes, mask, reverse):
+    """With respect to the initial state too, and through the final one."""
+    projection_dim, *clips = sizes
+    layer = Tensors(projection_dim)
+
+    def ours():
+        gates, state, kernel, projection = layer.arguments()
+        is_token = None if mask is None else ops.convert_to_tensor(mask)
+        return projected_lstm(gates, kernel, projection, *clips, is_token, state, reverse)
+
+    def right():
+        return plain_lstm(*layer.arguments(), *clips, mask, reverse)
+
+    for a, b in zip(keras.tree.flatten(ours()), keras.tree.flatten(right()), strict=True):
+        np.testing.assert_allclose(numpy(a), numpy(b), atol=1e-6)
+    if mask is not None:
+        assert not numpy(ours()[0])[~mask].any()
+    if clips[0]:  # the clips do something
+        free = plain_lstm(*layer.arguments(), None, None, mask, reverse)
+        assert np.abs(numpy(free[0]) - numpy(right()[0])).max() > 0.01
+    found = gradients(lambda: weighted(*ours()), layer)
+    expected = gradients(lambda: weighted(*right()), layer)
+    assert len(found) == len(layer.weights)
+    for a, b in zip(found, expected, strict=True):
+        assert np.abs(b).max() > 0
+        np.testing.assert_allclose(a, b, atol=2e-5 * np.abs(b).max())
+
+
+def test_state_is_zero_if_not_given():
+    layer = Tensors(3)
+    gates, state, kernel, projection = layer.arguments()
+    zeros = [ops.zeros_like(x) for x in state]
+    outputs, final = projected_lstm(gates, kernel, projection)
+    expected, expected_final = projected_lstm(gates, kernel, projection, state=zeros)
+    for a, b in zip((outputs, *final), (expected, *expected_final)):
+        np.testing.assert_array_equal(numpy(a), numpy(b))
+
+
+def square(layer, *arguments, **kwargs):
+    gates, _, kernel, projection = layer.arguments(*arguments)
+    return ops.sum(projected_lstm(gates, kernel, projection, 3.0, 3.0, **kwargs)[0] ** 2)
+
+
+@pytest.fixture
+def without_state():
+    layer = Tensors(3)
+    for weight in (layer.h, layer.c):
+        weight.trainable = False
+    return layer
+
+
+def test_half_precision_products_change_the_gradient_little(without_state):
+    exact = gradients(lambda: square(without_state), without_state)
+    half = gradients(lambda: square(without_state, product_dtype="bfloat16"), without_state)
+    for ours, right in zip(half, exact, strict=True):
+        np.testing.assert_allclose(ours, right, atol=0.02 * np.abs(right).max())
+    assert any((ours != right).any() for ours, right in zip(half, exact, strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_throughout(without_state, dtype):
+    half = Tensors(3, dtype)
+    half.h.trainable = half.c.trainable = False
+    exact = gradients(lambda: square(without_state), without_state)
+    rough = gradients(lambda: square(half), half)
+    for ours, right in zip(rough, exact, strict=True):
+        assert str(ours.dtype) == dtype
+        np.testing.assert_allclose(ours.astype("float32"), right, atol=0.05 * np.abs(right).max())
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scan(reverse):
+    x = ops.convert_to_tensor(np.arange(8, dtype="float32").reshape(4, 2))
+    start = (ops.zeros((2,)),)
+    last, (totals, firsts) = scan(_add, start, (x, None), (2.0,), [(2,), (1,)], reverse=reverse)
+    order = slice(None, None, -1 if reverse else 1)
+    np.testing.assert_array_equal(numpy(totals), 2 * np.cumsum(numpy(x)[order], axis=0)[order])
+    np.testing.assert_array_equal(numpy(firsts), numpy(x)[:, :1])
+    np.testing.assert_array_equal(numpy(last[0]), 2 * numpy(x).sum(axis=0))
+
+
+def _add(constants, carry, slices):
+    x, nothing = slices
+    assert nothing is None
+    total = carry[0] + constants[0] * x
+    return (total,), (total, x[:1])
+
+
+@only_tensorflow
+def test_one_graph_serves_all_lengths(without_state):
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None, 4 * LSTM_DIM))])
+    def gradient(gates):
+        with tf.GradientTape() as tape:
+            tape.watch(gates)
+            _, _, kernel, projection = without_state.arguments()
+            outputs, _ = projected_lstm(gates, kernel, projection, 3.0, 3.0)
+            loss = tf.reduce_sum(outputs**2)
+        return tape.gradient(loss, [gates, *(w.value for w in without_state.weights[3:])])
+
+    for tokens in (1, 3, TOKENS):
+        found = gradient(without_state.arguments(tokens)[0])
+        right = gradients(lambda tokens=tokens: square(without_state, tokens), without_state)
+        np.testing.assert_allclose(found[0], right[0][:tokens], atol=1e-4)
+        for ours, theirs in zip(found[1:], right[1:], strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+def test_weights_are_not_captured():
+    """A second call with other weights must see them."""
+    layer = Tensors(3)
+    before = float(numpy(square(layer)))
+    layer.projection.assign(numpy(layer.projection.value) * 2)
+    assert abs(float(numpy(square(layer))) - before) > 0.1
