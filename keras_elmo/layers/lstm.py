@@ -285,8 +285,11 @@ class ProjectedLSTM(Brick):
 
         Args:
             inputs: Float, shape ``(tokens, batch, features)``.
-            mask, state, reverse, product_dtype: As for ``projected_lstm``; ``product_dtype``
-                holds for the product with ``kernel`` too.
+            mask: As for ``projected_lstm``.
+            state: As for ``projected_lstm``.
+            reverse: As for ``projected_lstm``.
+            product_dtype: As for ``projected_lstm``; it holds for the product with
+                ``kernel`` too.
 
         Returns:
             What ``projected_lstm`` returns.

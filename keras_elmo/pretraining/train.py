@@ -302,7 +302,7 @@ def _first_model(config, recipe, vocabulary, init_from, own_vocabulary):
     wanted = vocabulary if own_vocabulary else None
     model, vocabulary = read_language_model(init_from, wanted, **settings)
     if config not in (None, model.config):
-        model = grow_language_model(model, config, recipe.seed, **settings)
+        model = grow_language_model(model, config, **settings)
     return model, vocabulary
 
 

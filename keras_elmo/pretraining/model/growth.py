@@ -180,21 +180,20 @@ def _widened(bias, projection):
     return np.pad(bias, (0, projection.shape[1] - len(bias)))
 
 
-def grow_language_model(model, config, seed, **kwargs):
+def grow_language_model(model, config, **kwargs):
     """Return a ``BiLanguageModel`` of larger sizes that predicts what a smaller one does.
 
     Args:
         model: The smaller ``BiLanguageModel``.
         config: The ``BiLMConfig`` of the larger one.
-        seed: As for ``grow``.
-        **kwargs: Passed on to ``BiLanguageModel``.
+        **kwargs: Passed on to ``BiLanguageModel``, whose ``seed`` is that of ``grow`` too.
 
     Raises:
         ValueError: If ``config`` is not larger, or differs otherwise.
     """
     arrays = {path: to_float32(v) for path, v in variables_by_path(model.bilm).items()}
-    grown = grow(arrays, model.config, config, seed)
     larger = BiLanguageModel(config, model.vocabulary_size, **kwargs)
+    grown = grow(arrays, model.config, config, larger.seed)
     for path, variable in variables_by_path(larger.bilm).items():
         variable.assign(grown[path])
     larger.softmax_kernel.assign(
