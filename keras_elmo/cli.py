@@ -17,12 +17,13 @@ def main(argv=None) -> int:
     info = commands.add_parser(
         "info",
         help="show what a preset holds",
-        description="Show the sizes of the biLM in a preset, and check its files.",
+        description="Show the sizes of the biLM in a preset, and check its files, also against the "
+        "checksums of its model card.",
     )
     info.add_argument(
         "preset",
         metavar="PRESET",
-        help="a bundled name, or a directory or .zip with options.json and weights.hdf5",
+        help="a bundled name, or a directory, .zip or .tar.gz with options.json and weights.hdf5",
     )
     info.add_argument("--json", action="store_true", help="print one JSON object")
     info.set_defaults(run=_info)
@@ -171,17 +172,26 @@ def _add_export(commands):
 
 
 def _info(arguments) -> int:
-    from keras_elmo.layers.elmo_layer import ElmoLayer
+    from keras_elmo.checkpoints.presets import Preset
 
-    layer = ElmoLayer.from_preset(arguments.preset)
-    config = layer.config
+    preset = Preset(arguments.preset)
+    checksums = preset.check_sums()
+    if checksums.startswith("mismatch"):
+        _print({"preset": arguments.preset, "checksums": checksums}, arguments.json)
+        raise ValueError(
+            f"Preset {preset.path} does not hold what its model card states. "
+            f"Received: {checksums}. Fetch it again"
+        )
+    bilm = preset.read()
+    config = bilm.config
     facts = {
         "preset": arguments.preset,
-        "parameters": layer.count_params(),
+        "checksums": checksums,
+        "parameters": bilm.n_parameters,
         "layers": config.n_layers + 1,
         "width": 2 * config.projection_dim,
         "max_characters": config.max_characters_per_token,
-        "fingerprint": layer.fingerprint(),
+        "fingerprint": bilm.fingerprint(),
         "options": config.to_options(),
     }
     if not arguments.json:

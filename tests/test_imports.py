@@ -13,9 +13,12 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # From the bottom up; a module may import modules below its own line, or the same line
 # where it says so in SAME_LINE.
 LINES = [
-    {"config", "characters"},
+    {"config", "checkpoints.hdf5"},
     {"checkpoints.rows", "checkpoints.files"},
-    {"checkpoints.bilm_table", "presets", "token_table", "layer_file"},
+    {"checkpoints.bilm_table", "checkpoints.archives", "token_table", "layer_file"},
+    {"checkpoints.bilm_files"},
+    {"checkpoints.presets"},
+    {"characters", "presets"},
     {
         "layers.brick",
         "layers.boundaries",

@@ -3,8 +3,8 @@
 import dataclasses
 
 from keras_elmo.checkpoints.files import read_options
+from keras_elmo.checkpoints.presets import Preset
 from keras_elmo.config import BiLMConfig
-from keras_elmo.presets import read_preset
 from keras_elmo.pretraining.run.folder import RunFolder
 from keras_elmo.pretraining.run.recipe import Recipe
 
@@ -118,7 +118,7 @@ def merge_settings(
 
 
 def _base_config(init_from):
-    return _ORIGINAL if init_from is None else BiLMConfig.from_options(read_preset(init_from)[0])
+    return _ORIGINAL if init_from is None else Preset(init_from).read_config()
 
 
 def _read(file) -> dict:
