@@ -20,6 +20,7 @@ LINES = [
     {"checkpoints.presets"},
     {"characters", "presets"},
     {
+        "tokenizer",
         "layers.brick",
         "layers.boundaries",
         "layers.carried_state",
