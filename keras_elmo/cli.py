@@ -8,8 +8,8 @@ import pathlib
 import sys
 
 
-def main(argv=None) -> int:
-    """Run ``keras-elmo``; returns the exit status."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``keras-elmo``."""
     parser = argparse.ArgumentParser(
         prog="keras-elmo", description="Deep contextualized word representations for Keras 3."
     )
@@ -49,7 +49,12 @@ def main(argv=None) -> int:
     _add_pretrain(commands)
     _add_perplexity(commands)
     _add_export(commands)
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def main(argv=None) -> int:
+    """Run ``keras-elmo``; returns the exit status."""
+    arguments = make_parser().parse_args(argv)
     try:
         return arguments.run(arguments)
     except (OSError, ValueError, ImportError) as error:

@@ -196,7 +196,10 @@ class Pretraining:
         if keras.backend.backend() == "jax":
             self.model.jax_state_sync()
         counts = (self.optimizer.skipped, self.optimizer.skipped_in_a_row)
-        return tuple(int(keras.ops.convert_to_numpy(keras.ops.copy(count))) for count in counts)
+        total, in_a_row = (
+            int(keras.ops.convert_to_numpy(keras.ops.copy(count))) for count in counts
+        )
+        return total, in_a_row
 
     def check(self) -> None:
         """Raise a ``ValueError`` if the run diverged."""

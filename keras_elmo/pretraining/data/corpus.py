@@ -135,7 +135,7 @@ class Batcher:
         size = int(-(-n // devices))
         if self.fixed_shapes:  # a whole batch, or a half or a quarter of one, ...
             size = self._rows(tokens) >> max(0, (self._rows(tokens) // size).bit_length() - 1)
-        made = {"characters": [], "words": [], "targets": [], "weights": []}
+        made: dict[str, list] = {"characters": [], "words": [], "targets": [], "weights": []}
         for device in range(devices):
             # Rows are dealt out in turn, so that the parts are alike.
             mine = slice(device, None, devices)
