@@ -17,6 +17,7 @@ import warnings
 from tqdm import tqdm
 
 from keras_elmo.characters import BOUNDARY_TOKENS
+from keras_elmo.checkpoints.files import read_lines
 from keras_elmo.pretraining.text import OPENERS, open_text
 
 UNKNOWN = "<UNK>"
@@ -207,12 +208,10 @@ def read_vocabulary(path) -> list[str]:
 
     Raises:
         FileNotFoundError: If there is none.
-        ValueError: If it does not start with ``<S> </S> <UNK>``, or holds a token twice.
+        ValueError: If it is not UTF-8, does not start with ``<S> </S> <UNK>``, or holds a
+            token twice.
     """
-    with open(path, encoding="utf-8", newline="\n") as file:
-        tokens = file.read().split("\n")
-    if tokens[-1] == "":
-        tokens.pop()
+    tokens = read_lines(path)
     if tuple(tokens[:3]) != SPECIAL_TOKENS:
         raise ValueError(
             f"Vocabulary {path} must start with the lines <S>, </S> and <UNK>. "
