@@ -16,7 +16,8 @@ import h5py
 import keras
 import numpy as np
 
-from keras_elmo.checkpoints.files import replacing
+from keras_elmo.checkpoints.files import atomic_write, read_options
+from keras_elmo.checkpoints.hdf5 import open_hdf5
 
 SENTENCES_IN_A_PART = 2000
 
@@ -61,15 +62,15 @@ def write_layer_file(lines, embed, output_file, settings, resume, compression, d
         part = folder / f"{number:08}.hdf5"
         there = part.exists()
         if there:
-            with h5py.File(part) as file:
-                if (file.attrs["lines"], file.attrs.get("settings")) != (digest, stored):
+            with _open_part(part) as file:
+                if (file.attribute("lines"), file.attribute("settings")) != (digest, stored):
                     raise ValueError(
                         f"{part} holds other lines or settings than these. Was the input changed? "
                         f"Remove {folder} to start anew"
                     )
         else:
             arrays = embed(sentences)
-            with replacing(part) as (temporary,), h5py.File(temporary, "w") as file:
+            with atomic_write(part) as (temporary,), h5py.File(temporary, "w") as file:
                 file.attrs["lines"], file.attrs["settings"] = digest, stored
                 file["sentences"] = np.array(part_lines, h5py.string_dtype())
                 for i, array in enumerate(arrays, start=number * SENTENCES_IN_A_PART):
@@ -91,7 +92,7 @@ def _claim(folder, settings, resume):
                 f"{folder} holds the parts of a run that did not finish. Resume it "
                 "(resume=True, --resume), or remove the folder"
             )
-        earlier = json.loads(stored.read_text())
+        earlier = read_options(stored, kind="Settings of the parts,")
         if earlier != settings:
             raise ValueError(
                 f"{folder} holds the parts of a run with other settings. "
@@ -99,7 +100,7 @@ def _claim(folder, settings, resume):
             )
         return
     folder.mkdir(exist_ok=True)
-    with replacing(stored) as (temporary,):
+    with atomic_write(stored) as (temporary,):
         temporary.write_text(json.dumps(settings))
 
 
@@ -114,13 +115,18 @@ def _merge(parts, path, settings):
         whole.attrs["settings"] = json.dumps(settings)
         lines = whole.create_dataset("sentences", (0,), h5py.string_dtype(), maxshape=(None,))
         for part in parts:
-            with h5py.File(part) as file:
-                for name in file:
+            with _open_part(part) as file:
+                for name in file.names():
                     if name != "sentences":
                         file.copy(name, whole)
+                sentences = file.read_strings("sentences")
                 start = len(lines)
-                lines.resize(start + len(file["sentences"]), axis=0)
-                lines[start:] = file["sentences"][()]
+                lines.resize(start + len(sentences), axis=0)
+                lines[start:] = sentences
+
+
+def _open_part(part):
+    return open_hdf5(part, kind="Part", remedy="Remove it, and resume")
 
 
 class LayerDataset(keras.utils.PyDataset):
@@ -162,9 +168,9 @@ class LayerDataset(keras.utils.PyDataset):
         super().__init__(**kwargs)
         self._path = pathlib.Path(file)
         self._file = None
-        with h5py.File(self._path) as layers:
-            count = sum(name.isdigit() for name in layers)
-            shape = layers["0"].shape if count else ()
+        with self._open() as layers:
+            count = sum(name.isdigit() for name in layers.names())
+            shape = layers.declared("0").shape if count else ()
         if len(shape) != 3:
             raise ValueError(
                 f"LayerDataset expects a file with all layers, (layers, tokens, width) for each "
@@ -204,13 +210,16 @@ class LayerDataset(keras.utils.PyDataset):
         return self._order[index * self._batch_size : (index + 1) * self._batch_size]
 
     def _width(self, sentences):
-        return max(self._layers[str(i)].shape[1] for i in sentences)
+        return max(self._layers.declared(str(i)).shape[1] for i in sentences)
 
     @property
     def _layers(self):
         if self._file is None:  # opened late, so that worker processes open their own
-            self._file = h5py.File(self._path)
+            self._file = self._open()
         return self._file
+
+    def _open(self):
+        return open_hdf5(self._path, kind="File of layers", remedy="Write it again")
 
     def gather(self, sentences):
         """Return the batch of the sentences you choose.
@@ -234,7 +243,14 @@ class LayerDataset(keras.utils.PyDataset):
         return self._gather(chosen)
 
     def _gather(self, chosen, more=0):
-        arrays = [np.moveaxis(self._layers[str(i)][()], 0, 1) for i in chosen]
+        arrays = [self._layers.read(str(i), kinds="f") for i in chosen]
+        for i, array in zip(chosen, arrays, strict=True):
+            if array.ndim != 3 or array.shape[::2] != arrays[0].shape[::2]:
+                raise ValueError(
+                    f"LayerDataset expects all layers of every line, (layers, tokens, width). "
+                    f"Received: shape={array.shape} of line {i} in {self._path}"
+                )
+        arrays = [np.moveaxis(array, 0, 1) for array in arrays]
         lengths = np.array([len(array) for array in arrays])
         width = lengths.max() + more
         layers = np.zeros((len(arrays), width, *arrays[0].shape[1:]), "float32")

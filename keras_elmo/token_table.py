@@ -2,11 +2,11 @@
 
 import hashlib
 import itertools
-import pathlib
 
 import numpy as np
 
-from keras_elmo.checkpoints.files import read_hdf5, replacing, write_hdf5
+from keras_elmo.checkpoints.files import atomic_write, read_lines
+from keras_elmo.checkpoints.hdf5 import read_arrays, write_arrays
 
 
 class TokenTable:
@@ -34,18 +34,15 @@ class TokenTable:
 
     def load(self, vocabulary_file, embedding_file) -> None:
         """Read the token cache of a fixed vocabulary, bilm-tf's layout; see ``write``."""
-        text = pathlib.Path(vocabulary_file).read_bytes().decode("utf-8")
-        tokens = text.removesuffix("\n").split("\n")
-        arrays = read_hdf5(embedding_file, str(embedding_file))
-        expected = (len(tokens), self._rows.shape[1])
-        rows = arrays.get("embedding")
-        if rows is None or rows.shape != expected or rows.dtype.kind != "f":
-            found = {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
-            raise ValueError(
-                f"Token cache {embedding_file} does not fit its vocabulary and the biLM. Expected "
-                f"one float dataset 'embedding' of shape {expected}. Received: {found}"
-            )
-        self._rows = rows.astype("float32")
+        tokens = read_lines(vocabulary_file)
+        arrays = read_arrays(
+            embedding_file,
+            expected={"embedding": (len(tokens), self._rows.shape[1])},
+            kind="Token cache",
+            fits=f"its vocabulary {vocabulary_file} and the biLM",
+            advice="Write it again with Embedder.write_token_cache",
+        )
+        self._rows = arrays["embedding"].astype("float32")
         self._places = _numbered(tokens, f"Vocabulary {vocabulary_file}")
         self._fixed = len(tokens)
 
@@ -55,9 +52,9 @@ class TokenTable:
             if not token or "\n" in token:
                 raise ValueError(f"A vocabulary holds one token a line. Received: {token!r}")
         places, rows = self.look_up(tokens)
-        with replacing(vocabulary_file, embedding_file) as (vocabulary, embedding):
+        with atomic_write(vocabulary_file, embedding_file) as (vocabulary, embedding):
             vocabulary.write_bytes("".join(f"{t}\n" for t in tokens).encode("utf-8"))
-            write_hdf5(embedding, {"embedding": rows[places]})
+            write_arrays(embedding, {"embedding": rows[places]})
 
     def fixed_digest(self):
         """Return a digest of the fixed vocabulary and its rows, None if there is none."""

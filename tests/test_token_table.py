@@ -80,7 +80,7 @@ def test_bad_vocabularies(tokens, message, tmp_path):
 def test_bad_files(arrays, tmp_path):
     (tmp_path / "v").write_text("a\nb\n")
     write_hdf5(tmp_path / "e", arrays)
-    with pytest.raises(ValueError, match=r"'embedding' of shape \(2, 3\). Received: {'embedding"):
+    with pytest.raises(ValueError, match="Token cache .*e does not fit its vocabulary .* 'embeddi"):
         make()[0].load(tmp_path / "v", tmp_path / "e")
     (tmp_path / "v").write_text("a\na\n")
     write_hdf5(tmp_path / "e", {"embedding": np.zeros((2, 3))})
