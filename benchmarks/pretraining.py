@@ -18,7 +18,7 @@ import keras
 import numpy as np
 from keras import ops
 
-import keras_elmo.pretraining.products as products_of
+import keras_elmo.layers.products as products_of
 from keras_elmo.config import BiLMConfig
 from keras_elmo.pretraining.corpus import Batcher, Corpus
 from keras_elmo.pretraining.language_model import BiLanguageModel

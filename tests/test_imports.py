@@ -17,7 +17,7 @@ LINES = [
     {"checkpoints.rows", "checkpoints.files"},
     {"checkpoints.bilm_table", "presets", "token_table", "layer_file"},
     {
-        "layers.brick",
+        "layers.freezable_layer",
         "layers.boundaries",
         "layers.carried_state",
         "layers.scalar_mix",

@@ -4,12 +4,12 @@ import keras
 from keras import ops
 
 from keras_elmo.config import N_CHARACTERS
-from keras_elmo.layers.brick import Brick
+from keras_elmo.layers.freezable_layer import FreezableLayer
 from keras_elmo.layers.highway import Highway
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
-class CharCNN(Brick):
+class CharCNN(FreezableLayer):
     """Compute the token representation from the characters of a token.
 
     The characters are embedded; every filter is convolved over them and the
@@ -24,7 +24,7 @@ class CharCNN(Brick):
         projection_dim: Features of the token representation. If the filters sum
             to it there is no projection.
         activation: ``"relu"`` or ``"tanh"``, behind the max-pool.
-        **kwargs: Passed on to ``Brick``.
+        **kwargs: Passed on to ``FreezableLayer``.
 
     Call arguments:
         inputs: Character ids, int, shape ``(..., characters)``; ``characters`` at

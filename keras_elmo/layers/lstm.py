@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.layers.brick import Brick
 from keras_elmo.layers.custom_gradient import call_with_gradient
+from keras_elmo.layers.freezable_layer import FreezableLayer
 from keras_elmo.layers.products import matmul
 from keras_elmo.layers.scan import scan
 
@@ -195,7 +195,7 @@ def _outer(x, y, product_dtype):
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
-class ProjectedLSTM(Brick):
+class ProjectedLSTM(FreezableLayer):
     """Run ``projected_lstm`` over sentences, forward or backward.
 
     The gates are ``x kernel + bias``, with 1 added to the bias of the forget gate, which
@@ -209,7 +209,7 @@ class ProjectedLSTM(Brick):
         projection_clip: Bound on the absolute projected output, or None.
         go_backwards: Read every sentence from its last token to its first. The
             output stays in the order of the input, unlike that of Keras's own RNNs.
-        **kwargs: Passed on to ``Brick``.
+        **kwargs: Passed on to ``FreezableLayer``.
 
     Call arguments:
         inputs: Float, shape ``(batch, tokens, features)``.
@@ -277,8 +277,10 @@ class ProjectedLSTM(Brick):
 
         Args:
             inputs: Float, shape ``(tokens, batch, features)``.
-            mask, state, reverse, product_dtype: As for ``projected_lstm``; ``product_dtype``
-                holds for the product with ``kernel`` too.
+            mask: As for ``projected_lstm``.
+            state: As for ``projected_lstm``.
+            reverse: As for ``projected_lstm``; ``go_backwards`` does not count here.
+            product_dtype: Of the products over all steps, that with ``kernel`` too.
 
         Returns:
             What ``projected_lstm`` returns.

@@ -1,4 +1,4 @@
-"""Highway, CharCNN and ProjectedLSTM against NumPy, and what all bricks share."""
+"""Highway, CharCNN and ProjectedLSTM against NumPy, and what all parts of a biLM share."""
 
 import keras
 import numpy as np
@@ -138,10 +138,10 @@ def test_frozen_weights_stay_frozen_through_every_toggle(frozen):
     layer.build((None, None, 4))
     highway = Highway(frozen=frozen)
     highway.build((None, 4))
-    for brick in (layer, highway):
+    for part in (layer, highway):
         for toggle in (False, True):
-            brick.trainable = toggle
-            for inner in brick._flatten_layers():
+            part.trainable = toggle
+            for inner in part._flatten_layers():
                 inner.trainable = toggle
-            expected = 0 if frozen or not toggle else len(brick.weights)
-            assert len(brick.trainable_weights) == expected
+            expected = 0 if frozen or not toggle else len(part.weights)
+            assert len(part.trainable_weights) == expected

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_elmo.layers.lstm import projected_lstm
 from keras_elmo.layers.scan import scan
-from tests.conftest import BACKEND, numpy, only_tensorflow
+from tests.conftest import numpy, only_tensorflow
 from tests.gradients import gradients
 
 TOKENS, BATCH, LSTM_DIM = 7, 3, 5
