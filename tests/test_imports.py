@@ -13,7 +13,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # From the bottom up; a module may import modules below its own line, or the same line
 # where it says so in SAME_LINE.
 LINES = [
-    {"config", "characters"},
+    {"config", "characters", "layers.scan", "layers.custom_gradient", "layers.products"},
     {"checkpoints.rows", "checkpoints.files"},
     {"checkpoints.bilm_table", "presets", "token_table", "layer_file"},
     {
@@ -22,9 +22,6 @@ LINES = [
         "layers.carried_state",
         "layers.scalar_mix",
         "layers.crf",
-        "layers.scan",
-        "layers.custom_gradient",
-        "layers.products",
     },
     {"layers.highway", "layers.lstm"},
     {"layers.char_cnn"},

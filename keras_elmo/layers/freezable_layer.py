@@ -1,6 +1,7 @@
 """What the parts of a biLM have in common: weights that stay frozen, or out of saved files."""
 
 import keras
+from keras import ops
 
 
 class FreezableLayer(keras.layers.Layer):
@@ -30,6 +31,13 @@ class FreezableLayer(keras.layers.Layer):
 
     def add_weight(self, **kwargs):
         return super().add_weight(trainable=not self.frozen, **kwargs)
+
+    def in_compute_dtype(self, *weights) -> list:
+        """Return weights as tensors to compute with, None for None.
+
+        Keras casts them inside a call of the layer only, and its other methods need them too.
+        """
+        return [None if w is None else ops.cast(w, self.compute_dtype) for w in weights]
 
     def save_own_variables(self, store):
         if self.saved:

@@ -285,10 +285,8 @@ class ProjectedLSTM(FreezableLayer):
         Returns:
             What ``projected_lstm`` returns.
         """
-        # Outside of a call of the layer no autocast reaches them.
-        kernel, bias, recurrent_kernel, projection = (
-            None if weight is None else ops.cast(weight, self.compute_dtype)
-            for weight in (self.kernel, self.bias, self.recurrent_kernel, self.projection)
+        kernel, bias, recurrent_kernel, projection = self.in_compute_dtype(
+            self.kernel, self.bias, self.recurrent_kernel, self.projection
         )
         inputs = ops.cast(inputs, self.compute_dtype)
         forget_bias = np.repeat([0, 1, 0, 0], self.lstm_dim).astype("float32")
