@@ -20,8 +20,8 @@ from keras import ops
 
 import keras_elmo.layers.products as products_of
 from keras_elmo.config import BiLMConfig
-from keras_elmo.pretraining.corpus import Batcher, Corpus
-from keras_elmo.pretraining.language_model import BiLanguageModel
+from keras_elmo.pretraining.data.corpus import Batcher, Corpus
+from keras_elmo.pretraining.model.language_model import BiLanguageModel
 from keras_elmo.pretraining.prepare import read_vocabulary
 
 MINI = BiLMConfig(

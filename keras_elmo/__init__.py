@@ -1,13 +1,20 @@
 """ELMo for Keras 3: deep contextualized word representations (Peters et al., 2018)."""
 
-from keras_elmo.characters import CharacterTokenizer
-from keras_elmo.config import BiLMConfig
-from keras_elmo.embedding import Embedder
-from keras_elmo.layer_file import LayerDataset
-from keras_elmo.layers.bilm import BiLM
-from keras_elmo.layers.crf import CRF
-from keras_elmo.layers.elmo_layer import ElmoLayer
-from keras_elmo.layers.scalar_mix import ScalarMix
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from keras_elmo.config import BiLMConfig
+    from keras_elmo.embedding import Embedder
+    from keras_elmo.layer_file import LayerDataset
+    from keras_elmo.layers.bilm import BiLM
+    from keras_elmo.layers.crf import CRF
+    from keras_elmo.layers.elmo_layer import ElmoLayer
+    from keras_elmo.layers.scalar_mix import ScalarMix
+    from keras_elmo.tokenizer import CharacterTokenizer
 
 __version__ = "0.1.0"
 
@@ -21,3 +28,56 @@ __all__ = [
     "LayerDataset",
     "ScalarMix",
 ]
+
+# Keras and its backend take seconds to import, and not all that the package does needs them.
+_MODULE_OF = {
+    "BiLM": "keras_elmo.layers.bilm",
+    "BiLMConfig": "keras_elmo.config",
+    "CRF": "keras_elmo.layers.crf",
+    "CharacterTokenizer": "keras_elmo.tokenizer",
+    "ElmoLayer": "keras_elmo.layers.elmo_layer",
+    "Embedder": "keras_elmo.embedding",
+    "LayerDataset": "keras_elmo.layer_file",
+    "ScalarMix": "keras_elmo.layers.scalar_mix",
+}
+
+
+def __getattr__(name):
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'keras_elmo' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
+
+
+def _register_layers():
+    """Make the layers known to Keras, so that saved models that hold them load."""
+    for name in ("keras_elmo.tokenizer", "keras_elmo.layers"):
+        importlib.import_module(name)
+
+
+class _OnceKerasIsThere(importlib.abc.MetaPathFinder):
+    """Register the layers right behind the import of Keras, whoever asks for it."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname != "keras":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module):
+                execute(module)
+                _register_layers()
+
+            spec.loader.exec_module = execute_and_register
+        return spec
+
+
+if "keras" in sys.modules:
+    _register_layers()
+else:
+    sys.meta_path.insert(0, _OnceKerasIsThere())

@@ -1,11 +1,8 @@
 """Tokens to character ids: the bytes of UTF-8 between two word markers."""
 
-import numbers
-import sys
-
-import keras
 import numpy as np
-from keras import ops
+
+from keras_elmo.config import N_CHARACTERS
 
 # Ids before the shift by one that keeps 0 for padding; 0 to 255 are the bytes.
 BEGIN_SENTENCE = 256
@@ -17,7 +14,7 @@ PAD = 260
 # These tokens stand for the boundary rows.
 BOUNDARY_TOKENS = {b"<S>": BEGIN_SENTENCE, b"</S>": END_SENTENCE}
 
-_REMEDY = (
+REMEDY = (
     "Pass a batch of sentences, each a list of tokens, as in "
     '[["ELMo", "reads", "characters"], ["Two", "tokens"]]'
 )
@@ -63,156 +60,34 @@ def character_ids(tokens, max_characters: int) -> np.ndarray:
     return ids
 
 
-@keras.saving.register_keras_serializable(package="keras_elmo")
-class CharacterTokenizer(keras.layers.Layer):
-    """Turn tokens into the character ids that a biLM reads.
-
-    A token becomes the row ``begin-word, its UTF-8 bytes, end-word, pad, pad, ...``,
-    every id shifted by one so that 0 is left for padding. A token too long is cut
-    to its first ``max_characters - 2`` bytes. The tokens ``<S>`` and ``</S>`` become
-    the sentence boundaries; ``ElmoLayer`` adds those at both ends of a sentence
-    itself.
-
-    Args:
-        max_characters: Ids per token, both word markers included; 3 or more.
-            50 in every released biLM.
-        **kwargs: Passed on to ``keras.layers.Layer``.
-
-    Call arguments:
-        inputs: Tokens of a batch of sentences, shape ``(batch, tokens)``. A list of
-            lists of ``str`` (or of UTF-8 ``bytes``) and a ragged ``tf.string``
-            tensor hold tokens only, ``""`` too; in a NumPy string array and in a
-            dense ``tf.string`` tensor the trailing ``""`` of a row are padding.
-            (NumPy itself drops a NUL at the end of a string.)
-
-    Returns:
-        int32, shape ``(batch, tokens, max_characters)``; padding is a row of 0. A
-        tensor of the Keras backend, inside ``tf.data`` one of TensorFlow.
-
-    Masking: none comes in or goes out; ``ElmoLayer`` finds the mask in the ids.
+def check_ids(ids) -> np.ndarray:
+    """Return an array or nested lists as an array.
 
     Raises:
-        ValueError: If the input is not a batch of tokenised sentences.
-
-    Example:
-
-    >>> ids = CharacterTokenizer(max_characters=6)([["é", "a"], ["</S>"]])
-    >>> keras.ops.convert_to_numpy(ids)[0]
-    array([[259, 196, 170, 260, 261, 261],
-           [259,  98, 260, 261, 261, 261]], dtype=int32)
-
-    Reference:
-        Peters et al., 2018, section 3.4, https://arxiv.org/abs/1802.05365; the ids
-        are those of bilm-tf.
+        ValueError: If they are not character ids, from 0 to 261.
     """
-
-    def __init__(self, max_characters=50, **kwargs):
-        super().__init__(**kwargs)
-        if not isinstance(max_characters, numbers.Integral) or max_characters < 3:
-            raise ValueError(
-                "CharacterTokenizer expects max_characters to be a whole number, 3 or more. "
-                f"Received: max_characters={max_characters!r}"
-            )
-        self.max_characters = int(max_characters)
-        self.supports_jit = False
-        # Keras would turn lists into float tensors and refuse strings; both switches
-        # are private, and KerasHub relies on them too.
-        self._convert_input_args = False
-        self._allow_non_tensor_positional_args = True
-
-    def call(self, inputs):
-        tf = sys.modules.get("tensorflow")
-        if tf is not None and isinstance(inputs, tf.Tensor | tf.RaggedTensor):
-            ids = self._ids_of_tensor(tf, inputs)
-            if not tf.executing_eagerly() or keras.backend.backend() == "tensorflow":
-                return ids
-            ids = ids.numpy()
-        elif isinstance(inputs, np.ndarray) and (inputs.dtype != object or inputs.ndim != 1):
-            ids = self._ids_of_array(inputs)
-        else:
-            ids = self._ids_of_lists(inputs)
-        return ops.convert_to_tensor(ids, dtype="int32")
-
-    @staticmethod
-    def check(sentences) -> list[bytes]:
-        """Return all tokens as UTF-8; raise if these are not sequences of tokens."""
-        if not isinstance(sentences, list | tuple | np.ndarray):
-            raise ValueError(
-                "CharacterTokenizer expects a batch of tokenised sentences. "
-                f"Received: {type(sentences).__name__}. {_REMEDY}"
-            )
-        for sentence in sentences:
-            if not isinstance(sentence, list | tuple | np.ndarray):
-                raise ValueError(
-                    "CharacterTokenizer expects every sentence to be a list of tokens. "
-                    f"Received: {sentence!r}. {_REMEDY}"
-                )
-        return [_utf8(token) for sentence in sentences for token in sentence]
-
-    def _ids_of_lists(self, sentences):
-        tokens = self.check(sentences)
-        lengths = np.array([len(sentence) for sentence in sentences], "int64")
-        shape = (len(sentences), lengths.max(initial=0), self.max_characters)
-        ids = np.zeros(shape, "int32")
-        ids[np.arange(shape[1]) < lengths[:, None]] = character_ids(tokens, self.max_characters)
-        return ids
-
-    def _ids_of_array(self, array):
-        if array.ndim != 2:
-            raise ValueError(
-                "CharacterTokenizer expects an array of shape (batch, tokens). "
-                f"Received: shape={array.shape}. {_REMEDY}"
-            )
-        ids = self._ids_of_lists(unpadded(array))
-        return np.pad(ids, [(0, 0), (0, array.shape[1] - ids.shape[1]), (0, 0)])
-
-    def _ids_of_tensor(self, tf, tokens):
-        if tokens.dtype != tf.string or tokens.shape.rank != 2:
-            raise ValueError(
-                "CharacterTokenizer expects a tf.string tensor of shape (batch, tokens). "
-                f"Received: dtype={tokens.dtype.name}, shape={tokens.shape}. Batch the sentences "
-                "first, for example with ds.ragged_batch(...) or tf.ragged.constant"
-            )
-        if isinstance(tokens, tf.RaggedTensor):
-            real = tf.ones_like(tokens, dtype=tf.bool).to_tensor()
-            tokens = tokens.to_tensor()
-        else:
-            # True up to the last token that is not "".
-            filled = tf.cast(tokens != "", tf.int32)
-            real = tf.cumsum(filled, axis=1, reverse=True) > 0
-        room = self.max_characters - 2
-        lengths = tf.minimum(tf.strings.length(tokens), room)[..., None]
-        text = tf.cast(tf.io.decode_raw(tokens, tf.uint8, fixed_length=room), tf.int32)
-        text = tf.pad(text, [[0, 0], [0, 0], [1, 1]])
-        position = tf.range(self.max_characters)
-        ids = tf.where(position <= lengths, text, PAD)
-        ids = tf.where(position == lengths + 1, END_WORD, ids)
-        ids = tf.where(position == 0, BEGIN_WORD, ids) + 1
-        for token, marker in BOUNDARY_TOKENS.items():
-            row = boundary_row(marker, self.max_characters)
-            ids = tf.where((tokens == token)[..., None], row, ids)
-        return tf.where(real[..., None], ids, 0)
-
-    def compute_output_spec(self, inputs):
-        if keras.backend.backend() != "tensorflow":
-            raise ValueError(
-                "CharacterTokenizer can be part of a model only on TensorFlow. Received: "
-                f"keras.backend.backend()={keras.backend.backend()!r}. Call it in front of the "
-                'model, which then starts at keras.Input((None, 50), dtype="int32")'
-            )
-        if inputs.dtype != "string" or len(inputs.shape) != 2:
-            raise ValueError(
-                "CharacterTokenizer expects strings of shape (batch, tokens), as of "
-                'keras.Input((None,), dtype="string"). '
-                f"Received: dtype={inputs.dtype}, shape={inputs.shape}"
-            )
-        return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype="int32")
-
-    def compute_output_shape(self, input_shape):
-        return (*input_shape, self.max_characters)
-
-    def get_config(self):
-        return {**super().get_config(), "max_characters": self.max_characters}
+    try:
+        ids = np.asarray(ids)
+    except ValueError as error:
+        raise ValueError(
+            "ElmoLayer expects character ids in an array. Received: lists of unequal lengths. "
+            "CharacterTokenizer makes ids from tokens"
+        ) from error
+    if ids.dtype.kind not in "iuf":
+        raise ValueError(
+            "ElmoLayer expects character ids. Received: an array of "
+            f"dtype={ids.dtype}. CharacterTokenizer makes them from tokens"
+        )
+    if ids.size and not (ids.min() >= 0 and ids.max() < N_CHARACTERS):
+        raise ValueError(
+            f"ElmoLayer expects character ids from 0 to {N_CHARACTERS - 1}. "
+            f"Received: ids from {ids.min()} to {ids.max()}. CharacterTokenizer makes them"
+        )
+    if ids.dtype.kind == "f" and (ids != np.floor(ids)).any():
+        raise ValueError(
+            f"ElmoLayer expects whole character ids. Received: fractions in dtype={ids.dtype}"
+        )
+    return ids
 
 
 def unpadded(array) -> list[list]:
@@ -224,12 +99,13 @@ def unpadded(array) -> list[list]:
     return sentences
 
 
-def _utf8(token):
+def utf8(token) -> bytes:
+    """Return a token as UTF-8, without what UTF-8 does not have."""
     if isinstance(token, str):
         return token.encode("utf-8", "ignore")
     if isinstance(token, bytes):
         return token
     raise ValueError(
         "CharacterTokenizer expects every token to be a str or UTF-8 bytes. "
-        f"Received: {token!r} of type {type(token).__name__}. {_REMEDY}"
+        f"Received: {token!r} of type {type(token).__name__}. {REMEDY}"
     )

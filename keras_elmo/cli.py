@@ -8,8 +8,8 @@ import pathlib
 import sys
 
 
-def main(argv=None) -> int:
-    """Run ``keras-elmo``; returns the exit status."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``keras-elmo``."""
     parser = argparse.ArgumentParser(
         prog="keras-elmo", description="Deep contextualized word representations for Keras 3."
     )
@@ -17,12 +17,13 @@ def main(argv=None) -> int:
     info = commands.add_parser(
         "info",
         help="show what a preset holds",
-        description="Show the sizes of the biLM in a preset, and check its files.",
+        description="Show the sizes of the biLM in a preset, and check its files, also against the "
+        "checksums of its model card.",
     )
     info.add_argument(
         "preset",
         metavar="PRESET",
-        help="a bundled name, or a directory or .zip with options.json and weights.hdf5",
+        help="a bundled name, or a directory, .zip or .tar.gz with options.json and weights.hdf5",
     )
     info.add_argument("--json", action="store_true", help="print one JSON object")
     info.set_defaults(run=_info)
@@ -48,7 +49,12 @@ def main(argv=None) -> int:
     _add_pretrain(commands)
     _add_perplexity(commands)
     _add_export(commands)
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def main(argv=None) -> int:
+    """Run ``keras-elmo``; returns the exit status."""
+    arguments = make_parser().parse_args(argv)
     try:
         return arguments.run(arguments)
     except (OSError, ValueError, ImportError) as error:
@@ -65,7 +71,18 @@ def _add_prepare(commands):
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="text files or glob patterns")
     parser.add_argument("output", metavar="OUTPUT", help="the folder to make")
     parser.add_argument("--vocabulary-size", type=int, default=40_000)
-    parser.add_argument("--heldout", type=float, default=0.01, help="share of the text")
+    parser.add_argument("--vocabulary", metavar="FILE", help="take this vocab.txt, count none")
+    parser.add_argument(
+        "--heldout-share", type=float, default=0.01, help="share of each input to hold out"
+    )
+    parser.add_argument("--heldout", nargs="*", default=[], metavar="FILE", help="texts held out")
+    parser.add_argument(
+        "--weight",
+        action="append",
+        default=[],
+        metavar="NAME=TIMES",
+        help="how often an epoch reads an input, by its file name without endings",
+    )
     parser.add_argument("--shards", type=int, default=32, help="training files")
     parser.add_argument("--sentences", choices=("punkt", "lines"), default="punkt")
     parser.add_argument("--tokenizer", choices=("penn", "toktok", "whitespace"), default="penn")
@@ -87,36 +104,44 @@ def _add_pretrain(commands):
     parser.add_argument(
         "--config", help='JSON: {"options": {...}, "recipe": {...}}, each as a run keeps it'
     )
-    parser.add_argument("--init-from", metavar="PRESET", help="fine-tune this biLM")
+    parser.add_argument(
+        "--init-from", metavar="PRESET", help="fine-tune this biLM; with larger sizes it grows"
+    )
     parser.add_argument(
         "--own-vocabulary", action="store_true", help="fine-tune with the corpus's vocabulary"
     )
     parser.add_argument(
-        "--resume", action="store_true", help="go on from the last checkpoint, settings and all"
+        "--resume",
+        action="store_true",
+        help="go on from the last checkpoint with the run's settings; steps, rate, decay and clip "
+        "may be given anew",
     )
-    parser.add_argument("--interval", type=int, default=500, help="steps between checkpoints")
+    parser.add_argument("--save-every", type=int, default=500, help="steps between checkpoints")
     parser.add_argument("--devices", type=int, help="devices that share each batch; 1 if not given")
     parser.add_argument("--tensorboard", metavar="DIR", help="log for TensorBoard too")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--json", action="store_true", help="print the end as one JSON object")
     sizes = parser.add_argument_group("biLM", "the released original sizes if not given")
+    sizes.add_argument("--size", choices=("mini", "small", "medium", "original"))
     sizes.add_argument("--filters", help="width:count of each, as 1:32,2:32,3:64")
-    sizes.add_argument("--character-embedding-dim", type=int)
-    sizes.add_argument("--n-highway", type=int)
-    sizes.add_argument("--n-layers", type=int)
-    sizes.add_argument("--lstm-dim", type=int)
-    sizes.add_argument("--projection-dim", type=int)
+    for name in ("character-embedding-dim", "n-highway", "n-layers", "lstm-dim", "projection-dim"):
+        sizes.add_argument(f"--{name}", type=int)
     recipe = parser.add_argument_group("recipe")
     recipe.add_argument("--steps", type=int, help="updates of the weights")
+    recipe.add_argument("--epochs", type=float, help="passes over the corpus instead")
     recipe.add_argument("--batch-tokens", type=int, help="rows times longest sentence, per device")
-    recipe.add_argument("--max-tokens", type=int, help="longer sentences are cut")
-    recipe.add_argument("--learning-rate", type=float, help="the highest, of Adam")
+    recipe.add_argument("--first-batch-tokens", type=int, help="at the start of a batch ramp")
+    recipe.add_argument("--ramp-steps", type=int, help="steps of the ramp")
+    recipe.add_argument("--max-tokens", type=int, help="longer sentences are read in pieces")
+    recipe.add_argument("--optimizer", choices=("adam", "muon"))
+    recipe.add_argument("--learning-rate", type=float, help="the highest")
     recipe.add_argument("--warmup", type=int, help="steps until it is reached")
     recipe.add_argument("--decay", type=float, help="share of the steps over which it falls to 0")
-    recipe.add_argument("--clip", type=float, help="bound on the global norm of the gradient")
+    recipe.add_argument("--decay-shape", choices=("linear", "1-sqrt"))
+    recipe.add_argument("--clip-norm", type=float, help="bound on the gradient's global norm")
     recipe.add_argument("--dropout", type=float)
     recipe.add_argument("--negatives", type=int, help="of the sampled softmax; 0: full softmax")
-    recipe.add_argument("--products", choices=("float32", "bfloat16"), help="matrix products")
+    recipe.add_argument("--precision", choices=("float32", "bfloat16"), help="of matrix products")
     recipe.add_argument("--seed", type=int)
     parser.set_defaults(run=_pretrain)
 
@@ -128,7 +153,11 @@ def _add_perplexity(commands):
         description="Perplexity of tokenised sentences, one a line, under the full softmax. Tokens "
         "outside the vocabulary are read by their characters and count as <UNK>.",
     )
-    parser.add_argument("preset", metavar="PRESET", help="a preset with vocab.txt and softmax.hdf5")
+    parser.add_argument(
+        "preset",
+        metavar="PRESET_OR_RUN",
+        help="a preset with vocab.txt and softmax.hdf5, or a folder of keras-elmo pretrain",
+    )
     parser.add_argument("file", metavar="FILE", help="a UTF-8 text, plain, .gz or .xz")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=_perplexity)
@@ -148,17 +177,26 @@ def _add_export(commands):
 
 
 def _info(arguments) -> int:
-    from keras_elmo.layers.elmo_layer import ElmoLayer
+    from keras_elmo.checkpoints.presets import Preset
 
-    layer = ElmoLayer.from_preset(arguments.preset)
-    config = layer.config
+    preset = Preset(arguments.preset)
+    checksums = preset.check_sums()
+    if checksums.startswith("mismatch"):
+        _print({"preset": arguments.preset, "checksums": checksums}, arguments.json)
+        raise ValueError(
+            f"Preset {preset.path} does not hold what its model card states. "
+            f"Received: {checksums}. Fetch it again"
+        )
+    bilm = preset.read()
+    config = bilm.config
     facts = {
         "preset": arguments.preset,
-        "parameters": layer.count_params(),
+        "checksums": checksums,
+        "parameters": bilm.n_parameters,
         "layers": config.n_layers + 1,
         "width": 2 * config.projection_dim,
         "max_characters": config.max_characters_per_token,
-        "fingerprint": layer.fingerprint(),
+        "fingerprint": bilm.fingerprint(),
         "options": config.to_options(),
     }
     if not arguments.json:
@@ -195,7 +233,10 @@ def _prepare(arguments) -> int:
         arguments.inputs,
         arguments.output,
         vocabulary_size=arguments.vocabulary_size,
+        vocabulary=arguments.vocabulary,
+        heldout_share=arguments.heldout_share,
         heldout=arguments.heldout,
+        weights=dict(_weight(text) for text in arguments.weight),
         shards=arguments.shards,
         sentences=arguments.sentences,
         tokenizer=arguments.tokenizer,
@@ -211,80 +252,50 @@ def _pretrain(arguments) -> int:
     import keras
 
     from keras_elmo.config import BiLMConfig
-    from keras_elmo.pretraining.devices import sharing
-    from keras_elmo.pretraining.recipe import Recipe
-    from keras_elmo.pretraining.train import Pretraining, read_settings
+    from keras_elmo.pretraining.run.devices import sharing
+    from keras_elmo.pretraining.run.recipe import Recipe
+    from keras_elmo.pretraining.run.settings import merge_settings
+    from keras_elmo.pretraining.train import Pretraining
 
-    given = {"options": BiLMConfig().to_options(), "recipe": {}}
-    is_begun = arguments.resume and (pathlib.Path(arguments.folder) / "origin.json").exists()
-    if is_begun:
-        given = read_settings(arguments.folder)
-        origin = given.pop("origin")
-        arguments.init_from = arguments.init_from or origin["init_from"]
-        arguments.own_vocabulary |= origin["own_vocabulary"]
-        if arguments.devices is None:
-            arguments.devices = origin["devices"]
-    file_options = _read_config(arguments.config)
-    given |= file_options
-    sizes = _given(arguments, BiLMConfig())
-    config = None
-    if not arguments.init_from:
-        if "filters" in sizes:
-            sizes["filters"] = _filters(sizes["filters"])
-        config = dataclasses.replace(BiLMConfig.from_options(given["options"]), **sizes)
-    elif sizes or "options" in file_options:
-        raise ValueError(
-            "--init-from brings the sizes of the biLM. "
-            f"Received: {', '.join(sizes) or 'options in ' + arguments.config} too"
-        )
-    if arguments.own_vocabulary and not arguments.init_from:
-        raise ValueError("--own-vocabulary belongs to --init-from PRESET. Received: none")
-    recipe = given["recipe"] | _given(arguments, Recipe())
-    names = [field.name for field in dataclasses.fields(Recipe)]
-    if odd := sorted(recipe.keys() - set(names)):
-        raise ValueError(f"A recipe has {', '.join(names)}. Received: {', '.join(odd)}")
+    sizes, recipe = _given(arguments, BiLMConfig), _given(arguments, Recipe)
+    if "filters" in sizes:
+        sizes["filters"] = _filters(sizes["filters"])
     if recipe.get("negatives") == 0:
         recipe["negatives"] = None
     if arguments.tensorboard and not importlib.util.find_spec("tensorboard"):
         raise ImportError("--tensorboard needs TensorBoard: pip install 'keras-elmo[pretrain]'")
-    devices = 1 if arguments.devices is None else arguments.devices
-    with sharing(devices):
+    settings = merge_settings(
+        arguments.folder,
+        sizes=sizes,
+        recipe=recipe,
+        size=arguments.size,
+        file=arguments.config,
+        resume=arguments.resume,
+        init_from=arguments.init_from,
+        own_vocabulary=arguments.own_vocabulary,
+        devices=arguments.devices,
+    )
+    with sharing(settings.devices):
         run = Pretraining(
             arguments.folder,
             arguments.corpus,
-            config,
-            Recipe(**recipe),
-            interval=arguments.interval,
-            devices=devices,
+            settings.config,
+            settings.recipe,
+            save_every=arguments.save_every,
+            devices=settings.devices,
             resume=arguments.resume,
-            init_from=arguments.init_from,
-            own_vocabulary=arguments.own_vocabulary,
+            init_from=settings.init_from,
+            own_vocabulary=settings.own_vocabulary,
         )
         callbacks = []
         if arguments.tensorboard:
             callbacks.append(keras.callbacks.TensorBoard(arguments.tensorboard))
         run.run(callbacks, progress=not arguments.quiet)
-        facts = {**run.facts, "perplexity": run.heldout_perplexity()}
-    del facts["position"]
+        names = ("step", "tokens", "seconds")
+        facts = {name: run.facts[name] for name in names}
+        facts["perplexity"] = run.heldout_perplexity()
     _print(facts, arguments.json)
     return 0
-
-
-def _read_config(file) -> dict:
-    from keras_elmo.checkpoints.files import read_options
-
-    if not file:
-        return {}
-    content = read_options(file, file)
-    parts = ("options", "recipe")
-    fits = isinstance(content, dict) and content.keys() <= set(parts)
-    if not fits or not all(isinstance(content.get(part, {}), dict) for part in parts):
-        found = ", ".join(content) if isinstance(content, dict) else type(content).__name__
-        raise ValueError(
-            '--config expects {"options": {...}, "recipe": {...}}, or one of the two. '
-            f"Received: {found} in {file}"
-        )
-    return content
 
 
 def _filters(text) -> tuple:
@@ -296,52 +307,39 @@ def _filters(text) -> tuple:
         ) from None
 
 
-def _given(arguments, defaults) -> dict:
+def _weight(text) -> tuple:
+    name, _, times = text.rpartition("=")
+    try:
+        return name, float(times)
+    except ValueError:
+        raise ValueError(f"--weight expects NAME=TIMES, as in news=2. Received: {text}") from None
+
+
+def _given(arguments, settings) -> dict:
     """Return the flags that were given, of those that are fields of a dataclass."""
-    names = [field.name for field in dataclasses.fields(defaults)]
+    names = [field.name for field in dataclasses.fields(settings)]
     values = {name: getattr(arguments, name, None) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _perplexity(arguments) -> int:
+    from keras_elmo.pretraining.data.text import read_sentences
     from keras_elmo.pretraining.preset import read_language_model
+    from keras_elmo.pretraining.run.folder import RunFolder
     from keras_elmo.pretraining.scores import Scorer
-    from keras_elmo.pretraining.text import read_sentences
+    from keras_elmo.pretraining.train import read_run
 
-    scorer = Scorer(*read_language_model(arguments.preset))
+    read = read_run if RunFolder(arguments.preset).is_begun else read_language_model
+    scorer = Scorer(*read(arguments.preset)[:2])
     _print(scorer.perplexity(read_sentences(arguments.file)), arguments.json)
     return 0
 
 
 def _export(arguments) -> int:
-    from keras_elmo.checkpoints.files import replacing
-    from keras_elmo.pretraining.card import draw_curve, model_card
-    from keras_elmo.pretraining.preset import round_weights, write_language_model
-    from keras_elmo.pretraining.scores import Scorer
-    from keras_elmo.pretraining.text import read_sentences
-    from keras_elmo.pretraining.train import read_run, read_settings
+    from keras_elmo.pretraining.results.export import export_run
 
-    folder, output = pathlib.Path(arguments.folder), pathlib.Path(arguments.output)
-    model, vocabulary, facts = read_run(folder)
-    recipe = read_settings(folder)["recipe"]
     data = pathlib.Path(arguments.data).read_text("utf-8") if arguments.data else ""
-    texts = {}
-    for file in map(pathlib.Path, arguments.heldout):
-        sentences = [sentence for sentence in read_sentences(file) if sentence]
-        if not sentences:
-            raise ValueError(f"--heldout expects tokenised sentences. Received: none in {file}")
-        texts[str(file) if file.name in texts else file.name] = sentences
-    scorer = Scorer(model, vocabulary)
-    few = next(iter(texts.values()), [])[:500]
-    before = scorer.perplexity(few)["perplexity"] if few else None
-    round_weights(model)
-    facts["rounding"] = few and (len(few), before, scorer.perplexity(few)["perplexity"])
-    scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
-    card = model_card(output.name, model.config, vocabulary, recipe, facts, scores, data)
-    output.mkdir(parents=True, exist_ok=True)
-    with replacing(output / "curve.png") as (picture,):
-        draw_curve(folder / "log.csv", picture)
-    write_language_model(output, model, vocabulary, card)
+    export_run(arguments.folder, arguments.output, arguments.heldout, data)
     return 0
 
 

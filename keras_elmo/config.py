@@ -2,6 +2,9 @@
 
 import dataclasses
 import numbers
+import re
+import reprlib
+import warnings
 
 N_CHARACTERS = 262  # padding, 256 bytes, 4 sentence and word markers, the pad character
 
@@ -36,19 +39,15 @@ _VALUE_IF_MISSING = {
     "projection_clip": None,
     "use_skip_connections": False,
 }
-# Read by bilm-tf's trainer only: they do not change what the biLM computes.
-_TRAINING_KEYS = {
-    "all_clip_norm_val",
-    "batch_size",
-    "dropout",
-    "learning_rate",
-    "n_epochs",
-    "n_negative_samples_batch",
-    "n_tokens_vocab",
-    "n_train_tokens",
-    "sample_softmax",
-    "unroll_steps",
-}
+# What no biLM comes near, and a hostile file could ask for.
+_MOST = {"max_characters_per_token": 10_000, "n_highway": 1000, "n_layers": 1000}
+# Read by trainers only, that of bilm-tf and a rewrite of it in PyTorch: they do not change
+# what the biLM computes.
+_TRAINING_KEY = re.compile(
+    "all_clip_norm_val|batch_size|clip_grad_norm|dropout|eval_max_batches|learning_rate"
+    r"|lr_decay_\w+|max_steps|n_epochs|n_negative_samples_batch|n_tokens_vocab|n_train_tokens"
+    r"|sample_softmax|steps_per_epoch|unroll_steps|\w+_every_steps"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,23 +106,29 @@ class BiLMConfig:
 
     def __post_init__(self):
         problems = [
-            f"{name} must be a whole number, {least} or more. Received: {name}={value!r}"
+            f"{name} must be a whole number, {least} or more. Received: {name}={_shown(value)}"
             for name, least in _WHOLE.items()
             if not _is_whole(value := getattr(self, name), least)
         ]
         problems += [
-            f"{name} must be a positive number or None. Received: {name}={value!r}"
+            f"{name} must be {most} or less. Received: {name}={_shown(getattr(self, name))}"
+            for name, most in _MOST.items()
+            if _is_whole(getattr(self, name), most + 1)
+        ]
+        problems += [
+            f"{name} must be a positive number or None. Received: {name}={_shown(value)}"
             for name in ("cell_clip", "projection_clip")
             if not _is_clip(value := getattr(self, name))
         ]
         if self.activation not in ("relu", "tanh"):
             problems.append(
-                f"activation must be 'relu' or 'tanh'. Received: activation={self.activation!r}"
+                "activation must be 'relu' or 'tanh'. "
+                f"Received: activation={_shown(self.activation)}"
             )
         if not isinstance(self.use_skip_connections, bool):
             problems.append(
                 "use_skip_connections must be True or False. "
-                f"Received: use_skip_connections={self.use_skip_connections!r}"
+                f"Received: use_skip_connections={_shown(self.use_skip_connections)}"
             )
         if _are_filters(self.filters):
             pairs = tuple((int(width), int(count)) for width, count in self.filters)
@@ -131,7 +136,7 @@ class BiLMConfig:
         else:
             problems.append(
                 "filters must be pairs (width, count) of whole numbers, 1 or more. "
-                f"Received: filters={self.filters!r}"
+                f"Received: filters={_shown(self.filters)}"
             )
         if not problems:
             for name in _WHOLE:  # NumPy integers come in, JSON goes out
@@ -144,8 +149,9 @@ class BiLMConfig:
         problems = []
         if self.widest_filter > self.max_characters_per_token:
             problems.append(
-                "no filter may be wider than max_characters_per_token. Received: "
-                f"filters={self.filters}, max_characters_per_token={self.max_characters_per_token}"
+                "no filter may be wider than max_characters_per_token. "
+                f"Received: filters={_shown(self.filters)}, "
+                f"max_characters_per_token={self.max_characters_per_token}"
             )
         if self.projection_dim > self.lstm_dim:
             problems.append(
@@ -165,73 +171,93 @@ class BiLMConfig:
         return sum(count for _, count in self.filters)
 
     @classmethod
-    def from_options(cls, options: dict) -> "BiLMConfig":
+    def from_options(cls, options: dict, origin=None) -> "BiLMConfig":
         """Read the content of a bilm-tf ``options.json``.
 
         Args:
-            options: The decoded JSON object. Keys of bilm-tf that only the
-                training reads are ignored.
+            options: The decoded JSON object. Keys that only a training reads are
+                ignored; other unknown keys beside ``char_cnn`` and ``lstm`` too, with
+                a warning.
+            origin: Name of the file that the options come from, for errors.
 
         Returns:
             The ``BiLMConfig``.
 
         Raises:
-            ValueError: If keys are missing or unknown (all of them are named), or
-                if a value is not one that a biLM over characters can have.
+            ValueError: If keys are missing, or unknown in ``char_cnn`` or ``lstm`` (all
+                of them are named), or if a value is not one that a biLM over
+                characters can have.
         """
+        if origin is None:
+            return cls._from_options(options, "the options")
+        try:
+            return cls._from_options(options, f"options file {origin}")
+        except ValueError as error:
+            raise ValueError(f"Options file {origin}: {error}") from None
+
+    @classmethod
+    def _from_options(cls, options, name):
         if not isinstance(options, dict):
             raise ValueError(
                 "BiLMConfig expects the options as a JSON object. "
                 f"Received: {type(options).__name__}"
             )
-        found = {}
-        unknown = []
+        fields, unknown = {}, []
         for key, value in options.items():
             if key in ("char_cnn", "lstm"):
                 if not isinstance(value, dict):
                     raise ValueError(
                         f"BiLMConfig expects '{key}' in the options to be a JSON object. "
-                        f"Received: {key}={value!r}"
+                        f"Received: {key}={_shown(value)}"
                     )
                 for inner, setting in value.items():
                     if (key, inner) in _FIELD_OF_KEY:
-                        found[_FIELD_OF_KEY[key, inner]] = setting
+                        fields[_FIELD_OF_KEY[key, inner]] = setting
                     elif (key, inner) != ("char_cnn", "n_characters"):
                         unknown.append(f"{key}.{inner}")
             elif key == "bidirectional":
                 if value is not True:
                     raise ValueError(
                         "BiLMConfig expects a biLM that reads in both directions. "
-                        f"Received: bidirectional={value!r}"
+                        f"Received: bidirectional={_shown(value)}"
                     )
-            elif key not in _TRAINING_KEYS:
-                unknown.append(key)
+            elif key == "share_embedding_softmax":
+                if value is not False:
+                    raise ValueError(
+                        "BiLMConfig expects a biLM over characters, whose softmax has weights of "
+                        f"its own. Received: share_embedding_softmax={_shown(value)}"
+                    )
+            elif not _TRAINING_KEY.fullmatch(str(key)):
+                warnings.warn(
+                    f"BiLMConfig ignores the unknown key {str(key)[:60]!r} of {name}", stacklevel=4
+                )
         missing = [
             f"{section}.{key}"
             for (section, key), field in _FIELD_OF_KEY.items()
-            if field not in found and field not in _VALUE_IF_MISSING
+            if field not in fields and field not in _VALUE_IF_MISSING
         ]
         if unknown or missing:
             raise ValueError(
                 "BiLMConfig expects the options of a bilm-tf biLM over characters. "
-                f"Received: missing keys {missing}, unknown keys {unknown}"
+                f"Received: missing keys {missing}, unknown keys {_shown(unknown)}"
             )
         n_characters = options["char_cnn"].get("n_characters", N_CHARACTERS)
         if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
             raise ValueError(
                 f"BiLMConfig expects char_cnn.n_characters to be {N_CHARACTERS - 1} (in training) "
-                f"or {N_CHARACTERS} (in use). Received: n_characters={n_characters!r}"
+                f"or {N_CHARACTERS} (in use). Received: n_characters={_shown(n_characters)}. A "
+                "biLM over another alphabet than the bytes of UTF-8 is another model"
             )
-        embedding = found["character_embedding_dim"]
+        embedding = fields["character_embedding_dim"]
         if not isinstance(embedding, dict) or set(embedding) != {"dim"}:
             raise ValueError(
                 "BiLMConfig expects char_cnn.embedding to be an object with the one key 'dim'. "
-                f"Received: embedding={embedding!r}"
+                f"Received: embedding={_shown(embedding)}"
             )
-        found["character_embedding_dim"] = embedding["dim"]
-        if found.get("n_highway", 0) is None:
-            found["n_highway"] = 0
-        return cls(**(_VALUE_IF_MISSING | found))
+        fields["character_embedding_dim"] = embedding["dim"]
+        if fields.get("n_highway", 0) is None:
+            fields["n_highway"] = 0
+        return cls(**(_VALUE_IF_MISSING | fields))
 
     def to_options(self) -> dict:
         """Return the options as bilm-tf and AllenNLP read them, ready for ``json.dump``."""
@@ -241,6 +267,14 @@ class BiLMConfig:
         options["char_cnn"]["filters"] = [list(pair) for pair in self.filters]
         options["char_cnn"]["embedding"] = {"dim": self.character_embedding_dim}
         return options
+
+
+def _shown(value):
+    """Return a value as text of bounded length, however long or nested it is."""
+    short = reprlib.Repr()
+    short.maxlist = short.maxdict = 20
+    short.maxstring = short.maxlong = short.maxother = 200
+    return short.repr(value)
 
 
 def _is_whole(value, least):

@@ -9,10 +9,11 @@ import numpy as np
 import tqdm
 from keras import ops
 
-from keras_elmo.characters import PAD, CharacterTokenizer, unpadded
+from keras_elmo.characters import PAD, unpadded
 from keras_elmo.layer_file import write_layer_file
 from keras_elmo.layers.elmo_layer import ElmoLayer, arrange
 from keras_elmo.token_table import TokenTable
+from keras_elmo.tokenizer import CharacterTokenizer
 
 _LAYERS = {"all": "layers", "top": "top", "average": "average"}
 _WORDS_AT_ONCE = (32, 256)  # in a batch of the character CNN; JAX compiles for each size

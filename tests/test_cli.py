@@ -1,5 +1,7 @@
+import hashlib
 import json
 import re
+import shutil
 
 import pytest
 
@@ -18,6 +20,30 @@ def test_info(tiny_preset, capsys):
     assert facts["options"] == json.loads(json.dumps(make_config().to_options()))
     assert main(["info", str(tiny_preset)]) == 0
     assert f"parameters      {facts['parameters']}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("pack", [None, "zip"])
+def test_info_holds_the_files_against_the_model_card(tiny_preset, tmp_path, capsys, pack):
+    def info(*lines):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        shutil.copytree(tiny_preset, folder)
+        if lines:
+            (folder / "README.md").write_text("\n".join(["## Checksums (SHA-256)", "```", *lines]))
+        path = shutil.make_archive(folder, pack, folder) if pack else folder
+        status = main(["info", str(path), "--json"])
+        output = capsys.readouterr()
+        return status, json.loads(output.out)["checksums"], output.err
+
+    right = [
+        f"{hashlib.sha256((tiny_preset / name).read_bytes()).hexdigest()}  {name}"
+        for name in ("options.json", "weights.hdf5")
+    ]
+    assert info() == (0, "none stated", "")
+    assert info(*right) == (0, "ok", "")
+    status, checksums, error = info(right[0], f"{'0' * 64}  weights.hdf5")
+    assert (status, checksums) == (1, "mismatch: weights.hdf5")
+    assert "does not hold what its model card states. Received: mismatch: weights.hdf5" in error
+    assert info(*right, f"{'0' * 64}  ../../vocab.txt")[:2] == (1, "mismatch: ../../vocab.txt")
 
 
 def test_errors_are_one_line(capsys):

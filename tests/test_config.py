@@ -93,6 +93,34 @@ def test_options_of_training_are_read():
     assert BiLMConfig.from_options(trained) == make_config()
 
 
+def test_options_of_a_training_in_pytorch_are_read():
+    trained = options(
+        share_embedding_softmax=False,
+        clip_grad_norm=10,
+        lr_decay_rate=0.5,
+        lr_decay_start=3,
+        steps_per_epoch=100,
+        max_steps=1000,
+        save_every_steps=10,
+        eval_every_steps=10,
+        eval_max_batches=7,
+    )
+    assert BiLMConfig.from_options(trained) == make_config()
+
+
+def test_an_unknown_key_at_the_top_is_worth_a_warning():
+    with pytest.warns(UserWarning, match="ignores the unknown key 'colour' of options file o.json"):
+        assert BiLMConfig.from_options(options(colour=1), "o.json") == make_config()
+
+
+def test_errors_name_the_file():
+    for bad in ([], options(lstm__dim=...), options(lstm__dim=0)):
+        with pytest.raises(ValueError, match="^Options file o.json: BiLMConfig"):
+            BiLMConfig.from_options(bad, "o.json")
+        with pytest.raises(ValueError, match="^BiLMConfig"):
+            BiLMConfig.from_options(bad)
+
+
 def test_missing_keys_mean_what_they_mean_to_bilm_tf():
     short = options(
         char_cnn__n_highway=...,
@@ -113,8 +141,9 @@ def test_missing_keys_mean_what_they_mean_to_bilm_tf():
     [
         (options(lstm__dim=...), r"missing keys \['lstm.dim'\]"),
         (options(char_cnn=...), r"missing keys \['char_cnn.activation', .*'char_cnn.embedding'\]"),
-        (options(lstm__size=3, colour=1), r"unknown keys \['lstm.size', 'colour'\]"),
-        (options(char_cnn__n_characters=300), "n_characters to be 261 .* n_characters=300"),
+        (options(lstm__size=3, char_cnn__x=1), r"unknown keys \['char_cnn.x', 'lstm.size'\]"),
+        (options(char_cnn__n_characters=267), "n_characters to be 261 .*=267. A biLM over another"),
+        (options(share_embedding_softmax=True), "Received: share_embedding_softmax=True"),
         (options(char_cnn__embedding=16), "the one key 'dim'. Received: embedding=16"),
         (options(bidirectional=False), "both directions. Received: bidirectional=False"),
         (options(lstm=[]), r"'lstm' in the options to be a JSON object. Received: lstm=\[\]"),
@@ -143,6 +172,8 @@ def test_bad_options(bad, message):
         ({"filters": ((14, 2),)}, "no filter may be wider than max_characters_per_token"),
         ({"projection_dim": 11}, "projection_dim must not exceed lstm_dim"),
         ({"n_layers": 0, "lstm_dim": 0}, "lstm_dim .*; n_layers"),
+        ({"n_layers": 10**9}, "n_layers must be 1000 or less. Received: n_layers=1000000000"),
+        ({"lstm_dim": [[[[[[[[0]]]]]]]] * 999}, r"Received: lstm_dim=\[\[\[.{,600}$"),
     ],
 )
 def test_bad_values(changes, message):

@@ -13,10 +13,15 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # From the bottom up; a module may import modules below its own line, or the same line
 # where it says so in SAME_LINE.
 LINES = [
-    {"config", "characters", "layers.scan", "layers.custom_gradient", "layers.products"},
+    {"config", "checkpoints.hdf5"},
+    {"layers.scan", "layers.custom_gradient", "layers.products"},
     {"checkpoints.rows", "checkpoints.files"},
-    {"checkpoints.bilm_table", "presets", "token_table", "layer_file"},
+    {"checkpoints.bilm_table", "checkpoints.archives", "token_table", "layer_file"},
+    {"checkpoints.bilm_files"},
+    {"checkpoints.presets"},
+    {"characters", "presets"},
     {
+        "tokenizer",
         "layers.freezable_layer",
         "layers.boundaries",
         "layers.carried_state",
@@ -30,13 +35,16 @@ LINES = [
     {"layers"},
     {"embedding"},
     # Pretraining stands on the biLM, never on ElmoLayer.
-    {"pretraining.text"},
+    {"pretraining.data.text", "pretraining.data.vocabulary"},
+    {"pretraining.data.sentences"},
     {"pretraining.prepare"},
-    {"pretraining.recipe", "pretraining.devices", "pretraining.card"},
-    {"pretraining.corpus", "pretraining.softmax", "pretraining.checkpoint"},
-    {"pretraining.language_model"},
-    {"pretraining.scores", "pretraining.preset"},
+    {"pretraining.run.recipe", "pretraining.run.devices", "pretraining.results.card"},
+    {"pretraining.data.corpus", "pretraining.run.checkpoint", "pretraining.run.optimizers"},
+    {"pretraining.model.softmax", "pretraining.run.folder"},
+    {"pretraining.model.language_model", "pretraining.run.settings"},
+    {"pretraining.scores", "pretraining.preset", "pretraining.model.growth"},
     {"pretraining.train"},
+    {"pretraining.results.export"},
     {"cli"},
 ]
 LINE_OF = {name: i for i, names in enumerate(LINES) for name in names}
@@ -48,7 +56,7 @@ def find_modules():
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         name = ".".join(p for p in parts if p != "__init__")
-        if name not in ("", "checkpoints", "pretraining"):
+        if path.name != "__init__.py" or name == "layers":
             yield name, path
 
 

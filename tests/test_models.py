@@ -122,6 +122,63 @@ def test_weights_file_without_the_bilm(tiny_preset, tmp_path):
         other.load_weights(tmp_path / "head.weights.h5")
 
 
+@pytest.mark.parametrize("jit_compile", ["auto", False])
+def test_a_compiled_model_never_answers_with_weights_of_its_own(tiny_preset, tmp_path, jit_compile):
+    """load_weights of a file without biLM, into a model that predict has compiled already."""
+    model = trained(tiny_preset, save_bilm=False)
+    expected = model.predict(IDS, verbose=0)
+    file = tmp_path / "head.weights.h5"
+    model.save_weights(file)
+    other = classifier(tiny_preset, save_bilm=False, load_weights=False)
+    other.compile(jit_compile=jit_compile)
+    other.predict(IDS, verbose=0)
+    with pytest.raises(ValueError, match="own biLM|without its biLM"):
+        other.load_weights(file)  # refused, or where predict is eager the layer waits
+        other.predict(IDS, verbose=0)
+    elmo = other.get_layer("elmo")
+    elmo.load_preset(tiny_preset)
+    other.load_weights(file)
+    np.testing.assert_array_equal(other.predict(IDS, verbose=0), expected)
+
+
+def test_a_model_that_only_knows_its_shapes_can_wait_for_its_bilm(tiny_preset, tmp_path):
+    @keras.saving.register_keras_serializable(package="test_models")
+    class Subclassed(keras.Model):
+        def __init__(self, elmo, **kwargs):
+            super().__init__(**kwargs)
+            self.elmo, self.mix = elmo, keras_elmo.ScalarMix()
+
+        def call(self, ids):
+            return self.mix(self.elmo(ids))
+
+        def get_config(self):
+            return {"elmo": keras.saving.serialize_keras_object(self.elmo)}
+
+        @classmethod
+        def from_config(cls, config):
+            return cls(keras.saving.deserialize_keras_object(config["elmo"]))
+
+    model = Subclassed(keras_elmo.ElmoLayer.from_preset(tiny_preset, save_bilm=False))
+    expected = model.predict(IDS, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="without its biLM"):
+        again.predict(IDS, verbose=0)
+    again.elmo.load_preset(tiny_preset)
+    np.testing.assert_array_equal(again.predict(IDS, verbose=0), expected)
+
+
+def test_nothing_is_assigned_before_the_fingerprints_agree(tiny_preset, tmp_path):
+    trained(tiny_preset, save_bilm=False).save(tmp_path / "small.keras")
+    elmo = keras.saving.load_model(tmp_path / "small.keras").get_layer("elmo")
+    before = elmo.get_weights()
+    write_preset(tmp_path / "other", make_config(), make_arrays(make_config(), seed=1))
+    with pytest.raises(ValueError, match="still waits for it. .*other/weights.hdf5"):
+        elmo.load_preset(tmp_path / "other")
+    for old, new in zip(before, elmo.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
 def test_clone(tiny_preset):
     model = trained(tiny_preset)
     clone = keras.models.clone_model(model)

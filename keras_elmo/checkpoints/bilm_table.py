@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_elmo.checkpoints.rows import Row, Transform
-from keras_elmo.config import BiLMConfig
+from keras_elmo.config import N_CHARACTERS, BiLMConfig
 
 
 def _swap_gates(x):
@@ -44,24 +44,33 @@ def bilm_rows(config: BiLMConfig, names=()) -> list[Row]:
     Returns:
         List of ``Row``; targets are relative to the ``BiLM``.
     """
-    rows = [Row(("char_embed",), ("char_cnn/embeddings",), PREPEND_PADDING_ROW)]
-    for i in range(len(config.filters)):
+    characters, cells = config.character_embedding_dim, config.lstm_dim
+    features, width = config.n_filters, config.projection_dim
+    rows = [
+        _row(
+            "char_embed",
+            "char_cnn/embeddings",
+            PREPEND_PADDING_ROW,
+            (N_CHARACTERS - 1, characters),
+        )
+    ]
+    for i, (wide, count) in enumerate(config.filters):
+        kernel = (1, wide, characters, count)
         rows += [
-            Row((f"CNN/W_cnn_{i}",), (f"char_cnn/conv_{i}_kernel",), DROP_LEADING_AXIS),
-            Row((f"CNN/b_cnn_{i}",), (f"char_cnn/conv_{i}_bias",), AS_IS),
+            _row(f"CNN/W_cnn_{i}", f"char_cnn/conv_{i}_kernel", DROP_LEADING_AXIS, kernel),
+            _row(f"CNN/b_cnn_{i}", f"char_cnn/conv_{i}_bias", AS_IS, (count,)),
         ]
     for i in range(config.n_highway):
         source, target = f"CNN_high_{i}", f"char_cnn/highway_{i}"
+        for part, ours in (("transform", "transform"), ("carry", "gate")):
+            rows += [
+                _row(f"{source}/W_{part}", f"{target}/{ours}_kernel", AS_IS, (features, features)),
+                _row(f"{source}/b_{part}", f"{target}/{ours}_bias", AS_IS, (features,)),
+            ]
+    if features != width:
         rows += [
-            Row((f"{source}/W_transform",), (f"{target}/transform_kernel",), AS_IS),
-            Row((f"{source}/b_transform",), (f"{target}/transform_bias",), AS_IS),
-            Row((f"{source}/W_carry",), (f"{target}/gate_kernel",), AS_IS),
-            Row((f"{source}/b_carry",), (f"{target}/gate_bias",), AS_IS),
-        ]
-    if config.n_filters != config.projection_dim:
-        rows += [
-            Row(("CNN_proj/W_proj",), ("char_cnn/projection_kernel",), AS_IS),
-            Row(("CNN_proj/b_proj",), ("char_cnn/projection_bias",), AS_IS),
+            _row("CNN_proj/W_proj", "char_cnn/projection_kernel", AS_IS, (features, width)),
+            _row("CNN_proj/b_proj", "char_cnn/projection_bias", AS_IS, (width,)),
         ]
     without_level = config.n_layers == 1 and "RNN_0/RNN/LSTMCell/W_0" in names
     for d, direction in enumerate(("forward", "backward")):
@@ -70,10 +79,16 @@ def bilm_rows(config: BiLMConfig, names=()) -> list[Row]:
             source = f"RNN_{d}/RNN/{level}LSTMCell"
             target = f"{direction}_{layer + 1}"
             kernels = (f"{target}/kernel", f"{target}/recurrent_kernel")
+            kernel = (2 * width, 4 * cells)
             rows += [
-                Row((f"{source}/W_0",), kernels, _split_rows(config.projection_dim)),
-                Row((f"{source}/B",), (f"{target}/bias",), SWAP_GATES),
+                Row((f"{source}/W_0",), kernels, _split_rows(width), (kernel,)),
+                _row(f"{source}/B", f"{target}/bias", SWAP_GATES, (4 * cells,)),
             ]
-            if config.projection_dim != config.lstm_dim:
-                rows.append(Row((f"{source}/W_P_0",), (f"{target}/projection",), AS_IS))
+            if width != cells:
+                target = f"{target}/projection"
+                rows.append(_row(f"{source}/W_P_0", target, AS_IS, (cells, width)))
     return rows
+
+
+def _row(source, target, transform, shape):
+    return Row((source,), (target,), transform, (shape,))

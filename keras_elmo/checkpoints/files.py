@@ -1,92 +1,138 @@
-"""Options and weight files, read whole and written whole."""
+"""Files of text and options, checked while they are read; and writing that is all or nothing."""
 
 import contextlib
 import json
 import os
 import pathlib
+import stat
 import tempfile
 
-import h5py
-import numpy as np
+from keras_elmo.checkpoints.hdf5 import read_arrays, write_arrays
+
+_LARGEST_JSON = 1 << 20
+_LONGEST_NUMBER = 18
+
+# The names of before, until all callers have the new ones.
+read_hdf5, write_hdf5 = read_arrays, write_arrays
 
 
-def read_options(file, origin: str) -> dict:
-    """Read an options file.
+def read_bytes(file, origin, kind="File", most=None) -> bytes:
+    """Read a file whole.
 
     Args:
         file: Path or binary file object.
         origin: Name of the file, for errors.
-
-    Returns:
-        The decoded JSON object.
+        kind: What errors call such a file.
+        most: Bytes that it may have; None for any.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is not JSON.
+        OSError: If the file is missing or cannot be read.
+        ValueError: If it is larger.
+    """
+    try:
+        if hasattr(file, "read"):
+            content = file.read() if most is None else file.read(most + 1)
+        elif not stat.S_ISREG(os.stat(file).st_mode) and not os.path.isdir(file):
+            raise OSError(f"{kind} {origin} is a device or a pipe, not a file")
+        else:
+            with open(file, "rb") as opened:
+                content = opened.read() if most is None else opened.read(most + 1)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{kind} {origin} does not exist") from None
+    except IsADirectoryError:
+        raise IsADirectoryError(f"{kind} {origin} is a directory") from None
+    if most is not None and len(content) > most:
+        raise ValueError(
+            f"{kind} {origin} is too large. Expected: at most {most} bytes. Received: more"
+        )
+    return content
+
+
+def read_options(file, origin=None, kind="Options file"):
+    """Read an options file, or any small JSON.
+
+    Args:
+        file: Path or binary file object.
+        origin: Name of the file, for errors; the path if not given.
+        kind: What errors call such a file.
+
+    Returns:
+        The decoded JSON: for an options file an object.
+
+    Raises:
+        OSError: If there is no such file.
+        ValueError: If it is not strict JSON in UTF-8, or has more than a mebibyte.
     """
     if isinstance(file, dict):
         raise ValueError(
             "Expected the path of an options file. Received: a dict. For a layer with random "
             "weights use ElmoLayer(BiLMConfig.from_options(options))"
         )
+    origin = str(file) if origin is None else origin
+    content = read_bytes(file, origin, kind, _LARGEST_JSON)
     try:
-        content = file.read() if hasattr(file, "read") else pathlib.Path(file).read_bytes()
-    except FileNotFoundError:
-        raise FileNotFoundError(f"Options file {origin} does not exist") from None
-    try:
-        return json.loads(content)
+        return json.loads(
+            content.decode("utf-8-sig"),
+            object_pairs_hook=_distinct,
+            parse_constant=_refuse_constant,
+            parse_int=_short_int,
+        )
+    except RecursionError:
+        raise ValueError(f"{kind} {origin} is not JSON that can be read: nested too deep") from None
     except ValueError as error:
-        raise ValueError(f"Options file {origin} is not JSON: {error}") from error
+        raise ValueError(f"{kind} {origin} is not JSON: {error}") from error
 
 
-def read_hdf5(file, origin: str) -> dict:
-    """Read all tensors of an hdf5 file.
+def _distinct(pairs):
+    decoded = {}
+    for key, value in pairs:
+        if key in decoded:
+            raise ValueError(f"the key {key[:60]!r} stands twice in an object")
+        decoded[key] = value
+    return decoded
+
+
+def _refuse_constant(name):
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _short_int(digits):
+    if len(digits) > _LONGEST_NUMBER:
+        raise ValueError(f"a whole number of {len(digits)} digits")
+    return int(digits)
+
+
+def read_lines(file, origin=None, kind="Vocabulary") -> list[str]:
+    """Read the lines of a text in UTF-8, as of a vocabulary; the last may end or not.
 
     Args:
         file: Path or binary file object.
-        origin: Name of the file, for errors.
-
-    Returns:
-        Dict of NumPy arrays by name.
+        origin: Name of the file, for errors; the path if not given.
+        kind: What errors call such a file.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        OSError: If it is not an hdf5 file, or not a whole one.
+        OSError: If there is no such file.
+        ValueError: If it is not UTF-8; the error names the line.
     """
-    arrays = {}
-
-    def read(name, item):
-        if isinstance(item, h5py.Dataset):
-            arrays[name] = np.asarray(item[()])
-
+    origin = str(file) if origin is None else origin
+    content = read_bytes(file, origin, kind)
     try:
-        with h5py.File(file, "r") as weights:
-            weights.visititems(read)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"Weight file {origin} does not exist") from None
-    except IsADirectoryError:
-        raise IsADirectoryError(f"Weight file {origin} is a directory") from None
-    except (OSError, RuntimeError, KeyError) as error:
-        raise OSError(
-            f"Weight file {origin} is damaged or not an hdf5 file ({error}). Fetch it again"
-        ) from error
-    return arrays
-
-
-def write_hdf5(file, arrays: dict) -> None:
-    """Write arrays as the datasets of an hdf5 file."""
-    with h5py.File(file, "w") as weights:
-        for name, array in arrays.items():
-            weights.create_dataset(name, data=array)
+        return content.decode("utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{kind} {origin} must be text in UTF-8. Received: line {line}, with bytes that are "
+            f"not ({error.reason}). Convert the file first, for example with iconv"
+        ) from None
 
 
 @contextlib.contextmanager
-def replacing(*paths):
+def atomic_write(*paths):
     """Yield temporary paths in the same folders, which replace ``paths`` if all goes well.
 
     Example:
 
-    >>> with replacing("options.json") as (temporary,):
+    >>> with atomic_write("options.json") as (temporary,):
     ...     temporary.write_text("{}")
     2
     """
@@ -104,3 +150,6 @@ def replacing(*paths):
     finally:
         for source in temporary:
             source.unlink(missing_ok=True)
+
+
+replacing = atomic_write

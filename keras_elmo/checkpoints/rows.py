@@ -4,8 +4,12 @@ import dataclasses
 import hashlib
 from collections.abc import Callable
 
-import keras
 import numpy as np
+
+from keras_elmo.checkpoints.hdf5 import misfit_error, misfits
+
+# What to say of a weight file that is not of the options.
+WORDS = {"fits": "the options", "advice": "Do the options and weight files belong together?"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,11 +35,13 @@ class Row:
         sources: Names of the tensors in the file.
         targets: Paths of the variables, relative to the layer that owns the table.
         transform: The ``Transform`` between the two.
+        shapes: Shapes of the tensors in the file.
     """
 
     sources: tuple[str, ...]
     targets: tuple[str, ...]
     transform: Transform
+    shapes: tuple[tuple[int, ...], ...]
 
 
 def variables_by_path(layer) -> dict:
@@ -56,33 +62,21 @@ def assign(rows, arrays: dict, variables: dict, origin: str) -> None:
         ValueError: If a tensor is missing, left over, of another shape or type than
             expected, or not finite. One error names all such tensors.
     """
-    problems = []
-    expected = expected_shapes(rows, variables)
-    for name, shape in expected.items():
-        array = arrays.get(name)
-        if array is None:
-            problems.append(f"'{name}' is missing, expected shape {shape}")
-        elif array.dtype.kind != "f":
-            problems.append(f"'{name}' must hold floats, found dtype {array.dtype}")
-        elif array.shape != shape:
-            problems.append(f"'{name}' has shape {array.shape}, expected {shape}")
-        elif not np.isfinite(array).all():
-            problems.append(f"'{name}' holds NaN or infinite values")
-    problems += [
-        f"'{name}' is not part of this biLM, found shape {array.shape}"
-        for name, array in arrays.items()
-        if name not in expected
-    ]
-    if problems:
-        raise ValueError(
-            f"Weight file {origin} does not fit the options, nothing was loaded. Received: "
-            + "; ".join(problems)
-            + ". Do the options and weight files belong together?"
-        )
+    expected = expected_shapes(rows)
+    known = {name: array for name, array in arrays.items() if name in expected}
+    if problems := misfits(expected, arrays) + misfits({}, known, values_only=True):
+        raise misfit_error(f"Weight file {origin}", problems, **WORDS)
+    for path, array in load(rows, arrays).items():
+        variables[path].assign(array)
+
+
+def load(rows, arrays: dict) -> dict:
+    """Return the values of our variables by path, NumPy, for the tensors of a file."""
+    values = {}
     for row in rows:
         loaded = row.transform.load(*(arrays[name] for name in row.sources))
-        for path, array in zip(row.targets, loaded, strict=True):
-            variables[path].assign(array)
+        values.update(zip(row.targets, loaded, strict=True))
+    return values
 
 
 def extract(rows, variables: dict) -> dict:
@@ -94,26 +88,25 @@ def extract(rows, variables: dict) -> dict:
     return arrays
 
 
-def expected_shapes(rows, variables: dict) -> dict:
-    """Return the shape of every tensor that ``assign`` wants, by name."""
-    shapes = {}
-    for row in rows:
-        blanks = (np.empty(tuple(variables[path].shape), "float32") for path in row.targets)
-        for name, blank in zip(row.sources, row.transform.save(*blanks), strict=True):
-            shapes[name] = blank.shape
-    return shapes
+def expected_shapes(rows) -> dict:
+    """Return the shape of every tensor of a file, by name."""
+    return {name: shape for row in rows for name, shape in zip(row.sources, row.shapes)}
 
 
-def fingerprint(variables: dict) -> str:
-    """Return the SHA-256 of the values, shapes and paths of variables, in hexadecimal."""
+def fingerprint(values: dict) -> str:
+    """Return the SHA-256 of the values, shapes and paths of variables or arrays, in hexadecimal."""
     digest = hashlib.sha256()
-    for path in sorted(variables):
-        array = to_float32(variables[path])
+    for path in sorted(values):
+        array = to_float32(values[path])
         digest.update(f"{path} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
-def to_float32(variable) -> np.ndarray:
-    """Return the value of a Keras variable as float32 NumPy."""
-    return keras.ops.convert_to_numpy(keras.ops.cast(variable.value, "float32"))
+def to_float32(value) -> np.ndarray:
+    """Return a NumPy array, or the value of a Keras variable, as float32 NumPy."""
+    if isinstance(value, np.ndarray):
+        return value.astype("float32")
+    import keras
+
+    return keras.ops.convert_to_numpy(keras.ops.cast(value.value, "float32"))

@@ -32,6 +32,23 @@ class CarriedState:
                 new[name] = [np.concatenate([x, y[len(x) :]]) for x, y in zip(arrays, old)]
         self.values = new
 
+    def as_numpy(self):
+        """Return ``h`` and ``c`` of all layers, or None before the first batch.
+
+        Shapes ``(L, rows, 2 * projection_dim)`` and ``(L, rows, 2 * lstm_dim)``, forward
+        before backward.
+        """
+        if self.values is None:
+            return None
+        directions = [
+            [self.values[f"{direction}_{layer + 1}"] for layer in range(len(self.values) // 2)]
+            for direction in ("forward", "backward")
+        ]
+        return tuple(
+            np.concatenate([np.stack([state[part] for state in d]) for d in directions], axis=-1)
+            for part in (0, 1)
+        )
+
     def reset(self):
         """Let all rows start at zero again."""
         self.values = None

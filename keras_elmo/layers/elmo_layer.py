@@ -1,22 +1,26 @@
 """The biLM inside a Keras model: boundary tokens on, biLM, boundary tokens off."""
 
-import json
-import pathlib
-
 import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.checkpoints.bilm_table import bilm_rows
-from keras_elmo.checkpoints.files import read_hdf5, read_options, replacing, write_hdf5
-from keras_elmo.checkpoints.rows import assign, extract, fingerprint, variables_by_path
-from keras_elmo.config import N_CHARACTERS, BiLMConfig
+from keras_elmo.characters import check_ids
+from keras_elmo.checkpoints.bilm_files import read_bilm, write_bilm
+from keras_elmo.checkpoints.presets import Preset, bundled_facts, read_preset
+from keras_elmo.checkpoints.rows import fingerprint, variables_by_path
+from keras_elmo.config import BiLMConfig
 from keras_elmo.layers.bilm import DIRECTIONS, BiLM, representation_names
 from keras_elmo.layers.boundaries import TokenMask, add_boundaries, with_boundaries
 from keras_elmo.layers.carried_state import CarriedState
-from keras_elmo.presets import read_preset
 
 _OUTPUTS = ("layers", "all", "top", "average")
+
+
+class _BundledFacts:
+    """An attribute of the class, read from the files whenever it is asked for."""
+
+    def __get__(self, layer, owner):
+        return bundled_facts()
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
@@ -44,7 +48,9 @@ class ElmoLayer(keras.layers.Layer):
             fine-tuning.
         save_bilm: Whether saved models hold the weights of the biLM. With False they
             hold a fingerprint instead: after loading, hand the same weights in with
-            ``load_preset`` or ``load_hdf5``.
+            ``load_preset`` or ``load_hdf5``. ``load_weights`` of such a file into a layer
+            that has another biLM raises if the layer was compiled (called by ``fit`` or
+            ``predict``) before: what is compiled would go on with the weights it has.
         **kwargs: Passed on to ``keras.layers.Layer``.
 
     Call arguments:
@@ -53,6 +59,10 @@ class ElmoLayer(keras.layers.Layer):
             from the widest filter (at least 3) to ``max_characters_per_token``; the
             result is that of the full width if ``characters`` is at least the longest
             token's bytes plus 2 plus the widest filter.
+
+    Attributes:
+        presets: Facts about the bundled presets by name: ``description``, ``layers``,
+            ``width``, ``max_characters`` and ``path``.
 
     Returns:
         Float, 0 in padding. For ``"layers"`` shape ``(batch, tokens, L + 1, 2 *
@@ -78,6 +88,8 @@ class ElmoLayer(keras.layers.Layer):
     Reference:
         Peters et al., 2018, https://arxiv.org/abs/1802.05365
     """
+
+    presets = _BundledFacts()
 
     def __init__(
         self,
@@ -117,6 +129,7 @@ class ElmoLayer(keras.layers.Layer):
         self.output_mask = TokenMask(keep_boundaries, name=f"{self.name}_mask")
         self.carried_state = CarriedState()
         self._is_pretrained = False
+        self._is_compiled = False
         self._awaited_fingerprint = None
 
     # Files.
@@ -138,18 +151,18 @@ class ElmoLayer(keras.layers.Layer):
             ValueError: If the options are not those of a biLM over characters, or the
                 weights do not fit them; the error names every tensor that does not.
         """
-        options = read_options(options_file, str(options_file))
-        return cls._from_files(
-            options, read_hdf5(weight_file, str(weight_file)), weight_file, kwargs
-        )
+        return cls._from_files(read_bilm(options_file, weight_file), kwargs)
 
     @classmethod
-    def from_preset(cls, preset, **kwargs):
+    def from_preset(cls, preset, load_weights=True, **kwargs):
         """Build the layer from a preset.
 
         Args:
-            preset: Name of a bundled preset, or path of a directory or .zip which
-                holds one file ending in ``options.json`` and one in ``weights.hdf5``.
+            preset: Name of a bundled preset, or path of a directory, .zip or .tar.gz. It
+                holds one options file, named ``*options.json`` or ``options_file``, and
+                one weight file: the one ``*weights.hdf5``, else ``model.hdf5``, else the
+                only ``*.hdf5`` beside ``softmax.hdf5``, else ``weights_file``.
+            load_weights: With False only the options are read, and the weights random.
             **kwargs: Passed on to ``ElmoLayer``.
 
         Returns:
@@ -159,45 +172,48 @@ class ElmoLayer(keras.layers.Layer):
             OSError: If a file is missing or damaged.
             ValueError: If there is no such preset, or its files do not fit together.
         """
-        return cls._from_files(*read_preset(preset), kwargs)
+        if load_weights:
+            return cls._from_files(read_preset(preset), kwargs)
+        layer = cls(Preset(preset).read_config(), **kwargs)
+        layer._build_unbuilt()
+        return layer
 
     @classmethod
-    def _from_files(cls, options, arrays, origin, kwargs):
-        layer = cls(BiLMConfig.from_options(options), **kwargs)
-        layer.build((None, None, layer.config.max_characters_per_token))
-        layer._load(options, arrays, origin)
+    def _from_files(cls, bilm, kwargs):
+        layer = cls(bilm.config, **kwargs)
+        layer._load(bilm)
         return layer
 
     def load_hdf5(self, options_file, weight_file) -> None:
         """Load weights into this layer, built or not; arguments and errors of ``from_hdf5``."""
-        options = read_options(options_file, str(options_file))
-        self._load(options, read_hdf5(weight_file, str(weight_file)), weight_file)
+        self._load(read_bilm(options_file, weight_file))
 
     def load_preset(self, preset) -> None:
         """Load the weights of a preset into this layer, as ``load_hdf5`` does."""
-        self._load(*read_preset(preset))
+        self._load(read_preset(preset))
 
-    def _load(self, options, arrays, origin):
-        config = BiLMConfig.from_options(options)
-        if config != self.config:
+    def _load(self, bilm):
+        if bilm.config != self.config:
             raise ValueError(
                 "ElmoLayer expects the options that it was made with. "
-                f"Expected: {self.config}. Received: {config}"
+                f"Expected: {self.config}. Received: {bilm.config}, for {bilm.origin}"
             )
-        if not self.built:
-            self.build((None, None, config.max_characters_per_token))
-        variables = variables_by_path(self.bilm)
-        assign(bilm_rows(config, arrays), arrays, variables, str(origin))
         if self._awaited_fingerprint:
-            found = fingerprint(variables)
-            if found != self._awaited_fingerprint:
+            received = bilm.fingerprint(self.variable_dtype)
+            if received != self._awaited_fingerprint:
                 raise ValueError(
                     "ElmoLayer expects the biLM that the model was saved with, and still waits "
                     f"for it. Expected: fingerprint={self._awaited_fingerprint}. "
-                    f"Received: fingerprint={found}"
+                    f"Received: fingerprint={received}, of {bilm.origin}"
                 )
-            self._awaited_fingerprint = None
+        self._build_unbuilt()
+        bilm.assign(variables_by_path(self.bilm))
+        self._awaited_fingerprint = None
         self._is_pretrained = True
+
+    def _build_unbuilt(self):
+        if not self.built:
+            self.build((None, None, self.config.max_characters_per_token))
 
     def save_hdf5(self, directory) -> None:
         """Write ``options.json`` and ``weights.hdf5``, which AllenNLP and bilm-tf load.
@@ -211,12 +227,11 @@ class ElmoLayer(keras.layers.Layer):
             OSError: If the files cannot be written.
         """
         self.check_weights()
-        directory = pathlib.Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        arrays = extract(bilm_rows(self.config), variables_by_path(self.bilm))
-        with replacing(directory / "options.json", directory / "weights.hdf5") as (o, w):
-            o.write_text(json.dumps(self.config.to_options(), indent=2) + "\n")
-            write_hdf5(w, arrays)
+        write_bilm(directory, self.config, variables_by_path(self.bilm))
+
+    def save_to_preset(self, directory) -> None:
+        """Write what ``from_preset`` reads back; ``save_hdf5`` by the name that KerasHub has."""
+        self.save_hdf5(directory)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the biLM's weights, in hexadecimal."""
@@ -238,7 +253,7 @@ class ElmoLayer(keras.layers.Layer):
 
     def __call__(self, inputs, *args, **kwargs):
         if isinstance(inputs, np.ndarray | list | tuple):
-            inputs = _checked_ids(inputs)
+            inputs = check_ids(inputs)
         # A built layer, as from_preset gives, is not built again: check here too.
         self._check_shape(inputs.shape)
         return super().__call__(inputs, *args, **kwargs)
@@ -266,6 +281,8 @@ class ElmoLayer(keras.layers.Layer):
 
     def call(self, inputs):
         self.check_weights()
+        if not self.save_bilm and _is_being_compiled(inputs):
+            self._is_compiled = True
         if keras.backend.standardize_dtype(inputs.dtype) == "bfloat16":
             raise ValueError(
                 "ElmoLayer expects whole character ids, and bfloat16 rounds those above 256. "
@@ -283,7 +300,7 @@ class ElmoLayer(keras.layers.Layer):
             # The </S> of a short sentence lands on a masked place and becomes 0 there.
             keep = ops.cast(mask, self.compute_dtype)[..., None]
             representations = {k: x[:, 1:-1] * keep for k, x in representations.items()}
-        return arrange(representations, self.output_kind)
+        return select_output(representations, self.output_kind)
 
     def _nothing(self, input_shape):
         shape = self.compute_output_shape(input_shape)
@@ -330,18 +347,7 @@ class ElmoLayer(keras.layers.Layer):
         Shapes ``(L, rows, 2 * projection_dim)`` and ``(L, rows, 2 * lstm_dim)``,
         forward before backward.
         """
-        values = self.carried_state.values
-        if values is None:
-            return None
-        return tuple(
-            np.stack(
-                [
-                    np.concatenate([values[f"{d}_{layer}"][part] for d in DIRECTIONS], axis=-1)
-                    for layer in range(1, self.config.n_layers + 1)
-                ]
-            )
-            for part in (0, 1)
-        )
+        return self.carried_state.as_numpy()
 
     def reset_state(self) -> None:
         """Let every row of the next batch start from a zero state."""
@@ -362,13 +368,15 @@ class ElmoLayer(keras.layers.Layer):
             )
         if not self.save_bilm:
             saved = np.asarray(store["fingerprint"]).tobytes().hex()
-            found = fingerprint(variables_by_path(self.bilm))
-            if self._is_pretrained and saved != found:
+            own = fingerprint(variables_by_path(self.bilm))
+            if saved != own and (self._is_pretrained or self._is_compiled):
                 raise ValueError(
                     "ElmoLayer expects a file that was saved with its own biLM. "
-                    f"Expected: fingerprint={found}. Received: fingerprint={saved}"
+                    f"Expected: fingerprint={own}. Received: fingerprint={saved}. Before the "
+                    "first call of fit or predict, load the biLM of that fingerprint with "
+                    "load_preset or load_hdf5"
                 )
-            self._awaited_fingerprint = None if saved == found else saved
+            self._awaited_fingerprint = None if saved == own else saved
 
     def get_config(self):
         return {
@@ -386,7 +394,7 @@ class ElmoLayer(keras.layers.Layer):
         return cls(**{**config, "config": BiLMConfig.from_options(config["config"])})
 
 
-def arrange(representations, output):
+def select_output(representations, output):
     """Order the 2L + 1 representations of a biLM as ``output`` of ``ElmoLayer`` asks."""
     if output == "all":
         return representations
@@ -402,30 +410,13 @@ def arrange(representations, output):
     return ops.stack(layers, axis=2)
 
 
-def _checked_ids(ids):
-    """Return an array or nested lists as an array if they are character ids, raise if not."""
-    try:
-        ids = np.asarray(ids)
-    except ValueError as error:
-        raise ValueError(
-            "ElmoLayer expects character ids in an array. Received: lists of unequal lengths. "
-            "CharacterTokenizer makes ids from tokens"
-        ) from error
-    if ids.dtype.kind not in "iuf":
-        raise ValueError(
-            "ElmoLayer expects character ids. Received: an array of "
-            f"dtype={ids.dtype}. CharacterTokenizer makes them from tokens"
-        )
-    if ids.size and not (ids.min() >= 0 and ids.max() < N_CHARACTERS):
-        raise ValueError(
-            f"ElmoLayer expects character ids from 0 to {N_CHARACTERS - 1}. "
-            f"Received: ids from {ids.min()} to {ids.max()}. CharacterTokenizer makes them"
-        )
-    if ids.dtype.kind == "f" and (ids != np.floor(ids)).any():
-        raise ValueError(
-            f"ElmoLayer expects whole character ids. Received: fractions in dtype={ids.dtype}"
-        )
-    return ids
+arrange = select_output  # until all callers have the new name
+
+
+def _is_being_compiled(tensor):
+    """Tell whether a call is traced to be run later, not only for the shape of its output."""
+    with keras.SymbolicScope() as scope:
+        return _in_compiled_graph(tensor) and scope.original_scope is None
 
 
 def _in_compiled_graph(tensor):

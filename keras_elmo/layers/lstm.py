@@ -49,8 +49,7 @@ def projected_lstm(
             ``(batch, lstm_dim)``; zeros if None.
         reverse: Read from the last token to the first. The outputs stay in the order of
             the inputs.
-        product_dtype: Of the products over all steps in the gradient, if not that of
-            ``gates``.
+        product_dtype: Of the matrix products, if not that of ``gates``.
 
     Returns:
         The outputs, float, shape ``(tokens, batch, projection_dim)``, and the final
@@ -81,8 +80,8 @@ def projected_lstm(
 
 
 def _run(options, gates, h, c, kernel, projection, mask):
-    cell_clip, projection_clip, reverse, _ = options
-    constants = (kernel, projection, cell_clip, projection_clip)
+    cell_clip, projection_clip, reverse, product_dtype = options
+    constants = (*_cast(product_dtype, kernel, projection), cell_clip, projection_clip)
     shapes = [(None, kernel.shape[0])]
     (h, c), (outputs,) = scan(_step, (h, c), (gates, mask), constants, shapes, reverse)
     return _without_padding(outputs, mask), h, c
@@ -90,8 +89,8 @@ def _run(options, gates, h, c, kernel, projection, mask):
 
 def _record(options, gates, h, c, kernel, projection, mask):
     """As ``_run``; keep the states behind every step, and the activations of the gates."""
-    cell_clip, projection_clip, reverse, _ = options
-    constants = (kernel, projection, cell_clip, projection_clip)
+    cell_clip, projection_clip, reverse, product_dtype = options
+    constants = (*_cast(product_dtype, kernel, projection), cell_clip, projection_clip)
     start = (h, c)
     shapes = [(None, n) for n in (kernel.shape[0], kernel.shape[1] // 4, kernel.shape[1])]
     (h, c), kept = scan(_step_with_record, start, (gates, mask), constants, shapes, reverse)
@@ -103,7 +102,10 @@ def _differentiate(options, kept, upstream):
     cell_clip, projection_clip, reverse, product_dtype = options
     *start, h, c, activations, kernel, projection, mask = kept
     h_before, c_before = (_shifted(x, first, reverse) for x, first in zip((h, c), start))
-    back = [None if weight is None else ops.transpose(weight) for weight in (kernel, projection)]
+    back = [
+        None if weight is None else ops.transpose(weight)
+        for weight in _cast(product_dtype, kernel, projection)
+    ]
     d_outputs, *d_state = upstream
     d_state, (d_gates, d_h) = scan(
         _step_back,
@@ -129,12 +131,12 @@ def _step_with_record(constants, carry, slices):
     kernel, projection, cell_clip, projection_clip = constants
     gates, is_token = slices
     h, c = carry
-    i, f, candidate, o = ops.split(gates + ops.matmul(h, kernel), 4, axis=-1)
+    i, f, candidate, o = ops.split(gates + matmul(h, kernel, kernel.dtype), 4, axis=-1)
     i, f, candidate, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(candidate), ops.sigmoid(o)
     c = _clip(f * c + i * candidate, cell_clip)
     h = o * ops.tanh(c)
     if projection is not None:
-        h = _clip(ops.matmul(h, projection), projection_clip)
+        h = _clip(matmul(h, projection, projection.dtype), projection_clip)
     h, c = _where(is_token, (h, c), carry)
     return (h, c), (h, c, ops.concatenate([i, f, candidate, o], axis=-1))
 
@@ -145,7 +147,7 @@ def _step_back(constants, carry, slices):
     i, f, candidate, o = ops.split(activations, 4, axis=-1)
     d_h, d_c = carry if is_token is None else (ops.where(is_token, x, 0) for x in carry)
     d_h = _inside(d_h + upstream, h, projection_clip)
-    d_m = d_h if projection is None else ops.matmul(d_h, projection)
+    d_m = d_h if projection is None else matmul(d_h, projection, projection.dtype)
     m = ops.tanh(c)
     d_c = _inside(d_c + d_m * o * (1 - m * m), c, cell_clip)
     d_gates = ops.concatenate(
@@ -157,7 +159,13 @@ def _step_back(constants, carry, slices):
         ],
         axis=-1,
     )
-    return _where(is_token, (ops.matmul(d_gates, kernel), d_c * f), carry), (d_gates, d_h)
+    d_h_before = matmul(d_gates, kernel, kernel.dtype)
+    return _where(is_token, (d_h_before, d_c * f), carry), (d_gates, d_h)
+
+
+def _cast(dtype, *weights):
+    """Cast the weights of the products of a step, once for all steps."""
+    return [w if w is None or dtype is None else ops.cast(w, dtype) for w in weights]
 
 
 def _where(is_token, new, old):
@@ -280,7 +288,8 @@ class ProjectedLSTM(FreezableLayer):
             mask: As for ``projected_lstm``.
             state: As for ``projected_lstm``.
             reverse: As for ``projected_lstm``; ``go_backwards`` does not count here.
-            product_dtype: Of the products over all steps, that with ``kernel`` too.
+            product_dtype: As for ``projected_lstm``; it holds for the product with
+                ``kernel`` too.
 
         Returns:
             What ``projected_lstm`` returns.

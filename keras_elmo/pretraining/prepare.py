@@ -7,6 +7,7 @@ import glob
 import itertools
 import json
 import multiprocessing
+import numbers
 import os
 import pathlib
 import random
@@ -16,22 +17,18 @@ import warnings
 
 from tqdm import tqdm
 
-from keras_elmo.characters import BOUNDARY_TOKENS
-from keras_elmo.pretraining.text import OPENERS, open_text
+from keras_elmo.pretraining.data.sentences import SENTENCES, TOKENIZERS, SentenceRules
+from keras_elmo.pretraining.data.text import OPENERS, open_text
+from keras_elmo.pretraining.data.vocabulary import (
+    SPECIAL_TOKENS,
+    read_vocabulary,
+    write_vocabulary,
+)
 
-UNKNOWN = "<UNK>"
-# What a vocabulary starts with, in this order.
-SPECIAL_TOKENS = (*(token.decode() for token in BOUNDARY_TOKENS), UNKNOWN)
-
-TOKENIZERS = ("penn", "toktok", "whitespace")
-SENTENCES = ("punkt", "lines")
-
-# Typographic quotes, written as keyboards, SST and CoNLL have them.
-_QUOTES = str.maketrans("‘’‚‛“”„‟", "''''\"\"\"\"")
-# Punkt learns abbreviations from this much of each file.
-_PUNKT_CHARACTERS = 3_000_000
 # Lines next to each other are often of one document, so they are held out together.
 _LINES_PER_BLOCK = 200
+# But a held-out part is of at least so many places of a file.
+_FEWEST_BLOCKS = 4
 
 
 def prepare(
@@ -39,7 +36,10 @@ def prepare(
     output,
     *,
     vocabulary_size=40_000,
-    heldout=0.01,
+    vocabulary=None,
+    heldout_share=0.01,
+    heldout=(),
+    weights=None,
     shards=32,
     sentences="punkt",
     tokenizer="penn",
@@ -51,11 +51,10 @@ def prepare(
 
     The folder holds ``train-00000-of-00032.txt`` and so on, a sentence a line and its
     tokens separated by spaces, every sentence in a shard drawn at random;
-    ``heldout-NAME.txt`` for every input that gets one, runs of 200 lines that training
-    never sees;
-    ``vocab.txt``, ``<S> </S> <UNK>`` and then the most frequent tokens of the training
-    part in descending count; ``prepared.json``, the counts and settings. It appears whole
-    or not at all. The same inputs and settings give the same bytes.
+    ``heldout-NAME.txt`` for every input, and for every file of ``heldout``: what training
+    never sees; ``vocab.txt``, ``<S> </S> <UNK>`` and then the most frequent tokens of the
+    training part in descending count; ``prepared.json``, the counts and settings. It
+    appears whole or not at all. The same inputs and settings give the same bytes.
 
     Args:
         inputs: Paths or glob patterns of UTF-8 text, plain, .gz, .bz2 or .xz, a
@@ -63,7 +62,16 @@ def prepare(
             tokens and their counts stay in memory.
         output: The folder to make.
         vocabulary_size: Most tokens in ``vocab.txt``, the three special ones included.
-        heldout: Share of the text to hold out, from 0 up to, not including, 1.
+        vocabulary: Path of a vocabulary to take instead of counting one, such as the
+            ``vocab.txt`` of the biLM that is to be trained on.
+        heldout_share: Share of the lines of every input to hold out, from 0 up to, not
+            including, 1: runs of 200 lines, or shorter ones where the text is short,
+            drawn so that the share is met. At least one line if it is not 0.
+        heldout: Paths or glob patterns of texts to hold out whole. Nothing removes
+            what they share with the inputs.
+        weights: Dict from the name of an input, its file name without the endings, to
+            how many times training reads it in an epoch; 1 if it is not named. A
+            fraction counts as a chance for each sentence.
         shards: Number of training files.
         sentences: ``"punkt"`` finds the sentences with NLTK's Punkt, trained without
             supervision on the start of every file, so for any language that ends
@@ -77,8 +85,9 @@ def prepare(
         progress: Whether to show a progress bar.
 
     Returns:
-        The counts of ``prepared.json``: ``tokens``, ``sentences``, ``types``,
-        ``vocabulary``, ``heldout_tokens``, ``oov_share`` (of the held-out tokens).
+        The counts of ``prepared.json``: ``tokens``, ``sentences`` (of the training part,
+        weights applied), ``types``, ``vocabulary``, ``heldout_tokens``, ``oov_share`` (of
+        the held-out tokens).
 
     Raises:
         ValueError: If a setting makes no sense, if there is no text, or it is not UTF-8.
@@ -89,31 +98,38 @@ def prepare(
     Example:
 
     >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats don't.\n" * 500)
-    >>> counts = prepare(["raw.txt"], "corpus", heldout=0, shards=2, progress=False)
-    >>> sorted(p.name for p in pathlib.Path("corpus").iterdir())[:2]
-    ['prepared.json', 'train-00000-of-00002.txt']
+    >>> counts = prepare(["raw.txt"], "corpus", shards=2, progress=False)
+    >>> counts["sentences"], counts["heldout_tokens"]
+    (990, 35)
 
     Reference:
         Kiss and Strunk, 2006, https://aclanthology.org/J06-4003 (Punkt).
     """
+    files = _files(inputs)
     settings = {
         "vocabulary_size": vocabulary_size,
-        "heldout": heldout,
+        "heldout_share": heldout_share,
+        "weights": dict(weights or {}),
         "shards": shards,
         "sentences": sentences,
         "tokenizer": tokenizer,
         "seed": seed,
     }
-    _check(settings)
+    _check(settings, files)
+    given = None if vocabulary is None else read_vocabulary(vocabulary)
+    heldout_files = _files(heldout)
+    if odd := sorted({os.path.realpath(f) for f in heldout_files.values()} & _real(files)):
+        raise ValueError(
+            f"prepare expects heldout to be other texts than the inputs. Received: {odd[0]} as both"
+        )
     output = pathlib.Path(output)
     if output.exists():
         raise FileExistsError(f"{output} exists. Remove it, or choose another folder")
-    files = _files(inputs)
-    rules = _splitter(sentences, files.values()), _tokenizer(tokenizer)
+    rules = SentenceRules(sentences, tokenizer, files.values())
     output.parent.mkdir(parents=True, exist_ok=True)
     work = pathlib.Path(tempfile.mkdtemp(prefix=output.name + ".", dir=output.parent))
     try:
-        counts = _write(files, work, settings, rules, workers, progress)
+        counts = _write(files, heldout_files, work, settings, given, rules, workers, progress)
         work.chmod(0o755)
         work.rename(output)
     finally:
@@ -121,58 +137,64 @@ def prepare(
     return counts
 
 
-def _write(files, folder, settings, rules, workers, progress):
+def _write(files, heldout_files, folder, settings, vocabulary, rules, workers, progress):
     draw = random.Random(settings["seed"])
     n_shards = settings["shards"]
     seen = collections.Counter()
     heldout_seen = collections.Counter()
     n_sentences = 0
     with contextlib.ExitStack() as stack:
-
-        def create(name):
-            return stack.enter_context(open(folder / name, "w", encoding="utf-8", newline="\n"))
-
-        shards = [create(f"train-{i:05}-of-{n_shards:05}.txt") for i in range(n_shards)]
-        bar = stack.enter_context(
-            tqdm(
-                total=sum(os.path.getsize(file) for file in files.values()),
-                unit="B",
-                unit_scale=True,
-                desc="preparing",
-                disable=not progress,
-            )
-        )
+        shards = [
+            stack.enter_context(_create(folder / f"train-{i:05}-of-{n_shards:05}.txt"))
+            for i in range(n_shards)
+        ]
         run = stack.enter_context(_runner(rules, workers))
         for name, file in files.items():
-            # One draw a block, so that the held-out part does not depend on the tokenizer.
-            held = random.Random(f"{settings['seed']} {name}")
-            for sentences in run(_blocks(file, bar)):
-                if held.random() < settings["heldout"]:
-                    _append(folder / f"heldout-{name}.txt", sentences)
-                    for sentence in sentences:
-                        heldout_seen.update(sentence.split(" "))
-                    continue
-                for sentence in sentences:
-                    shards[draw.randrange(n_shards)].write(sentence + "\n")
-                    seen.update(sentence.split(" "))
-                n_sentences += len(sentences)
+            size, held = _plan(file, settings["heldout_share"], f"{settings['seed']} {name}")
+            weight = settings["weights"].get(name, 1)
+            with _create(folder / f"heldout-{name}.txt") as heldout, _bar(file, progress) as bar:
+                for number, sentences in enumerate(run(_blocks(file, size, bar))):
+                    if number in held:
+                        heldout.writelines(sentence + "\n" for sentence in sentences)
+                        heldout_seen.update(_tokens(sentences))
+                        continue
+                    for sentence in _repeated(sentences, weight, draw):
+                        shards[draw.randrange(n_shards)].write(sentence + "\n")
+                        seen.update(sentence.split(" "))
+                        n_sentences += 1
+        for name, file in heldout_files.items():
+            path = folder / f"heldout-{name}.txt"
+            if path.exists() and path.stat().st_size:
+                raise ValueError(
+                    "prepare expects held-out texts of other names than the inputs, so that each "
+                    f"has a file of its own. Received: {name} twice. Rename {file}"
+                )
+            with _create(path) as heldout, _bar(file, progress) as bar:
+                for sentences in run(_blocks(file, _LINES_PER_BLOCK, bar)):
+                    heldout.writelines(sentence + "\n" for sentence in sentences)
+                    heldout_seen.update(_tokens(sentences))
+    for path in folder.glob("heldout-*.txt"):
+        if not path.stat().st_size:
+            path.unlink()
     if not seen:
-        held_out = "; all of it was held out, so lower heldout" if heldout_seen else ""
+        held_out = "; all of it was held out, so lower heldout_share" if heldout_seen else ""
         raise ValueError(
             f"Expected text to train on. Received: none in {', '.join(files.values())}{held_out}"
         )
     n_tokens = seen.total()
     for token in SPECIAL_TOKENS:
         seen.pop(token, None)
-    most = sorted(seen.items(), key=lambda item: (-item[1], item[0]))
-    kept = [token for token, _ in most[: settings["vocabulary_size"] - len(SPECIAL_TOKENS)]]
-    write_vocabulary(folder / "vocab.txt", [*SPECIAL_TOKENS, *kept])
-    known = set(kept)
+    if vocabulary is None:
+        most = sorted(seen.items(), key=lambda item: (-item[1], item[0]))
+        kept = [token for token, _ in most[: settings["vocabulary_size"] - len(SPECIAL_TOKENS)]]
+        vocabulary = [*SPECIAL_TOKENS, *kept]
+    write_vocabulary(folder / "vocab.txt", vocabulary)
+    known = set(vocabulary) - set(SPECIAL_TOKENS)
     n_heldout = heldout_seen.total()
-    if settings["heldout"] and not n_heldout:
+    if settings["heldout_share"] and not n_heldout:
         warnings.warn(
-            f"No text was held out: a share of {settings['heldout']} of so little text, in runs of "
-            f"{_LINES_PER_BLOCK} lines, came to none. Prepare it with more to measure perplexity",
+            f"No text was held out: a share of {settings['heldout_share']} of the inputs holds no "
+            "sentence. Prepare more text, or give a file to hold out, to measure perplexity",
             stacklevel=3,
         )
     unknown = sum(count for token, count in heldout_seen.items() if token not in known)
@@ -180,76 +202,70 @@ def _write(files, folder, settings, rules, workers, progress):
         "tokens": n_tokens,
         "sentences": n_sentences,
         "types": len(seen),
-        "vocabulary": len(kept) + len(SPECIAL_TOKENS),
+        "vocabulary": len(vocabulary),
         "heldout_tokens": n_heldout,
         "oov_share": unknown / n_heldout if n_heldout else None,
     }
-    facts = {**counts, "settings": settings, "inputs": list(files)}
+    facts = {**counts, "settings": settings, "inputs": list(files), "heldout": list(heldout_files)}
     (folder / "prepared.json").write_text(json.dumps(facts, indent=2) + "\n")
     return counts
 
 
-def _append(path, sentences):
-    """Append sentences; a file that gets none is not made."""
-    if sentences:
-        with open(path, "a", encoding="utf-8", newline="\n") as file:
-            file.writelines(sentence + "\n" for sentence in sentences)
+def _create(path):
+    return open(path, "w", encoding="utf-8", newline="\n")
 
 
-def write_vocabulary(path, tokens) -> None:
-    """Write a vocabulary, a token a line."""
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(token + "\n" for token in tokens)
+def _tokens(sentences):
+    return itertools.chain.from_iterable(sentence.split(" ") for sentence in sentences)
 
 
-def read_vocabulary(path) -> list[str]:
-    """Read a vocabulary.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it does not start with ``<S> </S> <UNK>``, or holds a token twice.
-    """
-    with open(path, encoding="utf-8", newline="\n") as file:
-        tokens = file.read().split("\n")
-    if tokens[-1] == "":
-        tokens.pop()
-    if tuple(tokens[:3]) != SPECIAL_TOKENS:
-        raise ValueError(
-            f"Vocabulary {path} must start with the lines <S>, </S> and <UNK>. "
-            f"Received: {tokens[:3]}"
-        )
-    if len(set(tokens)) != len(tokens):
-        [(token, _)] = collections.Counter(tokens).most_common(1)
-        raise ValueError(f"Vocabulary {path} must hold every token once. Received twice: {token!r}")
-    return tokens
+def _repeated(sentences, weight, draw):
+    """Yield every sentence as often as its weight says."""
+    whole, chance = int(weight), weight - int(weight)
+    for sentence in sentences:
+        for _ in range(whole + (chance > 0 and draw.random() < chance)):
+            yield sentence
 
 
-def _blocks(file, bar):
+def _plan(file, share, seed):
+    """Return the lines of a block, and the numbers of the blocks of a file to hold out."""
+    if not share:
+        return _LINES_PER_BLOCK, frozenset()
+    with open_text(file) as (_, text):
+        lines = sum(1 for _ in text)
+    wanted = max(1, round(lines * share))
+    size = max(1, min(_LINES_PER_BLOCK, wanted // _FEWEST_BLOCKS))
+    blocks = lines // size  # the rest of the last one is trained on
+    return size, frozenset(
+        random.Random(seed).sample(range(blocks), min(blocks, round(wanted / size)))
+    )
+
+
+def _bar(file, progress):
+    return tqdm(
+        total=os.path.getsize(file),
+        unit="B",
+        unit_scale=True,
+        desc=pathlib.Path(file).name,
+        disable=not progress,
+    )
+
+
+def _blocks(file, size, bar):
     """Yield the lines of a file, block by block."""
     done = 0
     with open_text(file) as (raw, text):
-        while lines := list(itertools.islice(text, _LINES_PER_BLOCK)):
+        while lines := list(itertools.islice(text, size)):
             bar.update(raw.tell() - done)
             done = raw.tell()
             yield lines
-
-
-def _tokenised(lines, rules):
-    """Return the tokenised sentences of a block of lines, each one string."""
-    split, tokenize = rules
-    sentences = []
-    for line in lines:
-        for sentence in split(line.strip().translate(_QUOTES)):
-            if tokens := tokenize(sentence):
-                sentences.append(" ".join(tokens))
-    return sentences
 
 
 @contextlib.contextmanager
 def _runner(rules, workers):
     """Yield a function that tokenises blocks in order, in processes if there are several."""
     if workers == 1:
-        yield lambda blocks: (_tokenised(lines, rules) for lines in blocks)
+        yield lambda blocks: map(rules, blocks)
         return
     with concurrent.futures.ProcessPoolExecutor(
         workers,
@@ -280,68 +296,7 @@ def _keep_rules(rules):
 
 
 def _tokenised_by_worker(lines):
-    return _tokenised(lines, _rules_of_worker)
-
-
-def _splitter(sentences, files):
-    if sentences == "lines":
-        return _whole
-    nltk = _nltk()
-    trainer = nltk.tokenize.punkt.PunktTrainer()
-    for file in files:
-        with open_text(file) as (_, text):
-            start = text.read(_PUNKT_CHARACTERS)
-        trainer.train(start.translate(_QUOTES), finalize=False)
-    trainer.finalize_training()
-    return nltk.tokenize.punkt.PunktSentenceTokenizer(trainer.get_params()).tokenize
-
-
-def _tokenizer(tokenizer):
-    if tokenizer == "whitespace":
-        return str.split
-    nltk = _nltk()
-    if tokenizer == "toktok":
-        return _Toktok(nltk.tokenize.toktok.ToktokTokenizer())
-    return _Penn(nltk.tokenize.NLTKWordTokenizer())
-
-
-class _Penn:
-    """Penn Treebank tokens, but for double quotes, which stay as they are written."""
-
-    def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-
-    def __call__(self, sentence):
-        tokens = self.tokenizer.tokenize(sentence)
-        return ['"' if token in ("``", "''") else token for token in tokens]
-
-
-class _Toktok:
-    """Toktok's tokens, but as the text has them, where it writes two of them as entities."""
-
-    written = {"&amp;": "&", "&#124;": "|"}
-
-    def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-
-    def __call__(self, sentence):
-        return [self.written.get(token, token) for token in self.tokenizer.tokenize(sentence)]
-
-
-def _whole(line):
-    return [line]
-
-
-def _nltk():
-    try:
-        import nltk.tokenize.punkt
-        import nltk.tokenize.toktok
-    except ImportError as error:
-        raise ImportError(
-            "Preparing raw text needs NLTK: pip install 'keras-elmo[pretrain]'. Text that is "
-            "tokenised already needs sentences='lines', tokenizer='whitespace' instead"
-        ) from error
-    return nltk
+    return _rules_of_worker(lines)
 
 
 def _files(inputs):
@@ -369,7 +324,11 @@ def _files(inputs):
     return files
 
 
-def _check(settings):
+def _real(files):
+    return {os.path.realpath(file) for file in files.values()}
+
+
+def _check(settings, files):
     for name, least in (("vocabulary_size", len(SPECIAL_TOKENS) + 1), ("shards", 1)):
         value = settings[name]
         if not isinstance(value, int) or value < least:
@@ -377,11 +336,20 @@ def _check(settings):
                 f"prepare expects {name} to be a whole number, {least} or more. "
                 f"Received: {name}={value!r}"
             )
-    if not 0 <= settings["heldout"] < 1:
+    if not 0 <= settings["heldout_share"] < 1:
         raise ValueError(
-            "prepare expects heldout to be a share from 0 up to, not including, 1. "
-            f"Received: heldout={settings['heldout']!r}"
+            "prepare expects heldout_share to be from 0 up to, not including, 1. "
+            f"Received: heldout_share={settings['heldout_share']!r}"
         )
+    for name, weight in settings["weights"].items():
+        if name not in files:
+            raise ValueError(
+                f"prepare expects weights of its inputs, {', '.join(files)}. Received: {name!r}"
+            )
+        if not (isinstance(weight, numbers.Real) and 0 < weight < float("inf")):
+            raise ValueError(
+                f"prepare expects weights above 0. Received: a weight of {weight!r} for {name}"
+            )
     for name, choices in (("sentences", SENTENCES), ("tokenizer", TOKENIZERS)):
         if settings[name] not in choices:
             raise ValueError(

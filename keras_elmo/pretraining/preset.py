@@ -12,8 +12,12 @@ from keras_elmo.checkpoints.files import read_hdf5, replacing
 from keras_elmo.checkpoints.rows import assign, extract, to_float32, variables_by_path
 from keras_elmo.config import BiLMConfig
 from keras_elmo.presets import bundled, read_preset
-from keras_elmo.pretraining.language_model import BiLanguageModel
-from keras_elmo.pretraining.prepare import SPECIAL_TOKENS, read_vocabulary, write_vocabulary
+from keras_elmo.pretraining.data.vocabulary import (
+    SPECIAL_TOKENS,
+    read_vocabulary,
+    write_vocabulary,
+)
+from keras_elmo.pretraining.model.language_model import BiLanguageModel
 
 # Significant bits of the weights; only keras-elmo reads the softmax.
 _BITS, _SOFTMAX_BITS = 16, 12

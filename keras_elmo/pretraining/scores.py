@@ -5,8 +5,8 @@ import math
 import keras
 import numpy as np
 
-from keras_elmo.pretraining.corpus import Batcher
-from keras_elmo.pretraining.prepare import UNKNOWN
+from keras_elmo.pretraining.data.corpus import Batcher
+from keras_elmo.pretraining.data.vocabulary import UNKNOWN
 
 
 class Scorer:
@@ -62,7 +62,7 @@ class Scorer:
         """
         if not all(sentences):
             raise ValueError("Scorer expects tokens in every sentence. Received: an empty sentence")
-        found = [None] * len(sentences)
+        found: list = [None] * len(sentences)
         encoded = self._batcher.encode(sentences)
         for rows in self._batcher.arrange(encoded):
             batch = self._batcher.batch(encoded, rows)

@@ -1,76 +1,67 @@
 import io
+import os
 import pathlib
 
-import h5py
-import numpy as np
 import pytest
 
-from keras_elmo.checkpoints.files import read_hdf5, read_options, replacing, write_hdf5
-
-ARRAYS = {"a": np.arange(3.0), "b/c": np.ones((2, 1), "float32"), "scalar": np.float32(2)}
-
-
-def test_hdf5_round_trip(tmp_path):
-    path = tmp_path / "w.hdf5"
-    write_hdf5(path, ARRAYS)
-    for source in (path, str(path), io.BytesIO(path.read_bytes())):
-        found = read_hdf5(source, "w.hdf5")
-        assert found.keys() == ARRAYS.keys()
-        for name, array in ARRAYS.items():
-            np.testing.assert_array_equal(found[name], array)
-
-
-@pytest.mark.parametrize("keep", [0, 5, 0.5, 0.97])
-def test_truncated_hdf5(tmp_path, keep):
-    path = tmp_path / "w.hdf5"
-    write_hdf5(path, {"a": np.random.rand(1000)})
-    content = path.read_bytes()
-    path.write_bytes(content[: int(keep * len(content)) if keep < 1 else keep])
-    with pytest.raises(OSError, match="Weight file w.hdf5 is damaged or not an hdf5 file .* again"):
-        read_hdf5(path, "w.hdf5")
-
-
-def test_not_hdf5(tmp_path):
-    path = tmp_path / "w.hdf5"
-    path.write_text("<html>404</html>")
-    with pytest.raises(OSError, match="damaged or not an hdf5 file"):
-        read_hdf5(path, "w.hdf5")
-
-
-def test_strings_come_back_as_arrays(tmp_path):
-    """So that the check of types can name them; nothing is unpickled."""
-    path = tmp_path / "w.hdf5"
-    with h5py.File(path, "w") as file:
-        file["text"] = "code"
-    assert read_hdf5(path, "w.hdf5")["text"].dtype.kind != "f"
+from keras_elmo.checkpoints.files import atomic_write, read_lines, read_options
 
 
 def test_missing_files(tmp_path):
-    with pytest.raises(FileNotFoundError, match="Weight file gone.hdf5 does not exist"):
-        read_hdf5(tmp_path / "gone.hdf5", "gone.hdf5")
     with pytest.raises(FileNotFoundError, match="Options file gone.json does not exist"):
         read_options(tmp_path / "gone.json", "gone.json")
+    with pytest.raises(IsADirectoryError, match="Options file .* is a directory"):
+        read_options(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="Options file .*pipe is a device or a pipe"):
+        read_options(tmp_path / "pipe")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00"])
-def test_bad_json(tmp_path, content):
-    path = tmp_path / "options.json"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match="Options file o.json is not JSON"):
-        read_options(path, "o.json")
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        (b"", "Expecting value"),
+        (b"{", "Expecting"),
+        (b"\xff\xfe\x00", "codec can't decode"),
+        ("{}".encode("utf-16"), "codec can't decode"),
+        (b'{"a": NaN}', "NaN is not a number of JSON"),
+        (b"-Infinity", "-Infinity is not a number of JSON"),
+        (b'{"a": {"b": 1, "b": 1}}', "the key 'b' stands twice"),
+        (b"9" * 20, "a whole number of 20 digits"),
+    ],
+)
+def test_bad_json(content, reason):
+    with pytest.raises(ValueError, match=f"Options file o.json is not JSON: .*{reason}"):
+        read_options(io.BytesIO(content), "o.json")
 
 
-def test_replacing_is_all_or_nothing(tmp_path):
+def test_json_that_is_too_deep_or_too_long():
+    with pytest.raises(ValueError, match="Options file o.json .* nested too deep"):
+        read_options(io.BytesIO(b"[" * 100_000), "o.json")
+    with pytest.raises(ValueError, match="Options file o.json is too large. Expected: at most"):
+        read_options(io.BytesIO(b" " * (1 << 20) + b"{}"), "o.json")
+
+
+def test_lines(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("a\né\r\n\nb".encode())
+    assert read_lines(path) == ["a", "é\r", "", "b"]
+    path.write_bytes(b"a\nb\nc\xff\n")
+    with pytest.raises(ValueError, match="Vocabulary .*vocab.txt must be .* UTF-8. .* line 3"):
+        read_lines(path)
+
+
+def test_atomic_write_is_all_or_nothing(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text("old")
     with pytest.raises(RuntimeError, match="halfway"):
-        with replacing(first, second) as temporary:
+        with atomic_write(first, second) as temporary:
             temporary[0].write_text("new")
             raise RuntimeError("halfway")
     assert first.read_text() == "old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["first"]
 
-    with replacing(first, second) as temporary:
+    with atomic_write(first, second) as temporary:
         for path in temporary:
             assert isinstance(path, pathlib.Path) and path.parent == tmp_path
             path.write_text("new")

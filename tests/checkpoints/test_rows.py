@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from keras_elmo.checkpoints import bilm_table, rows
+from keras_elmo.checkpoints.bilm_files import BiLMFile
 from keras_elmo.checkpoints.bilm_table import bilm_rows
 from keras_elmo.layers import BiLM
 from tests.conftest import make_arrays, make_config
@@ -67,6 +68,13 @@ def test_table_names_every_variable_once(changes):
 
 
 @pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
+def test_shapes_come_from_the_config_alone(changes):
+    config = make_config(**changes)
+    arrays = rows.extract(bilm_rows(config), build(config))
+    assert rows.expected_shapes(bilm_rows(config)) == {n: a.shape for n, a in arrays.items()}
+
+
+@pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
 def test_extract_undoes_assign(changes):
     config = make_config(**changes)
     variables = build(config)
@@ -105,7 +113,7 @@ FAULTS = [
     r"'CNN/b_cnn_0' has shape \(4,\), expected \(3,\)",
     r"'CNN/b_cnn_1' holds NaN or infinite values",
     r"'CNN_proj/b_proj' must hold floats, found dtype int64",
-    r"'CNN_high_1/b_carry' is not part of this biLM, found shape \(17,\)",
+    r"'CNN_high_1/b_carry' is not expected, found shape \(17,\)",
     r"Cell0/LSTMCell/W_0' has shape \(12, 44\), expected \(12, 40\)",
 ]
 
@@ -129,6 +137,18 @@ def test_other_float_types_are_cast(dtype):
     rows.assign(bilm_rows(config), arrays, variables, "w.hdf5")
     bias = keras.ops.convert_to_numpy(variables["char_cnn/conv_0_bias"].value)
     np.testing.assert_array_equal(bias, arrays["CNN/b_cnn_0"].astype("float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_fingerprint_of_a_file_is_that_of_the_variables(dtype):
+    config = make_config()
+    bilm = BiLM(config, dtype=dtype)
+    bilm.build((None, None, config.max_characters_per_token))
+    variables = rows.variables_by_path(bilm)
+    file = BiLMFile(config, make_arrays(config), "w.hdf5")
+    file.assign(variables)
+    assert file.fingerprint(bilm.variable_dtype) == rows.fingerprint(variables)
+    assert file.n_parameters == bilm.count_params()
 
 
 @settings(max_examples=20)

@@ -8,8 +8,8 @@ import pytest
 from keras import ops, tree
 
 from keras_elmo import layers
-from keras_elmo.characters import CharacterTokenizer
 from keras_elmo.layers.boundaries import TokenMask
+from keras_elmo.tokenizer import CharacterTokenizer
 from tests.conftest import BACKEND, SENTENCES, make_config, numpy, tokenize
 
 IDS = tokenize(SENTENCES, 13)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_elmo import ElmoLayer, ScalarMix
-from keras_elmo.checkpoints.files import read_hdf5
+from keras_elmo.checkpoints.hdf5 import read_arrays
 from tests import reference
 from tests.conftest import (
     BACKEND,
@@ -190,8 +190,8 @@ def test_save_hdf5(tiny_preset, tmp_path):
     saved = tmp_path / "new" / "folder"
     assert sorted(p.name for p in saved.iterdir()) == ["options.json", "weights.hdf5"]
     assert json.loads((saved / "options.json").read_text()) == make_config().to_options()
-    expected = read_hdf5(tiny_preset / "weights.hdf5", "")
-    found = read_hdf5(saved / "weights.hdf5", "")
+    expected = read_arrays(tiny_preset / "weights.hdf5", "")
+    found = read_arrays(saved / "weights.hdf5", "")
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)
@@ -206,7 +206,7 @@ def test_failed_save_leaves_the_old_files(tiny_preset, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("keras_elmo.layers.elmo_layer.write_hdf5", fail)
+    monkeypatch.setattr("keras_elmo.checkpoints.bilm_files.write_arrays", fail)
     with pytest.raises(OSError, match="disk full"):
         layer.save_hdf5(tmp_path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_elmo.characters import character_ids
-from keras_elmo.pretraining.corpus import Batcher, Corpus
+from keras_elmo.pretraining.data.corpus import Batcher, Corpus
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "a", "b", "c", "long"]
 TOKENS = st.sampled_from(["a", "b", "c", "longer", "x", "Ünïcödé", "a" * 70])

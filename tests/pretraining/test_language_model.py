@@ -6,8 +6,8 @@ import pytest
 
 from keras_elmo.checkpoints.bilm_table import bilm_rows
 from keras_elmo.checkpoints.rows import extract, variables_by_path
-from keras_elmo.pretraining.corpus import Batcher
-from keras_elmo.pretraining.language_model import BiLanguageModel
+from keras_elmo.pretraining.data.corpus import Batcher
+from keras_elmo.pretraining.model.language_model import BiLanguageModel
 from keras_elmo.pretraining.scores import Scorer
 from tests import reference
 from tests.conftest import make_config, numpy

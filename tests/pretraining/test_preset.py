@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as numpy_arrays
 
 import keras_elmo
-from keras_elmo.checkpoints.files import read_hdf5
+from keras_elmo.checkpoints.hdf5 import read_arrays
 from keras_elmo.pretraining.preset import (
     read_language_model,
     round_weights,
@@ -49,7 +49,7 @@ def test_round_trip(preset):
     for name in ("options.json", "vocab.txt"):
         assert (preset / name).read_bytes() == (preset.parent / "again" / name).read_bytes()
     for name in ("weights.hdf5", "softmax.hdf5"):
-        one, two = (read_hdf5(x / name, name) for x in (preset, preset.parent / "again"))
+        one, two = (read_arrays(x / name, name) for x in (preset, preset.parent / "again"))
         assert one.keys() == two.keys()
         for key, array in one.items():
             np.testing.assert_array_equal(array, two[key], err_msg=key)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_elmo.pretraining.softmax import (
+from keras_elmo.pretraining.model.softmax import (
     negative_log_likelihood,
     sample_log_uniform,
     softmax_loss,

@@ -13,10 +13,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_elmo.pretraining.checkpoint import load_checkpoint
-from keras_elmo.pretraining.devices import sharing
 from keras_elmo.pretraining.preset import write_language_model
-from keras_elmo.pretraining.recipe import Recipe, Schedule
+from keras_elmo.pretraining.run.checkpoint import load_checkpoint
+from keras_elmo.pretraining.run.devices import sharing
+from keras_elmo.pretraining.run.recipe import Recipe, Schedule
 from keras_elmo.pretraining.train import Pretraining, read_run
 from tests.conftest import BACKEND, make_config, numpy
 from tests.pretraining.conftest import write_corpus
@@ -169,7 +169,7 @@ else:
     import tensorflow as tf
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from keras_elmo.pretraining.devices import sharing
+from keras_elmo.pretraining.run.devices import sharing
 from tests.pretraining.test_train import make_shared_run
 
 folder, corpus = sys.argv[1:]

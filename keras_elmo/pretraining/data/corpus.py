@@ -6,10 +6,12 @@ import dataclasses
 import numpy as np
 
 from keras_elmo.characters import PAD, character_ids
+from keras_elmo.pretraining.data.text import read_sentences
 from keras_elmo.pretraining.prepare import SPECIAL_TOKENS
-from keras_elmo.pretraining.text import read_sentences
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL_TOKENS))
+# The position in front of the first batch of a Corpus.
+START = (0, 0, 0, 0, 1)
 
 
 class Batcher:
@@ -26,8 +28,8 @@ class Batcher:
       Padding comes last.
     - ``targets``: what they predict, vocabulary ids, int32, same shape: forward
       ``w1 .. wn </S>``, backward ``wn .. w1 <S>``.
-    - ``weights``: float32, shape ``(devices, tokens, batch)``: 0 in padding, else such
-      that the sum over a batch is ``devices``.
+    - ``weights``: float32, same shape: 0 in padding and where a sentence that was split
+      into pieces was cut, else such that the sum over a direction of a batch is ``devices``.
 
     Args:
         vocabulary: List of tokens, ``<S> </S> <UNK>`` first. Other tokens become
@@ -70,8 +72,14 @@ class Batcher:
         self.devices = devices
         self.fixed_shapes = fixed_shapes
 
-    def encode(self, sentences) -> "EncodedSentences":
-        """Look up the tokens of sentences, lists of tokens of one token or more."""
+    def encode(self, sentences, max_tokens=None) -> "EncodedSentences":
+        """Look up the tokens of sentences, lists of tokens of one token or more.
+
+        Longer ones than ``max_tokens`` become pieces of about equal length. Where they were
+        cut no prediction counts: the boundary token that a piece is given there was never
+        in the text.
+        """
+        sentences, is_begin, is_end = _pieces(sentences, max_tokens)
         types = {"<S>": _BEGIN, "</S>": _END}
         words = [types.setdefault(t, len(types)) for sentence in sentences for t in sentence]
         lengths = np.array([len(sentence) for sentence in sentences])
@@ -83,6 +91,8 @@ class Batcher:
             vocabulary_ids=np.array([self.vocabulary.get(t, _UNKNOWN) for t in types], "int32"),
             characters=ids,
             widths=(ids != PAD + 1).sum(axis=1),
+            is_begin=np.array(is_begin, bool),
+            is_end=np.array(is_end, bool),
         )
 
     def arrange(self, sentences, rng=None) -> list[np.ndarray]:
@@ -114,9 +124,18 @@ class Batcher:
         last = lengths, np.arange(n)
         targets[0][last], targets[1][last] = _END, _BEGIN
         targets *= inside
-        weights = inside * np.float32(devices / inside.sum())
-        size = self._rows(tokens) if self.fixed_shapes else -(-n // devices)
-        made = {"characters": [], "words": [], "targets": [], "weights": []}
+        counts = np.stack([inside, inside])
+        # The first prediction follows one boundary, the last one is of the other.
+        begins, ends = sentences.is_begin[rows], sentences.is_end[rows]
+        for direction, (first, final) in enumerate(((begins, ends), (ends, begins))):
+            counts[direction, 0] &= first
+            counts[direction][last] &= final
+        total = np.maximum(counts.sum(axis=(1, 2), keepdims=True), 1)
+        weights = counts * (devices / total).astype("float32")
+        size = int(-(-n // devices))
+        if self.fixed_shapes:  # a whole batch, or a half or a quarter of one, ...
+            size = self._rows(tokens) >> max(0, (self._rows(tokens) // size).bit_length() - 1)
+        made: dict[str, list] = {"characters": [], "words": [], "targets": [], "weights": []}
         for device in range(devices):
             # Rows are dealt out in turn, so that the parts are alike.
             mine = slice(device, None, devices)
@@ -125,7 +144,7 @@ class Batcher:
             made["characters"].append(distinct)
             made["words"].append(_widen(places.reshape(2, tokens, -1).astype("int32"), missing))
             made["targets"].append(_widen(targets[:, :, mine], missing))
-            made["weights"].append(_widen(weights[:, mine], missing))
+            made["weights"].append(_widen(weights[:, :, mine], missing))
         most = self._padded(max(map(len, made["characters"])), max(256, self.batch_tokens // 2))
         width = max(sentences.widths[distinct].max(initial=0) for distinct in made["characters"])
         width = min(self._padded(width + self.widest_filter, 16), self.max_characters)
@@ -153,6 +172,8 @@ class EncodedSentences:
         vocabulary_ids: Of each distinct token.
         characters: Character ids of each distinct token.
         widths: Characters before the padding of each distinct token.
+        is_begin, is_end: Whether each sentence begins and ends as in the text, and was not
+            cut there.
     """
 
     words: np.ndarray
@@ -161,6 +182,8 @@ class EncodedSentences:
     vocabulary_ids: np.ndarray
     characters: np.ndarray
     widths: np.ndarray
+    is_begin: np.ndarray
+    is_end: np.ndarray
 
 
 class Corpus:
@@ -170,7 +193,7 @@ class Corpus:
         files: Paths of text files: a sentence a line, tokens between spaces. One file is
             in memory at a time.
         batcher: The ``Batcher``.
-        max_tokens: Longer sentences are cut.
+        max_tokens: Longer sentences are read in pieces.
         seed: Of the order of files, sentences and batches.
 
     Example:
@@ -178,9 +201,9 @@ class Corpus:
     >>> import pathlib
     >>> _ = pathlib.Path("a.txt").write_text("Dogs bark .\nCats do n't .\n")
     >>> corpus = Corpus(["a.txt"], Batcher(["<S>", "</S>", "<UNK>", "."]))
-    >>> batch, position = next(corpus.batches())
-    >>> position
-    (0, 0, 1)
+    >>> batch, tokens, position = next(corpus.batches())
+    >>> tokens, position
+    (7, (0, 0, 1, 0, 1))
     """
 
     def __init__(self, files, batcher, max_tokens=200, seed=0):
@@ -189,33 +212,48 @@ class Corpus:
         self.max_tokens = max_tokens
         self.seed = seed
 
-    def batches(self, position=(0, 0, 0)) -> collections.abc.Iterator:
+    def batches(self, position=START, step=0, parts=lambda step: 1) -> collections.abc.Iterator:
         """Yield batches from a position on, epoch after epoch without end.
 
         Args:
             position: Epoch, index in its order of files, index in the order of batches of
-                that file.
+                that file; part of that batch, and of how many parts.
+            step: Number of the first batch.
+            parts: Function from the number of a batch to how many batches a whole one is
+                split into from there.
 
         Yields:
-            Pairs of a batch and the position behind it.
+            Triples of a batch, the number of its tokens and the position behind it.
 
         Raises:
             ValueError: If no file holds a sentence.
         """
-        epoch, start, done = position
-        found = done > 0
+        epoch, start, done, part, count = position
+        found = done > 0 or part > 0
         while True:
             order = np.random.default_rng((self.seed, epoch)).permutation(len(self.files))
             for place in range(start, len(order)):
-                read = self._read(self.files[order[place]])
-                if not read:
+                sentences = self._read(self.files[order[place]])
+                if sentences is None:
                     continue
                 found = True
-                sentences = self.batcher.encode(read)
                 rng = np.random.default_rng((self.seed, epoch, place))
                 for rows in self.batcher.arrange(sentences, rng)[done:]:
-                    done += 1
-                    yield self.batcher.batch(sentences, rows), (epoch, place, done)
+                    if part == 0:
+                        count = min(parts(step), len(rows))
+                    while part < count:
+                        some = rows[part::count]
+                        part += 1
+                        if part == count:
+                            done, part = done + 1, 0
+                        step += 1
+                        yield (
+                            self.batcher.batch(sentences, some),
+                            int(sentences.lengths[some].sum()),
+                            (epoch, place, done, part, count),
+                        )
+                        if part == 0:
+                            break
                 done = 0
             if not found and start == 0:
                 raise ValueError(
@@ -224,8 +262,34 @@ class Corpus:
                 )
             epoch, start = epoch + 1, 0
 
+    def steps(self, epochs, parts=lambda step: 1) -> int:
+        """Return the number of batches of so many passes over the files, parts of one allowed."""
+        rows = []
+        for file in self.files:
+            sentences = self._read(file)
+            if sentences is not None:
+                rows += [len(batch) for batch in self.batcher.arrange(sentences)]
+        wanted, whole, step = epochs * len(rows), 0, 0
+        while whole < wanted:
+            step += min(parts(step), rows[whole % len(rows)])
+            whole += 1
+        return step
+
     def _read(self, file):
-        return [sentence[: self.max_tokens] for sentence in read_sentences(file) if sentence]
+        read = [sentence for sentence in read_sentences(file) if sentence]
+        return self.batcher.encode(read, self.max_tokens) if read else None
+
+
+def _pieces(sentences, max_tokens):
+    """Cut long sentences; return the pieces, and whether each begins and ends a sentence."""
+    pieces, is_begin, is_end = [], [], []
+    for sentence in sentences:
+        count = -(-len(sentence) // max_tokens) if max_tokens else 1
+        for k in range(count):
+            pieces.append(sentence[k * len(sentence) // count : (k + 1) * len(sentence) // count])
+            is_begin.append(k == 0)
+            is_end.append(k == count - 1)
+    return pieces, is_begin, is_end
 
 
 def _widen(array, missing):

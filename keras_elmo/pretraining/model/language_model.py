@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.layers.bilm import DIRECTIONS, BiLM
-from keras_elmo.pretraining.softmax import (
+from keras_elmo.pretraining.model.softmax import (
     negative_log_likelihood,
     sample_log_uniform,
     softmax_loss,
@@ -51,7 +51,7 @@ class BiLanguageModel(keras.Model):
     ...     "characters": np.ones((1, 3, 10), "int32"),
     ...     "words": np.array([[[[0], [2]], [[1], [2]]]], "int32"),
     ...     "targets": np.array([[[[5], [1]], [[5], [0]]]], "int32"),
-    ...     "weights": np.full((1, 2, 1), 0.5, "float32"),
+    ...     "weights": np.full((1, 2, 2, 1), 0.5, "float32"),
     ... }
     >>> float(model.train_on_batch(batch)) > 0
     True
@@ -101,14 +101,14 @@ class BiLanguageModel(keras.Model):
         sample = None
         if self.n_negatives is not None and self.n_negatives < self.vocabulary_size:
             sample = sample_log_uniform(self.n_negatives, self.vocabulary_size, self.seed_generator)
-        weights = ops.reshape(_join(inputs["weights"][:, None]), (-1,))
+        weights = _join(inputs["weights"])
         targets = _join(inputs["targets"])
         devices = ops.cast(ops.shape(inputs["weights"])[0], "float32")
         losses = [
             softmax_loss(
                 ops.reshape(outputs[d], (-1, self.config.projection_dim)),
                 ops.reshape(targets[d], (-1,)),
-                weights / (len(DIRECTIONS) * devices),
+                ops.reshape(weights[d], (-1,)) / (len(DIRECTIONS) * devices),
                 self.softmax_kernel,
                 self.softmax_bias,
                 sample,

@@ -5,7 +5,7 @@ import json
 import h5py
 import keras
 
-from keras_elmo.checkpoints.files import replacing
+from keras_elmo.checkpoints.files import atomic_write
 
 
 def save_checkpoint(path, variables: dict, facts: dict) -> None:
@@ -16,7 +16,7 @@ def save_checkpoint(path, variables: dict, facts: dict) -> None:
         variables: Lists of Keras variables by the name of their group.
         facts: Anything that JSON holds.
     """
-    with replacing(path) as (temporary,), h5py.File(temporary, "w") as file:
+    with atomic_write(path) as (temporary,), h5py.File(temporary, "w") as file:
         file.attrs["facts"] = json.dumps(facts)
         for name, variable in _named(variables).items():
             # A copy: on several devices TensorFlow keeps one value a device.

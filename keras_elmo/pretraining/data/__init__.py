@@ -1,0 +1,1 @@
+"""The text: files, tokens, vocabulary, batches."""

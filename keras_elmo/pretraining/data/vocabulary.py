@@ -1,0 +1,44 @@
+"""The vocabulary of a softmax: a file with a token a line."""
+
+import collections
+import pathlib
+
+from keras_elmo.characters import BOUNDARY_TOKENS
+
+UNKNOWN = "<UNK>"
+# What a vocabulary starts with, in this order.
+SPECIAL_TOKENS = (*(token.decode() for token in BOUNDARY_TOKENS), UNKNOWN)
+
+
+def write_vocabulary(path, tokens) -> None:
+    """Write a vocabulary, a token a line."""
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(token + "\n" for token in tokens)
+
+
+def read_vocabulary(path) -> list[str]:
+    """Read a vocabulary.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is not UTF-8, does not start with ``<S> </S> <UNK>``, or holds a
+            token twice.
+    """
+    try:
+        tokens = pathlib.Path(path).read_bytes().decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Vocabulary {path} must be UTF-8, a token a line. Received: bytes that are not "
+            f"({error.reason})"
+        ) from None
+    if tokens[-1] == "":
+        tokens.pop()
+    if tuple(tokens[:3]) != SPECIAL_TOKENS:
+        raise ValueError(
+            f"Vocabulary {path} must start with the lines <S>, </S> and <UNK>. "
+            f"Received: {tokens[:3]}"
+        )
+    if len(set(tokens)) != len(tokens):
+        [(token, _)] = collections.Counter(tokens).most_common(1)
+        raise ValueError(f"Vocabulary {path} must hold every token once. Received twice: {token!r}")
+    return tokens

@@ -1,0 +1,1 @@
+"""What is trained: the biLM with its softmax, and how a wider one starts from a narrower."""

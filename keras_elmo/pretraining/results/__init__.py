@@ -1,0 +1,1 @@
+"""What a run leaves: a preset with a model card."""

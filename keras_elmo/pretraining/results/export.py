@@ -1,0 +1,57 @@
+"""A run's last checkpoint as a preset with a model card."""
+
+import importlib.util
+import pathlib
+
+from keras_elmo.checkpoints.files import atomic_write
+from keras_elmo.pretraining.data.text import read_sentences
+from keras_elmo.pretraining.preset import round_weights, write_language_model
+from keras_elmo.pretraining.results.card import draw_curve, model_card
+from keras_elmo.pretraining.run.folder import RunFolder
+from keras_elmo.pretraining.scores import Scorer
+from keras_elmo.pretraining.train import read_run
+
+# Held-out sentences on which the rounding of the weights is measured.
+_ROUNDING_SENTENCES = 500
+
+
+def export_run(folder, output, heldout=(), data="") -> dict:
+    """Write a run's last checkpoint as a preset: its files, a model card, the curve.
+
+    Args:
+        folder: The run's folder.
+        output: The preset's directory; made if it does not exist.
+        heldout: Paths of tokenised texts, a sentence a line, to measure perplexity on.
+        data: Markdown on sources, licence and credit, for the card.
+
+    Returns:
+        Results of ``Scorer.perplexity`` by the name of the text.
+
+    Raises:
+        FileNotFoundError: If there is no such run or text.
+        ValueError: If a text is empty.
+        ImportError: If matplotlib, for the curve, is missing.
+    """
+    if importlib.util.find_spec("matplotlib") is None:  # before all the scoring
+        raise ImportError("The training curve needs matplotlib: pip install 'keras-elmo[pretrain]'")
+    output = pathlib.Path(output)
+    texts = {}
+    for file in map(pathlib.Path, heldout):
+        sentences = [sentence for sentence in read_sentences(file) if sentence]
+        if not sentences:
+            raise ValueError(f"heldout expects tokenised sentences. Received: none in {file}")
+        texts[str(file) if file.name in texts else file.name] = sentences
+    model, vocabulary, facts = read_run(folder)
+    scorer = Scorer(model, vocabulary)
+    few = next(iter(texts.values()), [])[:_ROUNDING_SENTENCES]
+    before = scorer.perplexity(few)["perplexity"] if few else None
+    round_weights(model)
+    facts["rounding"] = few and (len(few), before, scorer.perplexity(few)["perplexity"])
+    scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
+    recipe = RunFolder(folder).read_settings()["recipe"]
+    card = model_card(output.name, model.config, vocabulary, recipe, facts, scores, data)
+    output.mkdir(parents=True, exist_ok=True)
+    with atomic_write(output / "curve.png") as (picture,):
+        draw_curve(pathlib.Path(folder) / "log.csv", picture)
+    write_language_model(output, model, vocabulary, card)
+    return scores

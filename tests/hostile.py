@@ -1,0 +1,418 @@
+"""Mutants of every file that the package reads; each must load, or be refused by its name.
+
+``python -m tests.hostile SEED COUNT [KIND ...]`` makes ``COUNT`` mutants of every kind of file in
+``KINDS``, and prints what went wrong as JSON. A process of its own, with bounded memory and time:
+some of these files are made to end it.
+
+A new kind of file is a new line in ``KINDS``: how to write a good one, how to load it, and
+which mutators fit.
+"""
+
+import dataclasses
+import io
+import itertools
+import json
+import pathlib
+import resource
+import signal
+import sys
+import tarfile
+import tempfile
+import time
+import traceback
+import zipfile
+from collections.abc import Callable
+
+import h5py
+import numpy as np
+
+MEMORY = 1 << 30  # more than at the start
+SECONDS = 20
+
+# Mutators take the content of a good file and a random generator, and return another content.
+
+
+def flip_bytes(content, rng):
+    changed = bytearray(content)
+    for _ in range(rng.integers(1, 17)):
+        # The first kilobytes hold the structure of most files.
+        end = min(len(changed), 4096) if rng.random() < 0.6 else len(changed)
+        changed[rng.integers(end)] = rng.integers(256)
+    return bytes(changed)
+
+
+def truncate(content, rng):
+    return content[: rng.integers(len(content))]
+
+
+def overwrite(content, rng):
+    start = rng.integers(len(content))
+    size = int(rng.integers(1, 512))
+    filler = [b"\0" * size, b"\xff" * size, rng.bytes(size)][rng.integers(3)]
+    return content[:start] + filler + content[start + size :]
+
+
+def insert(content, rng):
+    start = rng.integers(len(content))
+    return content[:start] + rng.bytes(int(rng.integers(1, 64))) + content[start:]
+
+
+def replace(content, rng):
+    """Something else by the same name."""
+    others = [b"", b"\0", b"<html>404</html>", b"PK\x03\x04", b"\x1f\x8b\x08", rng.bytes(3000)]
+    return others[rng.integers(len(others))]
+
+
+BYTES = [flip_bytes, flip_bytes, truncate, overwrite, insert, replace]
+
+_VALUES = [
+    *("0", "-1", "1e9", "1000000000", "1000000", "9" * 5000, "1e999", "NaN", "-Infinity", "1.5"),
+    *("null", "true", '"x"', '"\\ud800"', "[]", "{}", "[[1]]", "[[1,-2]]", "[[1,1000000000]]"),
+    *("[" * 100_000, "[" * 500 + "]" * 500, '{"a":' * 3000 + "1" + "}" * 3000),
+]
+
+
+def change_json(content, rng):
+    """Give a random key a random value, drop it, or let it stand twice."""
+    objects = [json.loads(content)]
+    for value in objects:
+        objects += [v for v in value.values() if isinstance(v, dict)]
+    chosen = objects[rng.integers(len(objects))]
+    key = list(chosen)[rng.integers(len(chosen))]
+    action = rng.integers(4)
+    if action == 0:
+        del chosen[key]
+    else:
+        value, chosen[key] = chosen[key], "MARK"
+    text = json.dumps(objects[0])
+    if action == 1:
+        both = f"{json.dumps(value)}, {json.dumps(key)}: {json.dumps(value)}"
+        return text.replace('"MARK"', both).encode()
+    return text.replace('"MARK"', _VALUES[rng.integers(len(_VALUES))]).encode()
+
+
+def spoil_text(content, rng):
+    spoils = [
+        lambda: content + b"\xff",
+        lambda: content.decode().encode("utf-16"),
+        lambda: b"\xef\xbb\xbf" + content,
+        lambda: content[:5] + b"\xc3\x28" + content[5:],
+        lambda: content + b" " * (2 << 20),
+        lambda: content.replace(b"\n", b"\r\n"),
+        lambda: b"\0" * 100,
+    ]
+    return spoils[rng.integers(len(spoils))]()
+
+
+def edit_hdf5(content, rng):
+    """Open the file for writing and change what it holds."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "edited.hdf5"
+        path.write_bytes(content)
+        with h5py.File(path, "r+") as file:
+            names = []
+            file.visititems(lambda n, x: names.append(n) if isinstance(x, h5py.Dataset) else None)
+            name = names[rng.integers(len(names))]
+            _EDITS[rng.integers(len(_EDITS))](file, name, file[name], rng)
+        return path.read_bytes()
+
+
+def _replaced(make):
+    def edit(file, name, dataset, rng):
+        array = dataset[()] if dataset.dtype.kind != "O" else np.zeros(dataset.shape or 2, "f4")
+        del file[name]
+        make(file, name, array)
+
+    return edit
+
+
+def _declare(shape, **options):
+    return _replaced(lambda f, n, a: f.create_dataset(n, shape, "f4", **options))
+
+
+def _virtual(file, name, array):
+    layout = h5py.VirtualLayout(array.shape or (1,), "f4")
+    layout[...] = h5py.VirtualSource(".", name, shape=array.shape or (1,))
+    file.create_virtual_dataset(name, layout)
+
+
+def _with_value(value):
+    def make(file, name, array):
+        changed = np.array(array, "f4").reshape(-1)
+        changed[: 1 + changed.size // 2] = value
+        file[name] = changed.reshape(np.shape(array))
+
+    return make
+
+
+def _cycle(file, name, array):
+    group = file.create_group(name)
+    group["again"] = group
+
+
+def _bad_name(file, name, array):
+    file[name] = array
+    h5py.h5o.link(file[name].id, file.id, b"bad\xff")
+
+
+def _bomb(file, name, array):
+    """A chunk that unpacks to more than it may, in little space."""
+    import zlib
+
+    shape = np.shape(array) or (1,)
+    dataset = file.create_dataset(name, shape, "f4", chunks=shape, compression="gzip")
+    try:
+        dataset.id.write_direct_chunk((0,) * len(shape), zlib.compress(bytes(1 << 28), 9))
+    except OSError:  # more than the size of so small a chunk can say
+        dataset.id.write_direct_chunk((0,) * len(shape), zlib.compress(bytes(1 << 14), 9))
+
+
+def _attributes(file, name, dataset, rng):
+    for attribute in list(file.attrs):
+        values = [3.5, b"\xff\xfe", np.zeros(3), "[" * 3000, h5py.Empty("f4"), dataset.ref]
+        file.attrs[attribute] = values[rng.integers(len(values))]
+
+
+_EDITS = [
+    lambda file, name, dataset, rng: file.__delitem__(name),
+    lambda file, name, dataset, rng: file.move(name, name + "x"),
+    lambda file, name, dataset, rng: file.create_dataset("more", data=np.zeros(3, "f4")),
+    _attributes,
+    _replaced(lambda f, n, a: f.create_dataset(n, data=a[..., None])),
+    _replaced(lambda f, n, a: f.create_dataset(n, data=np.reshape(a, -1)[:-1])),
+    _replaced(lambda f, n, a: f.create_dataset(n, data=np.asarray(a, "i8"))),
+    _replaced(lambda f, n, a: f.create_dataset(n, data=np.asarray(a, complex))),
+    _replaced(lambda f, n, a: f.create_dataset(n, data=np.zeros(np.shape(a), bool))),
+    _replaced(lambda f, n, a: f.create_dataset(n, data=np.zeros(np.shape(a), [("a", "f4")]))),
+    _replaced(lambda f, n, a: f.create_dataset(n, np.shape(a), h5py.vlen_dtype("f4"))),
+    _replaced(lambda f, n, a: f.create_dataset(n, np.shape(a), h5py.ref_dtype)),
+    _replaced(lambda f, n, a: f.create_dataset(n, data="text")),
+    _replaced(lambda f, n, a: f.create_dataset(n, data=b"\xff\xfe")),
+    _replaced(lambda f, n, a: f.create_dataset(n, data=h5py.Empty("f4"))),
+    _replaced(lambda f, n, a: f.create_group(n)),
+    _replaced(lambda f, n, a: f.__setitem__(n, np.dtype("f4"))),
+    _replaced(lambda f, n, a: f.__setitem__(n, h5py.SoftLink(f"/{n}"))),
+    _replaced(lambda f, n, a: f.__setitem__(n, h5py.SoftLink("/gone"))),
+    _replaced(lambda f, n, a: f.__setitem__(n, h5py.ExternalLink("gone.hdf5", "/x"))),
+    _replaced(_with_value(np.nan)),
+    _replaced(_with_value(np.inf)),
+    _replaced(_virtual),
+    _replaced(_cycle),
+    _replaced(_bad_name),
+    _replaced(_bomb),
+    _declare((10**6, 10**6), chunks=(100, 100), compression="gzip"),
+    _declare((10**6, 10**3, 10**3), chunks=(1, 100, 100)),
+    _declare((10**9,)),
+    _declare((3, 10**9)),
+    _declare((3,), maxshape=(None,), chunks=(10**8,)),
+    _declare((4,), external=[("gone.bin", 0, h5py.h5f.UNLIMITED)]),
+]
+
+
+def repack_zip(content, rng):
+    """A zip with other names, kinds, sizes or methods."""
+    packed = io.BytesIO()
+    methods = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+    method = methods[rng.integers(4)]
+    trick = rng.integers(8)
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(packed, "w", method) as new:
+        for name in old.namelist():
+            file = old.read(name)
+            if trick == 0 and name.endswith(".hdf5"):
+                with new.open(name, "w") as zeros:
+                    for _ in range(80):
+                        zeros.write(bytes(1 << 20))
+            elif trick == 1:
+                new.writestr(f"../{name}", file)
+            elif trick == 2:
+                new.writestr(f"a/{name}", file)
+                new.writestr(f"b/{name}", file)
+            elif trick == 3 and name.endswith(".json"):
+                new.writestr(name, b" " * (2 << 20) + file)
+            else:
+                new.writestr(name, file)
+    changed = packed.getvalue()
+    if trick == 4:  # a name that says it is UTF-8, and is not
+        changed = changed.replace(b"options.json", b"opti\xffns.json")
+    if trick == 5:  # encrypted, it says
+        changed = bytearray(changed)
+        changed[changed.rindex(b"PK\x01\x02") + 8] |= 1
+    if trick >= 6:
+        changed = flip_bytes(changed, rng)
+    return bytes(changed)
+
+
+def repack_tar(content, rng):
+    """A tar.gz with links, devices, other names or sizes."""
+    packed = io.BytesIO()
+    trick = rng.integers(8)
+    with (
+        tarfile.open(fileobj=io.BytesIO(content)) as old,
+        tarfile.open(fileobj=packed, mode="w:gz") as new,
+    ):
+        for member in old:
+            file = old.extractfile(member).read()
+            if trick == 0:
+                member.name = f"../{member.name}"
+            elif trick == 1:
+                member.name = f"/{member.name}"
+            elif trick in (2, 3):
+                member.type = tarfile.SYMTYPE if trick == 2 else tarfile.LNKTYPE
+                member.linkname, member.size = "/etc/passwd", 0
+            elif trick == 4:
+                member.type, member.size = tarfile.FIFOTYPE, 0
+            elif trick == 5 and member.name.endswith(".hdf5"):
+                file = bytes(80 << 20)
+                member.size = len(file)
+            elif trick == 6:
+                member.pax_headers = {"size": "-5", "comment": "x" * 5000}
+            new.addfile(member, io.BytesIO(file) if member.size else None)
+    changed = packed.getvalue()
+    return flip_bytes(changed, rng) if trick == 7 else changed
+
+
+# A good file of each kind, and how to load it.
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+        write: Takes a folder, writes good files there and returns the path of the one to mutate.
+        load: Takes that path, loads it with the package, and raises if a result is wrong.
+        mutators: Functions from content and random generator to content.
+    """
+
+    write: Callable
+    load: Callable
+    mutators: list
+
+
+def _tiny():
+    from tests.conftest import make_arrays, make_config
+
+    return make_config(), make_arrays(make_config())
+
+
+def _write_preset(folder):
+    from tests.conftest import write_preset
+
+    write_preset(folder, *_tiny())
+    (folder / "README.md").write_text("# tiny\n\nA biLM.\n")
+    return folder
+
+
+def _check_bilm(bilm):
+    config, arrays = _tiny()
+    assert bilm.config.n_layers < 99 and bilm.arrays.keys() >= {"char_embed"}
+    assert all(np.isfinite(array).all() for array in bilm.arrays.values())
+    if bilm.config == config:
+        assert {n: a.shape for n, a in bilm.arrays.items()} == {
+            n: a.shape for n, a in arrays.items()
+        }
+
+
+def _load_preset(path):
+    from keras_elmo.checkpoints.presets import Preset
+
+    preset = Preset(path)
+    preset.check_sums()
+    _check_bilm(preset.read())
+
+
+def _load_bilm(path):
+    from keras_elmo.checkpoints.bilm_files import read_bilm
+
+    _check_bilm(read_bilm(path.parent / "options.json", path.parent / "weights.hdf5"))
+
+
+def _write_zip(folder):
+    files = _write_preset(folder / "files")
+    with zipfile.ZipFile(folder / "preset.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(files.iterdir()):
+            archive.write(path, path.name)
+    return folder / "preset.zip"
+
+
+def _write_tar(folder):
+    files = _write_preset(folder / "files")
+    with tarfile.open(folder / "preset.tar.gz", "w:gz") as archive:
+        for path in sorted(files.iterdir()):
+            archive.add(path, path.name)
+    return folder / "preset.tar.gz"
+
+
+KINDS = {
+    "options": Kind(
+        lambda folder: _write_preset(folder) / "options.json",
+        _load_bilm,
+        [change_json, change_json, change_json, spoil_text, *BYTES],
+    ),
+    "weights": Kind(
+        lambda folder: _write_preset(folder) / "weights.hdf5",
+        _load_bilm,
+        [edit_hdf5] * 8 + BYTES,
+    ),
+    "zip": Kind(_write_zip, _load_preset, [repack_zip] * 6 + BYTES),
+    "tar": Kind(_write_tar, _load_preset, [repack_tar] * 6 + BYTES),
+}
+
+
+def attack(kind, seed, count, tell=lambda *_: None) -> list[str]:
+    """Load mutants of a kind of file, and return what went wrong, a text each."""
+    wrong = []
+    kind_name, kind = kind, KINDS[kind]
+    with tempfile.TemporaryDirectory() as folder:
+        path = kind.write(pathlib.Path(folder))
+        content = path.read_bytes()
+        kind.load(path)
+        # Every mutator in turn.
+        for number, mutate in zip(range(count), itertools.cycle(kind.mutators)):
+            rng = np.random.default_rng([seed, number])
+            path.write_bytes(mutate(content, rng))
+            what = f"{kind_name} {number} {mutate.__name__}"
+            tell(what)
+            start = time.monotonic()
+            try:
+                kind.load(path)
+            except (ValueError, OSError) as error:
+                # A folder stands for its only file of a kind.
+                if path.name not in str(error):
+                    wrong.append(f"{what}: without the file's name: {error}")
+            except BaseException as error:
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                wrong.append(
+                    f"{what}: {type(error).__name__}: {error} in {where.name}, line {where.lineno}"
+                )
+            if time.monotonic() - start > SECONDS / 2:
+                wrong.append(f"{what}: took {time.monotonic() - start:.0f} s")
+    return wrong
+
+
+def main(seed, count, *kinds):
+    """Attack in this process, with bounded memory; the last line of stdout is JSON."""
+    import warnings
+
+    import keras_elmo.checkpoints.presets  # noqa: F401
+
+    warnings.simplefilter("ignore")  # of unknown keys
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+
+    def tell(what):
+        print(what, flush=True)
+        signal.alarm(SECONDS)  # ends the process, so that a loop inside a library ends too
+
+    wrong = {
+        kind: found
+        for kind in kinds or KINDS
+        if (found := attack(kind, int(seed), int(count), tell))
+    }
+    signal.alarm(0)
+    print(json.dumps(wrong))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,58 @@
+"""The code of README runs, and its commands have the flags that it gives them."""
+
+import pathlib
+import re
+import shlex
+
+import keras
+import numpy as np
+import pytest
+
+from keras_elmo.cli import make_parser
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_python_of_readme_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("sentences.txt").write_text("The bank of the river .\nIt closed at five .\n")
+    names = {"labels": [1, 0], "n_tags": 3}
+    code = blocks("python")
+    assert len(code) >= 4
+    for block in code:
+        exec(compile(block, "README.md", "exec"), names)  # noqa: S102
+    [scores] = names["log_probabilities"]
+    assert scores.shape == (2, 4) and (scores < 0).all()
+    assert names["arrays"][0].shape[0] == 3
+    assert isinstance(names["model"], keras.Model)
+    assert np.isfinite(names["vectors"]).all()
+
+
+COMMANDS = [
+    command
+    for block in blocks("bash")
+    for command in re.split(r"\n|&&|\|", block.replace("\\\n", " "))
+    if re.search(r"(^|/|\s)keras-elmo\s", command)
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_of_readme_are_understood(command):
+    words = shlex.split(command, comments=True)
+    arguments = words[next(i for i, w in enumerate(words) if w.endswith("keras-elmo")) + 1 :]
+    assert make_parser().parse_args(arguments).run
+
+
+def test_readme_tells_where_every_module_is():
+    package = ROOT / "keras_elmo"
+    unmentioned = [
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if path.name != "__init__.py" and path.name not in README
+    ]
+    assert not unmentioned
