@@ -14,6 +14,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # where it says so in SAME_LINE.
 LINES = [
     {"config", "checkpoints.hdf5"},
+    {"layers.scan", "layers.custom_gradient", "layers.products"},
     {"checkpoints.rows", "checkpoints.files"},
     {"checkpoints.bilm_table", "checkpoints.archives", "token_table", "layer_file"},
     {"checkpoints.bilm_files"},
@@ -21,14 +22,11 @@ LINES = [
     {"characters", "presets"},
     {
         "tokenizer",
-        "layers.brick",
+        "layers.freezable_layer",
         "layers.boundaries",
         "layers.carried_state",
         "layers.scalar_mix",
         "layers.crf",
-        "layers.scan",
-        "layers.custom_gradient",
-        "layers.products",
     },
     {"layers.highway", "layers.lstm"},
     {"layers.char_cnn"},

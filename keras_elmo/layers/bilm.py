@@ -4,8 +4,8 @@ import keras
 from keras import ops
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.layers.brick import Brick
 from keras_elmo.layers.char_cnn import CharCNN
+from keras_elmo.layers.freezable_layer import FreezableLayer
 from keras_elmo.layers.lstm import ProjectedLSTM
 
 DIRECTIONS = ("forward", "backward")
@@ -22,7 +22,7 @@ def representation_names(config: BiLMConfig) -> list[str]:
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
-class BiLM(Brick):
+class BiLM(FreezableLayer):
     """Compute the 2L + 1 representations that a biLM of L layers has for every token.
 
     The character CNN gives the token representation; a forward and a backward
@@ -31,7 +31,7 @@ class BiLM(Brick):
 
     Args:
         config: The ``BiLMConfig``.
-        **kwargs: Passed on to ``Brick``.
+        **kwargs: Passed on to ``FreezableLayer``.
 
     Call arguments:
         inputs: Character ids of the tokens *and* of both boundary tokens, int,

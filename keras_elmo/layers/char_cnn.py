@@ -4,18 +4,23 @@ import keras
 from keras import ops
 
 from keras_elmo.config import N_CHARACTERS
-from keras_elmo.layers.brick import Brick
+from keras_elmo.layers.custom_gradient import call_with_gradient
+from keras_elmo.layers.freezable_layer import FreezableLayer
 from keras_elmo.layers.highway import Highway
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
-class CharCNN(Brick):
+class CharCNN(FreezableLayer):
     """Compute the token representation from the characters of a token.
 
     The characters are embedded; every filter is convolved over them and the
     largest value of all positions goes through the activation; highways and a
-    linear projection follow (Peters et al., 2018, section 3.4). On TensorFlow and
-    PyTorch every distinct token of a batch is computed once.
+    linear projection follow (Peters et al., 2018, section 3.4).
+
+    On CPUs TensorFlow and PyTorch find the distinct tokens of a batch first and compute
+    each once. JAX and XLA compile for fixed sizes, and on a GPU the search takes longer than
+    what it saves: there all tokens are computed. ``represent`` is for tokens that are known
+    to be distinct.
 
     Args:
         filters: Pairs (width in characters, number of filters).
@@ -24,7 +29,7 @@ class CharCNN(Brick):
         projection_dim: Features of the token representation. If the filters sum
             to it there is no projection.
         activation: ``"relu"`` or ``"tanh"``, behind the max-pool.
-        **kwargs: Passed on to ``Brick``.
+        **kwargs: Passed on to ``FreezableLayer``.
 
     Call arguments:
         inputs: Character ids, int, shape ``(..., characters)``; ``characters`` at
@@ -88,27 +93,37 @@ class CharCNN(Brick):
 
     def call(self, inputs):
         *outer, characters = ops.shape(inputs)
-        rows, places = _distinct(ops.reshape(inputs, (-1, characters)))
-        embedded = ops.take(self.embeddings, rows, axis=0)
+        rows, row_of_token = _distinct(ops.reshape(inputs, (-1, characters)))
+        x = self.represent(rows)
+        if row_of_token is not None:
+            x = ops.take(x, row_of_token, axis=0)
+        return ops.reshape(x, (*outer, self.projection_dim))
+
+    def represent(self, rows):
+        """Compute every row, without looking for equal ones.
+
+        Args:
+            rows: Character ids, int, shape ``(rows, characters)``.
+
+        Returns:
+            Token representations, float, shape ``(rows, projection_dim)``.
+        """
+        [embeddings] = self.in_compute_dtype(self.embeddings)
+        embedded = _look_up(embeddings, rows)
         activation = keras.activations.get(self.activation)
         features = []
-        for kernel, bias in self.convolutions:
-            windows = ops.conv(
-                embedded,
-                ops.convert_to_tensor(kernel),
-                padding="valid",
-                data_format="channels_last",
-            )
+        for pair in self.convolutions:
+            kernel, bias = self.in_compute_dtype(*pair)
+            windows = ops.conv(embedded, kernel, padding="valid", data_format="channels_last")
             # relu and tanh grow with their input, so the activation can follow the maximum.
             features.append(activation(ops.max(windows, axis=1) + bias))
         x = ops.concatenate(features, axis=-1)
         for highway in self.highways:
             x = highway(x)
         if self.has_projection:
-            x = ops.matmul(x, self.projection_kernel) + self.projection_bias
-        if places is not None:
-            x = ops.take(x, places, axis=0)
-        return ops.reshape(x, (*outer, self.projection_dim))
+            kernel, bias = self.in_compute_dtype(self.projection_kernel, self.projection_bias)
+            x = ops.matmul(x, kernel) + bias
+        return x
 
     def compute_output_spec(self, inputs):
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
@@ -128,17 +143,50 @@ class CharCNN(Brick):
 
 
 def _distinct(rows):
-    """Return the distinct rows, and the place of every row among them.
-
-    JAX compiles for fixed sizes and cannot; then all rows and None come back.
-    """
+    """Return the distinct rows, and which of them every row is; or all rows and None."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.raw_ops.UniqueV2(x=rows, axis=[0])
-    if backend == "torch":
+        # UniqueV2 has no kernel for a GPU, and sorts under XLA.
+        if not (_in_xla() or tf.config.list_logical_devices("GPU")):
+            return tf.raw_ops.UniqueV2(x=rows, axis=[0])
+    if backend == "torch" and rows.device.type == "cpu":
         import torch
 
         return torch.unique(rows, dim=0, return_inverse=True)
     return rows, None
+
+
+def _in_xla():
+    """Tell whether TensorFlow builds a graph for XLA, which it tells nobody in public."""
+    import tensorflow as tf
+    from tensorflow.python.ops import control_flow_util
+
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def _look_up(table, ids):
+    """Take rows of the table.
+
+    The gradient of ``ops.take`` is sparse on TensorFlow, with a row for every id, and the norm
+    of those rows is not that of the gradient.
+    """
+    [rows] = call_with_gradient(
+        _take, _record_take, _add_up_rows, (int(table.shape[0]),), (table, ids)
+    )
+    return rows
+
+
+def _take(options, table, ids):
+    return (ops.take(table, ids, axis=0),)
+
+
+def _record_take(options, table, ids):
+    return _take(options, table, ids), (ids,)
+
+
+def _add_up_rows(options, kept, upstream):
+    ids, rows = ops.reshape(kept[0], (-1,)), upstream[0]
+    rows = ops.reshape(rows, (-1, rows.shape[-1]))
+    return ops.segment_sum(rows, ids, num_segments=options[0]), None

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_elmo.layers.scan import scan
+
 # The score of a tag that is ruled out: its share of every sum is exactly 0 in float32,
 # and adding up thousands of them does not overflow.
 FORBIDDEN = -1e30
@@ -93,36 +95,16 @@ class CRF(keras.layers.Layer):
             )
             for name, shape in shapes.items()
         )
-        self.sum_rnn = keras.layers.RNN(
-            _PrefixCell(self.transitions, ops.logsumexp),
-            return_state=True,
-            dtype="float32",
-            name="sum_rnn",
-        )
-        self.best_rnn = keras.layers.RNN(
-            _PrefixCell(self.transitions, ops.max),
-            return_sequences=True,
-            dtype="float32",
-            name="best_rnn",
-        )
-        self.path_rnn = keras.layers.RNN(
-            _PathCell(self.transitions),
-            return_sequences=True,
-            go_backwards=True,
-            dtype="float32",
-            name="path_rnn",
-        )
-        for rnn in (self.sum_rnn, self.best_rnn, self.path_rnn):
-            rnn.build(input_shape)
 
     def call(self, inputs, mask=None, decode=False):
         scores = ops.cast(inputs, "float32")
         if not decode:
             return scores
         scores, mask = _clear_padding(scores, mask)
-        best = self.best_rnn(scores, mask=mask, initial_state=_state(self.start, scores))
-        path = self.path_rnn(best, mask=mask, initial_state=_state(self.end, scores))
-        tags = ops.cast(ops.argmax(ops.flip(path, axis=1), axis=-1), "int32")
+        scores, is_token = _time_first(scores, mask)
+        _, best = self._scan(_best_prefixes, self.start, (scores, is_token))
+        _, path = self._scan(_best_path, self.end, (*best, is_token), reverse=True)
+        tags = ops.transpose(ops.cast(ops.argmax(path[0], axis=-1), "int32"))
         return ops.where(mask, tags, ops.zeros_like(tags))
 
     def decode(self, scores, mask=None):
@@ -138,7 +120,7 @@ class CRF(keras.layers.Layer):
         Returns:
             Tags, int32, shape ``(batch, tokens)``, 0 in the padding.
         """
-        return self(scores, mask=mask, decode=True)
+        return self(_as_array(scores, "scores"), mask=mask, decode=True)
 
     def log_likelihood(self, scores, tags, mask=None):
         """Compute the log-probability of the tags of each sentence.
@@ -165,7 +147,8 @@ class CRF(keras.layers.Layer):
                 "compile a model rebuilt from its config anew, with the loss of its own CRF"
             )
         n_tags = self.start.shape[0]
-        if isinstance(tags, np.ndarray | list | tuple) and np.max(tags, initial=-1) >= n_tags:
+        scores, tags = _as_array(scores, "scores"), _as_array(tags, "tags")
+        if isinstance(tags, np.ndarray) and np.max(tags, initial=-1) >= n_tags:
             raise ValueError(
                 f"CRF expects tags below n_tags={n_tags}. Received: max(tags)={np.max(tags)}"
             )
@@ -193,9 +176,16 @@ class CRF(keras.layers.Layer):
         return score - log_z
 
     def _log_z(self, scores, mask):
-        _, last, _ = self.sum_rnn(scores, mask=mask, initial_state=_state(self.start, scores))
+        (last, _), _ = self._scan(_sum_of_prefixes, self.start, _time_first(scores, mask))
         log_z = ops.logsumexp(last + self.end, axis=-1)
         return ops.where(ops.any(mask, axis=1), log_z, ops.zeros_like(log_z))
+
+    def _scan(self, step, first, inputs, reverse=False):
+        """Run a step that carries its last output, and what the next one adds to its input."""
+        zeros = ops.zeros_like(inputs[0][0])
+        transitions = ops.convert_to_tensor(self.transitions)
+        shapes = [(None, self.start.shape[0])]
+        return scan(step, (zeros, zeros + first), inputs, (transitions,), shapes, reverse)
 
     def get_config(self):
         # Keras gives an id, for the loss to refer to, to what it serializes a second time;
@@ -250,6 +240,8 @@ class CRFLoss(keras.losses.Loss):
         self.log_likelihood = crf.log_likelihood
 
     def __call__(self, y_true, y_pred, sample_weight=None):
+        y_true, y_pred = _as_array(y_true, "tags"), _as_array(y_pred, "scores")
+        sample_weight = _as_array(sample_weight, "sample_weight")
         if len(y_true.shape) != 2:
             raise ValueError(
                 "CRFLoss expects tags of shape (batch, tokens), as integers. "
@@ -293,47 +285,53 @@ class _KerasMask(keras.losses.Loss):
         return ops.ones_like(y_pred[..., 0])
 
 
-class _Cell:
-    """A cell for Keras's RNN that borrows the weights of the CRF instead of owning some.
-
-    Its state is two rows of scores, ``(batch, n_tags)`` each: the output of the last
-    step, which JAX wants there, and what the next step adds to its input.
-    """
-
-    compute_dtype = "float32"
-
-    def __init__(self, transitions):
-        self.transitions = transitions
-        self.output_size = transitions.shape[0]
-        self.state_size = [self.output_size, self.output_size]
-
-    def __call__(self, inputs, states):
-        output = inputs + states[1]
-        return output, [output, self.call(output)]
+def _sum_of_prefixes(constants, carry, slices):
+    """Add up the scores of all prefixes that end in each tag."""
+    return _prefixes(ops.logsumexp, constants, carry, slices)
 
 
-class _PrefixCell(_Cell):
-    """Forward: combine the scores of all prefixes that end in each tag, by sum or maximum."""
-
-    def __init__(self, transitions, combine):
-        super().__init__(transitions)
-        self.combine = combine
-
-    def call(self, output):
-        return self.combine(output[:, :, None] + self.transitions, axis=1)
+def _best_prefixes(constants, carry, slices):
+    """Find the score of the best prefix that ends in each tag."""
+    return _prefixes(ops.max, constants, carry, slices)
 
 
-class _PathCell(_Cell):
+def _prefixes(combine, constants, carry, slices):
+    scores, is_token = slices
+    output = scores + carry[1]
+    following = combine(output[:, :, None] + constants[0], axis=1)
+    return _unless_padding(is_token, output, following, carry), (output,)
+
+
+def _best_path(constants, carry, slices):
     """Backward over the best prefixes: rank the tags given the best tag that follows."""
+    best, is_token = slices
+    output = best + carry[1]
+    before = ops.take(ops.transpose(constants[0]), ops.argmax(output, axis=-1), axis=0)
+    return _unless_padding(is_token, output, before, carry), (output,)
 
-    def call(self, output):
-        return ops.take(ops.transpose(self.transitions), ops.argmax(output, axis=-1), axis=0)
+
+def _unless_padding(is_token, output, addition, carry):
+    return tuple(ops.where(is_token, x, y) for x, y in zip((output, addition), carry))
 
 
-def _state(row, scores):
-    """Return the state before the first step, which is to add the row to its input."""
-    zeros = ops.zeros_like(scores[:, 0])
-    return [zeros, zeros + row]
+def _time_first(scores, mask):
+    return ops.transpose(scores, (1, 0, 2)), ops.transpose(mask)[..., None]
+
+
+def _as_array(x, name):
+    """Return lists as an array: Keras would take them for the outputs of a model with many."""
+    if not isinstance(x, list | tuple):
+        return x
+    try:
+        x = np.asarray(x)
+    except ValueError as error:
+        raise ValueError(
+            f"CRF expects {name} in an array. Received: lists of unequal lengths. Pad them to "
+            "one length, the tags with -1"
+        ) from error
+    if x.dtype.kind not in "biuf":
+        raise ValueError(f"CRF expects numbers as {name}. Received: dtype={x.dtype}")
+    return x
 
 
 def _clear_padding(scores, mask):

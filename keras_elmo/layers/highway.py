@@ -3,18 +3,18 @@
 import keras
 from keras import ops
 
-from keras_elmo.layers.brick import Brick
+from keras_elmo.layers.freezable_layer import FreezableLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
-class Highway(Brick):
+class Highway(FreezableLayer):
     """Let a gate choose, feature by feature, between a transform and the input itself.
 
     ``gate * relu(x W_transform + b_transform) + (1 - gate) * x`` with
     ``gate = sigmoid(x W_gate + b_gate)``. The gate starts nearly closed (bias -2).
 
     Args:
-        **kwargs: Passed on to ``Brick``.
+        **kwargs: Passed on to ``FreezableLayer``.
 
     Call arguments:
         inputs: Float, shape ``(..., width)``, ``width`` static.

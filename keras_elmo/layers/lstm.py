@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.layers.brick import Brick
 from keras_elmo.layers.custom_gradient import call_with_gradient
+from keras_elmo.layers.freezable_layer import FreezableLayer
 from keras_elmo.layers.products import matmul
 from keras_elmo.layers.scan import scan
 
@@ -203,7 +203,7 @@ def _outer(x, y, product_dtype):
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
-class ProjectedLSTM(Brick):
+class ProjectedLSTM(FreezableLayer):
     """Run ``projected_lstm`` over sentences, forward or backward.
 
     The gates are ``x kernel + bias``, with 1 added to the bias of the forget gate, which
@@ -217,7 +217,7 @@ class ProjectedLSTM(Brick):
         projection_clip: Bound on the absolute projected output, or None.
         go_backwards: Read every sentence from its last token to its first. The
             output stays in the order of the input, unlike that of Keras's own RNNs.
-        **kwargs: Passed on to ``Brick``.
+        **kwargs: Passed on to ``FreezableLayer``.
 
     Call arguments:
         inputs: Float, shape ``(batch, tokens, features)``.
@@ -287,17 +287,15 @@ class ProjectedLSTM(Brick):
             inputs: Float, shape ``(tokens, batch, features)``.
             mask: As for ``projected_lstm``.
             state: As for ``projected_lstm``.
-            reverse: As for ``projected_lstm``.
+            reverse: As for ``projected_lstm``; ``go_backwards`` does not count here.
             product_dtype: As for ``projected_lstm``; it holds for the product with
                 ``kernel`` too.
 
         Returns:
             What ``projected_lstm`` returns.
         """
-        # Outside of a call of the layer no autocast reaches them.
-        kernel, bias, recurrent_kernel, projection = (
-            None if weight is None else ops.cast(weight, self.compute_dtype)
-            for weight in (self.kernel, self.bias, self.recurrent_kernel, self.projection)
+        kernel, bias, recurrent_kernel, projection = self.in_compute_dtype(
+            self.kernel, self.bias, self.recurrent_kernel, self.projection
         )
         inputs = ops.cast(inputs, self.compute_dtype)
         forget_bias = np.repeat([0, 1, 0, 0], self.lstm_dim).astype("float32")

@@ -1,4 +1,4 @@
-"""Highway, CharCNN and ProjectedLSTM against NumPy, and what all bricks share."""
+"""Highway, CharCNN and ProjectedLSTM against NumPy, and what all parts of a biLM share."""
 
 import keras
 import numpy as np
@@ -61,16 +61,16 @@ def test_char_cnn(activation, n_highway, projection_dim):
 @pytest.mark.skipif(BACKEND == "jax", reason="JAX compiles for fixed sizes")
 def test_char_cnn_computes_a_distinct_token_once(monkeypatch):
     seen = []
-    take = keras.ops.take
+    represent = CharCNN.represent
     monkeypatch.setattr(
-        keras.ops, "take", lambda x, i, axis: seen.append(i.shape) or take(x, i, axis)
+        CharCNN, "represent", lambda self, rows: seen.append(rows.shape) or represent(self, rows)
     )
     rows = RNG.integers(1, 262, size=(3, 11))
     layer = CharCNN([[1, 3]], 4, 0, 3)
     found = numpy(layer(rows[[[0, 1, 0, 2], [2, 1, 1, 1]]]))
     assert tuple(seen[0]) == (3, 11)
     np.testing.assert_array_equal(found[0, 1], found[1, 2])
-    np.testing.assert_allclose(found[0, [0, 1, 3]], numpy(layer(rows)), atol=1e-6)
+    np.testing.assert_allclose(found[0, [0, 1, 3]], numpy(layer.represent(rows)), atol=1e-6)
 
 
 @pytest.mark.parametrize("cell_clip, projection_clip", [(None, None), (0.4, None), (None, 0.3)])
@@ -138,10 +138,10 @@ def test_frozen_weights_stay_frozen_through_every_toggle(frozen):
     layer.build((None, None, 4))
     highway = Highway(frozen=frozen)
     highway.build((None, 4))
-    for brick in (layer, highway):
+    for part in (layer, highway):
         for toggle in (False, True):
-            brick.trainable = toggle
-            for inner in brick._flatten_layers():
+            part.trainable = toggle
+            for inner in part._flatten_layers():
                 inner.trainable = toggle
-            expected = 0 if frozen or not toggle else len(brick.weights)
-            assert len(brick.trainable_weights) == expected
+            expected = 0 if frozen or not toggle else len(part.weights)
+            assert len(part.trainable_weights) == expected

@@ -351,6 +351,25 @@ def test_other_reductions():
     np.testing.assert_allclose(numpy(CRFLoss(crf, reduction=None)(tags, x)), -log_p)
 
 
+def test_lists_are_as_good_as_arrays():
+    crf, _ = make()
+    x, tags = random_batch()
+    expected = numpy(crf.loss(tags, x, np.array([1.0, 2.0, 0.5, 3.0])))
+    found = numpy(crf.loss(tags.tolist(), x.tolist(), [1.0, 2.0, 0.5, 3.0]))
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(numpy(crf.loss(tags.tolist(), x)), numpy(crf.loss(tags, x)))
+    log_p = numpy(crf.log_likelihood(x.tolist(), tags.tolist()))
+    np.testing.assert_array_equal(log_p, numpy(crf.log_likelihood(x, tags)))
+    np.testing.assert_array_equal(numpy(crf.decode(x.tolist())), numpy(crf.decode(x)))
+    for ragged in ([[0, 1], [2]], [[[0.0], [1.0]], [[2.0]]]):
+        with pytest.raises(ValueError, match="lists of unequal lengths. Pad them to one length"):
+            crf.loss(ragged, x)
+    with pytest.raises(ValueError, match="expects scores in an array. Received: lists of unequal"):
+        crf.decode([[[1.0, 2.0, 3.0]], [[1.0, 2.0]]])
+    with pytest.raises(ValueError, match="CRF expects numbers as tags. Received: dtype=<U1"):
+        crf.loss([["B", "I"]], x[:1, :2])
+
+
 def test_errors():
     crf, _ = make()
     x, tags = random_batch()

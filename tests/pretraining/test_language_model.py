@@ -160,9 +160,18 @@ def test_config_round_trip():
     assert again.get_config() == model.get_config() and again.config == model.config
 
 
-def test_too_many_negatives():
-    with pytest.raises(ValueError, match="n_negatives to be less than vocabulary_size, or None"):
-        make_model(n_negatives=7)
+@pytest.mark.parametrize("n_negatives", [7, 4096])
+def test_as_many_negatives_as_the_vocabulary_are_the_full_softmax(n_negatives):
+    model, full = make_model(n_negatives=n_negatives), make_model()
+    batch = tensors(make_batch())
+    assert float(numpy(model(batch))) == float(numpy(full(batch)))
+    assert model.get_config()["n_negatives"] == n_negatives
+
+
+@pytest.mark.parametrize("n_negatives", [0, -3])
+def test_too_few_negatives(n_negatives):
+    with pytest.raises(ValueError, match=f"of 1 or more, or None.* n_negatives={n_negatives}"):
+        make_model(n_negatives=n_negatives)
 
 
 def test_learns_and_half_precision_products_learn_alike(config):

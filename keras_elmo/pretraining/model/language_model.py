@@ -28,7 +28,8 @@ class BiLanguageModel(keras.Model):
         config: The ``BiLMConfig``.
         vocabulary_size: Tokens that the softmax knows, ``<S> </S> <UNK>`` included.
         n_negatives: Log-uniform negatives of the sampled softmax, the same for the whole
-            batch; None trains with the full softmax.
+            batch. None trains with the full softmax, and so does a number that the
+            vocabulary does not exceed.
         dropout: Rate on the inputs and the last output of the LSTMs, as in bilm-tf.
         product_dtype: ``"float32"``, or ``"bfloat16"`` to compute the large matrix
             products in half precision and all else in float32.
@@ -70,11 +71,10 @@ class BiLanguageModel(keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if n_negatives is not None and n_negatives >= vocabulary_size:
+        if n_negatives is not None and n_negatives < 1:
             raise ValueError(
-                "BiLanguageModel expects n_negatives to be less than vocabulary_size, or None for "
-                f"the full softmax. Received: n_negatives={n_negatives}, "
-                f"vocabulary_size={vocabulary_size}"
+                "BiLanguageModel expects n_negatives of 1 or more, or None for the full softmax. "
+                f"Received: n_negatives={n_negatives}"
             )
         self.config = config
         self.vocabulary_size = vocabulary_size
@@ -99,7 +99,7 @@ class BiLanguageModel(keras.Model):
     def call(self, inputs, training=False):
         outputs = self.read(inputs, training)
         sample = None
-        if self.n_negatives is not None:
+        if self.n_negatives is not None and self.n_negatives < self.vocabulary_size:
             sample = sample_log_uniform(self.n_negatives, self.vocabulary_size, self.seed_generator)
         weights = _join(inputs["weights"])
         targets = _join(inputs["targets"])
@@ -128,11 +128,10 @@ class BiLanguageModel(keras.Model):
         Returns:
             Two tensors, float32, shape ``(tokens, devices * batch, projection_dim)``.
         """
-        token = self.bilm.char_cnn(inputs["characters"])
-        devices, distinct, width = ops.shape(token)
+        devices, distinct, characters = ops.shape(inputs["characters"])
+        token = self.bilm.char_cnn.represent(ops.reshape(inputs["characters"], (-1, characters)))
         first = ops.arange(devices, dtype="int32") * distinct
         words = _join(inputs["words"] + ops.reshape(first, (-1, 1, 1, 1)))
-        token = ops.reshape(token, (-1, width))
         drop_out = functools.partial(self.dropout, training=training)
         top = []
         for d, direction in enumerate(DIRECTIONS):

@@ -46,7 +46,8 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
     whose logits are lowered by the log of their expected counts.
 
     The loss and its gradient are computed together, part by part, so that no array of all
-    logits is ever kept.
+    logits is ever kept. The gradients of ``kernel`` and ``bias`` are dense, each row added up
+    from all places where it was taken, so that their norm is that of the gradient.
 
     Args:
         outputs: Outputs of the LSTMs, float32, shape ``(n, projection_dim)``.
@@ -68,20 +69,16 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
     vocabulary_size = int(kernel.shape[0])
     # Where each id stands among the candidates: at their end, which is nowhere, if not drawn.
     if sample is None:
-        candidates, offsets, place = kernel, bias, targets
-        n_candidates = vocabulary_size
+        n_candidates, place = vocabulary_size, targets
     else:
         drawn, log_expected = sample
         n_candidates = int(drawn.shape[0])
-        candidates = ops.take(kernel, drawn, axis=0)
-        offsets = ops.take(bias, drawn) - log_expected
         place = ops.scatter_update(
             ops.full((vocabulary_size,), n_candidates, "int32"),
             drawn[:, None],
             ops.arange(n_candidates, dtype="int32"),
         )
         place = ops.take(place, targets)
-    true_kernel, true_bias = ops.take(kernel, targets, axis=0), ops.take(bias, targets)
     columns = ops.arange(n_candidates, dtype="int32")
     n = ops.shape(outputs)[0]
 
@@ -105,7 +102,13 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
         )
 
     @ops.custom_gradient
-    def run(outputs, candidates, offsets, true_kernel, true_bias):
+    def run(outputs, kernel, bias):
+        if sample is None:
+            candidates, offsets = kernel, bias
+        else:
+            candidates = ops.take(kernel, drawn, axis=0)
+            offsets = ops.take(bias, drawn) - log_expected
+        true_kernel, true_bias = ops.take(kernel, targets, axis=0), ops.take(bias, targets)
         parts = []
         for part in range(_PARTS):
             rows = slice(part * n // _PARTS, (part + 1) * n // _PARTS)
@@ -120,22 +123,27 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
                     true_bias[rows],
                 )
             )
-        losses, d_outputs, d_candidates, d_offsets, d_kernel, d_bias = zip(*parts)
+        losses, d_outputs, d_candidates, d_offsets, d_true_kernel, d_true_bias = zip(*parts)
+
+        def of_vocabulary(of_candidates, of_targets):
+            of_candidates, of_targets = sum(of_candidates), ops.concatenate(of_targets)
+            if sample is None:
+                return of_candidates + ops.segment_sum(of_targets, targets, vocabulary_size)
+            rows = ops.concatenate([of_candidates, of_targets])
+            return ops.segment_sum(rows, ops.concatenate([drawn, targets]), vocabulary_size)
 
         def gradient(*args, upstream=None):
             if upstream is None:
                 (upstream,) = args
             return (
                 upstream * ops.concatenate(d_outputs),
-                upstream * sum(d_candidates),
-                upstream * sum(d_offsets),
-                upstream * ops.concatenate(d_kernel),
-                upstream * ops.concatenate(d_bias),
+                upstream * of_vocabulary(d_candidates, d_true_kernel),
+                upstream * of_vocabulary(d_offsets, d_true_bias),
             )
 
         return sum(losses), gradient
 
-    return run(outputs, candidates, offsets, true_kernel, true_bias)
+    return run(outputs, kernel, bias)
 
 
 def negative_log_likelihood(outputs, targets, kernel, bias):

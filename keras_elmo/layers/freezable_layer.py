@@ -1,9 +1,10 @@
 """What the parts of a biLM have in common: weights that stay frozen, or out of saved files."""
 
 import keras
+from keras import ops
 
 
-class Brick(keras.layers.Layer):
+class FreezableLayer(keras.layers.Layer):
     """A part of a biLM.
 
     Keras lets any model switch the weights of its layers to trainable, whatever
@@ -25,11 +26,18 @@ class Brick(keras.layers.Layer):
 
     @property
     def inner(self) -> dict:
-        """Arguments for a brick inside this one."""
+        """Arguments for a part inside this one."""
         return {"frozen": self.frozen, "saved": self.saved, "dtype": self.dtype_policy}
 
     def add_weight(self, **kwargs):
         return super().add_weight(trainable=not self.frozen, **kwargs)
+
+    def in_compute_dtype(self, *weights) -> list:
+        """Return weights as tensors to compute with, None for None.
+
+        Keras casts them inside a call of the layer only, and its other methods need them too.
+        """
+        return [None if w is None else ops.cast(w, self.compute_dtype) for w in weights]
 
     def save_own_variables(self, store):
         if self.saved:
