@@ -2,8 +2,8 @@
 
 from keras_elmo.characters import CharacterTokenizer
 from keras_elmo.config import BiLMConfig
-from keras_elmo.embedding import Embedder
-from keras_elmo.layer_file import LayerDataset
+from keras_elmo.embedding.embedder import Embedder
+from keras_elmo.embedding.layer_dataset import LayerDataset
 from keras_elmo.layers.bilm import BiLM
 from keras_elmo.layers.crf import CRF
 from keras_elmo.layers.elmo_layer import ElmoLayer

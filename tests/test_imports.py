@@ -13,9 +13,11 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # From the bottom up; a module may import modules below its own line, or the same line
 # where it says so in SAME_LINE.
 LINES = [
-    {"config", "characters"},
+    {"config", "characters", "text"},
     {"checkpoints.rows", "checkpoints.files"},
-    {"checkpoints.bilm_table", "presets", "token_table", "layer_file"},
+    {"checkpoints.bilm_table", "presets", "embedding.word_table", "embedding.file_lock"},
+    {"embedding.layer_file", "embedding.weight_values"},
+    {"embedding.layer_dataset"},
     {
         "layers.brick",
         "layers.boundaries",
@@ -29,6 +31,8 @@ LINES = [
     {"layers.bilm"},
     {"layers.elmo_layer"},
     {"layers"},
+    {"embedding.keras_engine"},
+    {"embedding.embedder"},
     {"embedding"},
     # Pretraining stands on the biLM, never on ElmoLayer.
     {"pretraining.text"},

@@ -89,6 +89,20 @@ class CharCNN(Brick):
     def call(self, inputs):
         *outer, characters = ops.shape(inputs)
         rows, places = _distinct(ops.reshape(inputs, (-1, characters)))
+        x = self.represent(rows)
+        if places is not None:
+            x = ops.take(x, places, axis=0)
+        return ops.reshape(x, (*outer, self.projection_dim))
+
+    def represent(self, rows):
+        """Compute the token representations of rows as they come, distinct or not.
+
+        Args:
+            rows: Character ids, int, shape ``(rows, characters)``.
+
+        Returns:
+            Float, shape ``(rows, projection_dim)``.
+        """
         embedded = ops.take(self.embeddings, rows, axis=0)
         activation = keras.activations.get(self.activation)
         features = []
@@ -106,9 +120,7 @@ class CharCNN(Brick):
             x = highway(x)
         if self.has_projection:
             x = ops.matmul(x, self.projection_kernel) + self.projection_bias
-        if places is not None:
-            x = ops.take(x, places, axis=0)
-        return ops.reshape(x, (*outer, self.projection_dim))
+        return x
 
     def compute_output_spec(self, inputs):
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
