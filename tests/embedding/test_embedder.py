@@ -1,6 +1,7 @@
 import json
 
 import h5py
+import keras
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,16 +9,10 @@ from hypothesis import strategies as st
 
 from keras_elmo import ElmoLayer, Embedder
 from keras_elmo.embedding.embedder import length_batches
+from keras_elmo.layers import char_cnn
 from tests import reference
-from tests.conftest import (
-    GOLDEN,
-    SENTENCES,
-    SHARED,
-    make_arrays,
-    make_config,
-    numpy,
-    tokenize,
-)
+from tests.conftest import GOLDEN, SENTENCES, SHARED, make_arrays, make_config, numpy, tokenize
+from tests.embedding.conftest import MANY
 
 
 def expected(sentence):
@@ -78,6 +73,76 @@ def test_nothing_in_nothing_out(embedder):
     assert [a.shape for a in embedder.embed([[], []], "top")] == [(0, 12), (0, 12)]
 
 
+@pytest.mark.parametrize("layer", [0, 1, 2, -1, np.int64(-3)])
+def test_one_layer(embedder, layer):
+    for array, whole in zip(embedder.embed(MANY, layer), embedder.embed(MANY), strict=True):
+        np.testing.assert_allclose(array, whole[layer], atol=1e-6)
+    mean = embedder.embed_means(SENTENCES, layer)[0]
+    np.testing.assert_allclose(mean, embedder.embed_means(SENTENCES, "all")[0, layer], atol=1e-6)
+
+
+@pytest.mark.parametrize("layers", ["all", "top", 0])
+def test_arrays_are_the_callers_own_and_keep_no_batch_in_memory(embedder, layers):
+    for array in embedder.embed(MANY, layers):
+        assert array.flags.owndata and array.flags.c_contiguous
+
+
+def test_numpy_numbers_will_do(tiny_preset):
+    embedder = Embedder(tiny_preset, batch_tokens=np.int64(512), cache=np.int32(7))
+    assert embedder.batch_tokens == 512 and type(embedder.batch_tokens) is int
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
+def test_the_global_dtype_policy_does_not_count(tiny_preset, embedder, policy):
+    before = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy(policy)
+        found = Embedder(tiny_preset).embed(MANY)
+    finally:
+        keras.config.set_dtype_policy(before)
+    for array, expected in zip(found, embedder.embed(MANY), strict=True):
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_the_global_floatx_does_not_count(tiny_preset, embedder):
+    try:
+        keras.config.set_floatx("float16")
+        found = Embedder(tiny_preset).embed(MANY)
+    finally:
+        keras.config.set_floatx("float32")
+    for array, expected in zip(found, embedder.embed(MANY), strict=True):
+        np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16"])
+def test_the_dtype_of_a_layer_counts(tiny_preset, embedder, policy):
+    layer = ElmoLayer.from_preset(tiny_preset, dtype=policy)
+    ours = Embedder(layer)
+    inside = np.moveaxis(numpy(layer(tokenize([MANY[0]], 13)))[0].astype("float32"), 1, 0)
+    assert np.abs(inside - embedder.embed([MANY[0]])[0]).max() > 1e-4
+    np.testing.assert_allclose(ours.embed([MANY[0]])[0], inside, atol=0.02)
+    # Every number is one of bfloat16: the products were computed in it.
+    assert not (ours.embed_tokens(["fox"]).view("uint32") & 0xFFFF).any()
+
+
+def test_distinct_words_are_not_looked_for_again(embedder, monkeypatch):
+    def fail(rows):
+        raise AssertionError("the words are distinct already")
+
+    monkeypatch.setattr(char_cnn, "_distinct", fail)
+    assert Embedder(embedder.elmo).embed([["a", "b", "a"]])[0].shape == (3, 3, 12)
+
+
+def test_words_are_computed_once(embedder):
+    ours = Embedder(embedder.elmo, batch_tokens=8)
+    represent, rows = ours._engine.represent, []
+    ours._engine.represent = lambda ids, weights: rows.append(len(ids)) or represent(ids, weights)
+    ours.embed([["a", "b"], ["b", "a"], ["a", "c", "a", "b"], [b"c", "a"]])
+    assert sum(rows) == 5  # with <S> and </S>
+    ours.embed([["c", "d"]])
+    assert rows[1:] == [1]
+
+
 def test_half_precision_is_near(tiny_preset, embedder):
     half = Embedder(tiny_preset, dtype="bfloat16")
     for a, b in zip(half.embed(MANY), embedder.embed(MANY), strict=True):
@@ -115,6 +180,23 @@ def test_token_cache(tiny_preset, tmp_path, embedder):
     assert not tampered.embed_tokens(["The"]).any()
 
 
+def test_token_cache_of_bytes(tiny_preset, tmp_path, embedder):
+    files = tmp_path / "vocab.txt", tmp_path / "tokens.hdf5"
+    embedder.write_token_cache([b"fox", "é"], *files)
+    assert files[0].read_text("utf-8") == "fox\né\n"
+    cached = Embedder(tiny_preset, token_cache=files)
+    expected = embedder.embed_tokens(["fox", "é", "new"])
+    np.testing.assert_allclose(
+        cached.embed_tokens(["fox", "é".encode(), "new"]), expected, atol=1e-6
+    )
+    for wrong, message in (
+        ([3], "every token to be a str or UTF-8 bytes"),
+        ([b"\xe9"], "UTF-8 text"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            embedder.write_token_cache(wrong, *files)
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the peers' fixtures are not here")
 def test_token_cache_of_a_peer():
     folder = SHARED / "fixtures" / "allennlp"
@@ -136,7 +218,9 @@ def test_token_cache_of_a_peer():
     "arguments, message",
     [
         ({"cache": 0}, "cache to be a whole number, 1 or more. Received: cache=0"),
+        ({"cache": True}, "cache to be a whole number, 1 or more. Received: cache=True"),
         ({"batch_tokens": 0.5}, "batch_tokens to be a whole number"),
+        ({"dtype": "float16"}, "dtype to be one of .*'bfloat16'.*. Received: dtype='float16'"),
     ],
 )
 def test_bad_arguments(tiny_preset, arguments, message):
@@ -147,6 +231,11 @@ def test_bad_arguments(tiny_preset, arguments, message):
 def test_bad_calls(embedder, tmp_path):
     with pytest.raises(ValueError, match="layers to be one of .* Received: layers='bottom'"):
         embedder.embed(SENTENCES, "bottom")
+    for layers in (3, -4, True, 1.0, None):
+        with pytest.raises(
+            ValueError, match=f"or a number from -3 to 2. Received: layers={layers}"
+        ):
+            embedder.embed(SENTENCES, layers)
     for call in (embedder.embed, embedder.embed_means):
         with pytest.raises(ValueError, match="every sentence to be a list of tokens"):
             call(["a", "flat", "list"])

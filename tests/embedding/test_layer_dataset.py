@@ -1,5 +1,12 @@
 import io
+import os
+import pathlib
+import pickle
+import random
+import subprocess
+import sys
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -121,3 +128,101 @@ def test_layer_dataset_as_tf_data(embedder, text, tmp_path):
     feed = shuffled.to_tf_dataset()
     epochs = [np.concatenate([labels for _, labels in feed]).tolist() for _ in range(3)]
     assert epochs[0] != epochs[1] != epochs[2] and len({*map(frozenset, epochs)}) == 1
+
+
+def test_pickling_and_closing(embedder, text, tmp_path):
+    path = tmp_path / "layers.hdf5"
+    embedder.embed_file(text, path, progress=False)
+    data = LayerDataset(path, batch_size=4)
+    first = data[0]["layers"]
+    again = pickle.loads(pickle.dumps(data))
+    np.testing.assert_array_equal(again[0]["layers"], first)
+    file = data._file
+    data.close()
+    data.close()
+    assert not file
+    with data:
+        np.testing.assert_array_equal(data[0]["layers"], first)
+        file = data._file
+    assert not file
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_worker_processes(embedder, text, tmp_path, method):
+    embedder.embed_file(text, tmp_path / "layers.hdf5", progress=False)
+    (tmp_path / "train.py").write_text(
+        "import multiprocessing, sys\n"
+        "import keras, keras_elmo\n"
+        "if __name__ == '__main__':\n"
+        f"    multiprocessing.set_start_method('{method}')\n"
+        "    how = {'workers': 2, 'use_multiprocessing': True, 'max_queue_size': 2}\n"
+        "    data = keras_elmo.LayerDataset('layers.hdf5', list(range(10)), batch_size=4, **how)\n"
+        "    data[0]\n"
+        "    layers = keras.Input((None, 3, 12), name='layers')\n"
+        "    mask = keras.Input((None,), dtype='bool', name='mask')\n"
+        "    x = keras.layers.GlobalAveragePooling1D()(keras_elmo.ScalarMix()(layers, mask=mask))\n"
+        "    model = keras.Model({'layers': layers, 'mask': mask}, keras.layers.Dense(1)(x))\n"
+        "    model.compile('sgd', 'mse')\n"
+        "    model.fit(data, epochs=1, verbose=0)\n"
+        "    data.close()\n"
+        "    print('trained')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+    run = subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert run.stdout == "trained\n", run.stderr
+
+
+def test_damaged_files(embedder, text, tmp_path):
+    path = tmp_path / "layers.hdf5"
+    with pytest.raises(FileNotFoundError, match="Layer file .*layers.hdf5 does not exist"):
+        LayerDataset(path)
+    embedder.embed_file(text, path, progress=False)
+    original = path.read_bytes()
+    generator = random.Random(0)
+    refused = 0
+    for _ in range(150):
+        damaged = bytearray(original)
+        if generator.random() < 0.3:
+            del damaged[generator.randrange(len(damaged)) :]
+        for _ in range(generator.choice([1, 5, 100])):
+            damaged[generator.randrange(len(damaged))] ^= generator.randrange(1, 256)
+        path.write_bytes(damaged)
+        try:
+            with LayerDataset(path, batch_size=5) as data:
+                for batch in data:
+                    assert np.isfinite(batch["layers"]).all()
+        except (OSError, ValueError) as error:
+            assert "layers.hdf5" in str(error) and type(error) in (OSError, ValueError)
+            refused += 1
+    assert refused > 20
+
+
+@pytest.mark.parametrize(
+    "array, message",
+    [
+        (
+            np.full((3, 5, 12), np.inf),
+            "finite numbers. Received: NaN or inf.* sentence 4 of .*hdf5",
+        ),
+        (np.zeros((3, 5, 11)), r"shape \(3, tokens, 12\) for sentence 4 of .* \(3, 5, 11\)"),
+        (np.zeros((5, 12)), r"for sentence 4 .* Received: float64 of shape \(5, 12\)"),
+        (np.zeros((3, 5, 12), int), "expects floats .* Received: int64 of shape"),
+        (None, "a file with all layers, .* for each line, from 0 on. Received: .*hdf5, which hol"),
+    ],
+)
+def test_sentences_that_do_not_fit(embedder, text, tmp_path, array, message):
+    path = tmp_path / "layers.hdf5"
+    embedder.embed_file(text, path, progress=False)
+    with h5py.File(path, "a") as file:
+        del file["4"]
+        if array is not None:
+            file["4"] = array
+    with pytest.raises(ValueError, match=message):
+        LayerDataset(path)[0]
