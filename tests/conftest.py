@@ -14,7 +14,7 @@ import pytest
 
 import keras_elmo
 from keras_elmo.checkpoints.bilm_table import bilm_rows
-from keras_elmo.checkpoints.files import write_hdf5
+from keras_elmo.checkpoints.hdf5 import write_arrays
 from keras_elmo.checkpoints.rows import expected_shapes
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -76,7 +76,7 @@ def write_preset(directory, config, arrays):
     directory.mkdir(parents=True, exist_ok=True)
     options, weights = directory / "options.json", directory / "weights.hdf5"
     options.write_text(json.dumps(config.to_options()))
-    write_hdf5(weights, arrays)
+    write_arrays(weights, arrays)
     return options, weights
 
 

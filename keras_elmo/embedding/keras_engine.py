@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_elmo.characters import PAD
 from keras_elmo.embedding.weight_values import WeightValues, read_values
-from keras_elmo.layers.elmo_layer import arrange
+from keras_elmo.layers.elmo_layer import select_output
 
 _LAYERS = {"all": "layers", "top": "top", "average": "average"}
 
@@ -154,10 +154,10 @@ class _Contextualize(keras.layers.Layer):
         representations, _ = self.contextualize(tokens, mask)
         inside = {name: x[:, 1:-1] for name, x in representations.items()}
         if self.wanted in _LAYERS:
-            return arrange(inside, _LAYERS[self.wanted])
+            return select_output(inside, _LAYERS[self.wanted])
         # The top of what remains without the layers above it.
         lower = {n: x for n, x in inside.items() if _layer_number(n) <= self.wanted}
-        return arrange(lower, "top")
+        return select_output(lower, "top")
 
 
 def _layer_number(name):

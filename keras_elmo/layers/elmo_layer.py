@@ -410,9 +410,6 @@ def select_output(representations, output):
     return ops.stack(layers, axis=2)
 
 
-arrange = select_output  # until all callers have the new name
-
-
 def _is_being_compiled(tensor):
     """Tell whether a call is traced to be run later, not only for the shape of its output."""
     with keras.SymbolicScope() as scope:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_elmo.checkpoints.files import write_hdf5
+from keras_elmo.checkpoints.hdf5 import write_arrays
 from keras_elmo.embedding.word_table import WordTable, read_token_cache, write_token_cache
 
 
@@ -142,11 +142,11 @@ def test_bad_vocabularies(words, message, tmp_path):
 def test_bad_files(arrays, tmp_path):
     files = tmp_path / "v", tmp_path / "e"
     files[0].write_text("a\nb\n")
-    write_hdf5(files[1], arrays)
+    write_arrays(files[1], arrays)
     with pytest.raises(ValueError, match=r"'embedding' of shape \(2, 3\). Received: {'embedding"):
         read_token_cache(*files, 3)
     files[0].write_text("a\na\n")
-    write_hdf5(files[1], {"embedding": np.zeros((2, 3))})
+    write_arrays(files[1], {"embedding": np.zeros((2, 3))})
     with pytest.raises(ValueError, match="Vocabulary .* every token once. Received: 'a' twice"):
         read_token_cache(*files, 3)
     files[0].write_bytes("a\né\n".encode("latin-1"))
@@ -157,6 +157,6 @@ def test_bad_files(arrays, tmp_path):
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])  # the last is no float32
 def test_token_caches_are_finite(value, tmp_path):
     (tmp_path / "v").write_text("a\nb\n")
-    write_hdf5(tmp_path / "e", {"embedding": np.array([[0, 0, 0], [0, value, 0]])})
+    write_arrays(tmp_path / "e", {"embedding": np.array([[0, 0, 0], [0, value, 0]])})
     with pytest.raises(ValueError, match="Token cache .*e must hold finite numbers. Received: NaN"):
         read_token_cache(tmp_path / "v", tmp_path / "e", 3)
