@@ -27,6 +27,7 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         "test_docstrings.py",
         "test_embedding.py",
         "test_examples.py",
+        "test_experiments.py",
         "test_imports.py",
         "test_presets.py",
         "test_token_table.py",
