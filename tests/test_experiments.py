@@ -12,7 +12,15 @@ import pytest
 
 import keras_elmo
 from tests.conftest import make_arrays, make_config, numpy, write_preset
-from tests.example_runs import COLUMNS, EXPERIMENTS, TOKENS, run, write_columns, write_trees
+from tests.example_runs import (
+    COLUMNS,
+    EXAMPLES,
+    EXPERIMENTS,
+    TOKENS,
+    run,
+    write_columns,
+    write_trees,
+)
 
 
 @pytest.fixture
@@ -107,17 +115,14 @@ def test_sst5_cached_is_on_the_fly(sst5, tmp_path, preset):
     cached, other = printed["runs"]
     assert cached["losses"] != other["losses"] and cached["epochs"] == 2
     assert printed["dev"]["mean"] == pytest.approx((cached["dev"] + other["dev"]) / 2)
-    again, fresh = (
-        sst5.train_and_score(sst5.parse([*given, *more]), seed=1) for more in ([], ["--on-the-fly"])
-    )
-    for found in (again, fresh):
-        assert (found["dev"], found["test"]) == (cached["dev"], cached["test"])
-        assert found["parameters"] == cached["parameters"]
-        np.testing.assert_allclose(found["losses"], cached["losses"], rtol=1e-3)
-        for place in ("input", "output"):
-            weights = cached["layer_weights"][place]
-            assert max(weights) - min(weights) > 1e-3  # they were trained
-            np.testing.assert_allclose(found["layer_weights"][place], weights, atol=1e-3)
+    fresh = sst5.train_and_score(sst5.parse([*given, "--on-the-fly"]), seed=1)
+    assert (fresh["dev"], fresh["test"]) == (cached["dev"], cached["test"])
+    assert fresh["parameters"] == cached["parameters"]
+    np.testing.assert_allclose(fresh["losses"], cached["losses"], rtol=1e-3)
+    for place in ("input", "output"):
+        weights = cached["layer_weights"][place]
+        assert max(weights) - min(weights) > 1e-3  # they were trained
+        np.testing.assert_allclose(fresh["layer_weights"][place], weights, atol=1e-3)
 
 
 def test_sst5_without_elmo_and_with_the_top_layer(sst5, tmp_path, preset):
@@ -144,6 +149,41 @@ def test_one_layer_alone(sst5, experiments, name, layer, tmp_path, preset):
     expected = np.concatenate([x, representations[:, :, layer]], axis=-1)
     np.testing.assert_array_equal(numpy(with_elmo(x, "input")), expected)
     assert with_elmo(x, "output") is x and mixes == {}
+
+
+def alike(model, other, inputs, more_inputs):
+    """Whether two models compute the same, once they have the same weights."""
+    model.set_weights([x + 0.1 * np.random.normal(size=x.shape) for x in model.get_weights()])
+    other.set_weights(model.get_weights())
+    np.testing.assert_allclose(numpy(model(inputs)), numpy(other(more_inputs)), atol=1e-5)
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_sst5_is_the_model_of_the_example(sst5, word_vectors, tmp_path, preset):
+    elmo = keras_elmo.ElmoLayer.from_preset(preset)
+    settings = sst5.parse(["--data", str(tmp_path), "--on-the-fly"])
+    here, _ = sst5.build(settings, word_vectors.word_embedding({"fine": 2}, 100), elmo)
+    there = example("sst5")
+    words, characters = there.make_inputs({"fine": 2}, [["fine"], ["Not", "at", "all"]])
+    inputs = {"words": words, "characters": characters}
+    alike(here, there.build(3, elmo), inputs, [words, characters])
+
+
+def test_ner_is_the_model_of_the_example(ner, word_vectors, preset):
+    elmo = keras_elmo.ElmoLayer.from_preset(preset)
+    settings = ner.parse([*(f"--{x}=x" for x in ("train", "dev", "test")), "--on-the-fly"])
+    known = {"words": {"ada": 2}, "tags": ["O", "S-PER", "B-PER"], "max_characters": 50}
+    here, _, _ = ner.build(settings, word_vectors.word_embedding(known["words"], 100), elmo, known)
+    there = example("ner")
+    words, characters = there.make_inputs(known, [["Ada"], ["Ada", "is", "here"]])
+    inputs = {"words": words, "characters": characters}
+    alike(here, there.build(known, elmo)[0], inputs, [words, characters])
 
 
 def test_sst5_padding_changes_nothing(sst5, tmp_path, preset, word_vectors):
@@ -204,22 +244,30 @@ def test_word_vectors_malformed(word_vectors, tmp_path, text, message):
         word_vectors.read_vectors(tmp_path / "vectors.txt", ["a"])
 
 
-def test_ablations_run_what_is_missing(sst5, ablations, tmp_path, preset, capsys):
-    given = arguments(tmp_path, preset, "--quick", "--only", "gain")
+def found_by_a_run(places=()):
+    weights = {place: [0.5, 0.25, 0.25] for place in places}
+    found = {"dev": 0.5, "test": 0.5, "epochs": 1, "seconds_per_epoch": 1.0}
+    return json.dumps({**found, "layer_weights": weights})
+
+
+def test_ablations_run_what_is_missing(sst5, ablations, tmp_path, preset, capfd):
+    given = arguments(tmp_path, preset, "--quick")
     results = tmp_path / "results"
+    runs = ablations.Runs("sst5", given, results / "runs")
+    runs.path(ablations.ELMO, 1).write_text(found_by_a_run())
+    before = runs.path(ablations.ELMO, 1).stat().st_mtime_ns
 
     def tables(*more):
-        ablations.main(["sst5", str(results), *given, *more])
-        return capsys.readouterr().out
+        ablations.main(["sst5", str(results), "--only", "gain", *more, *given])
+        return capfd.readouterr().out
 
     first = tables("--jobs", "2")
-    files = sorted((results / "runs").iterdir())
-    assert len(files) == 2 and {file.suffix for file in files} == {".json"}
+    baseline = runs.path(ablations.BASELINE, 1)
+    assert {file.suffix for file in (results / "runs").iterdir()} == {".json"}
     assert "| baseline |" in first and "| +ELMo |" in first and first.count("| 1 |") == 2
-    files[0].unlink()
-    kept = [file.stat().st_mtime_ns for file in files[1:]]
-    assert tables() == first and files[0].exists()
-    assert kept == [file.stat().st_mtime_ns for file in files[1:]]
+    baseline.unlink()
+    assert tables() == first and baseline.exists()
+    assert before == runs.path(ablations.ELMO, 1).stat().st_mtime_ns
 
 
 def test_ablations_tables(sst5, ablations, tmp_path, preset, capsys):
@@ -267,11 +315,6 @@ def test_ablations_tables(sst5, ablations, tmp_path, preset, capsys):
     assert facts["tables"]["gain"]["+ELMo"]["test"]["mean"] == pytest.approx(0.41)
     for name in ("sizes.png", "weights.png"):
         assert (results / name).read_bytes().startswith(b"\x89PNG")
-
-
-def found_by_a_run():
-    found = {"dev": 0.5, "test": 0.5, "epochs": 1, "seconds_per_epoch": 1.0, "layer_weights": {}}
-    return json.dumps(found)
 
 
 def test_ablations_leave_the_share_to_the_task(sst5, ablations, tmp_path, preset):
@@ -332,8 +375,8 @@ def test_train_vectors(word_vectors, tmp_path):
     assert list(vectors) == ["Fine", "not"] and vectors["not"].shape == (7,)
     assert run(*given, "--dimension", 7) and (tmp_path / "vectors.txt").read_text() == text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "vectors.txt"]
-    with pytest.raises(ValueError, match="words that occur 9 times or more. Received: files="):
-        run(*given, "--min-count", 9)
+    with pytest.raises(ValueError, match="words that occur 99 times or more. Received: files="):
+        run(*given, "--min-count", 99)
 
 
 def test_train_vectors_names_the_extra(experiments, tmp_path, monkeypatch):
@@ -412,12 +455,15 @@ def test_ablations_of_ner(ablations, in_this_process, tmp_path, preset, capsys):
     file = write_columns(tmp_path / "all.conll", "IOB1")
     given = [f"--{name}={file}" for name in ("train", "dev", "test")]
     given += "--preset", preset, "--cache", tmp_path / "cache", "--units", 4, "--dimension", 5
-    given += "--quick", "--only", "gain", "weights"
-    ablations.main(["ner", str(tmp_path / "results"), *map(str, given)])
+    given = [str(x) for x in (*given, "--quick")]
+    runs = ablations.Runs("ner", given, tmp_path / "results" / "runs")
+    for changes in (ablations.BASELINE, ablations.ELMO):
+        runs.path(changes, 1).write_text(found_by_a_run(["input"] if not changes else []))
+    ablations.main(["ner", str(tmp_path / "results"), *given, "--only", "gain", "weights"])
     out = capsys.readouterr().out
+    assert len(list((tmp_path / "cache").glob("*.hdf5"))) == 3
     assert "| gain | dev F1 | test F1 | gain | runs |" in out
     assert "Layer weights at the input (both), from layer 0: 0.3" in out
-    runs = ablations.Runs("ner", [str(x) for x in given[:-3]], tmp_path / "results" / "runs")
     before = runs.path({}, 1), runs.path(ablations.BASELINE, 1)
     arrays = make_arrays(make_config(max_characters_per_token=50), seed=1)
     write_preset(tmp_path / "preset", make_config(max_characters_per_token=50), arrays)
