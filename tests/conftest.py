@@ -29,6 +29,7 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         "embedding/test_layer_file.py",
         "test_docstrings.py",
         "test_examples.py",
+        "test_experiments.py",
         "test_imports.py",
         "checkpoints/test_presets.py",
         "pretraining/test_corpus.py",

@@ -169,7 +169,8 @@ class Hdf5Reader:
 
     def walk(self) -> list[str]:
         """Return the names of all datasets, as ``group/dataset``."""
-        datasets, groups = [], [""]
+        datasets: list[str] = []
+        groups = [""]
         seen = 0
         while groups:
             group = groups.pop()

@@ -115,7 +115,7 @@ class Embedder:
             sentences = unpadded(sentences)
         tokens = CharacterTokenizer.check(sentences)
         lengths = np.array([len(sentence) for sentence in sentences], "int64")
-        found = [None] * len(lengths)
+        found: list = [None] * len(lengths)
         for i, array in self._arrays(tokens, lengths, layers, self._words_now().table):
             # A copy, or one sentence would keep its whole batch in memory.
             found[i] = np.array(array, order="C")
