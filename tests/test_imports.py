@@ -25,6 +25,7 @@ LINES = [
         "layers.freezable_layer",
         "layers.boundaries",
         "layers.carried_state",
+        "layers.pretrained_layer",
         "layers.scalar_mix",
         "layers.crf",
     },

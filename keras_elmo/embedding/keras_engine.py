@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_elmo.characters import PAD
 from keras_elmo.embedding.weight_values import WeightValues, read_values
-from keras_elmo.layers.elmo_layer import select_output
+from keras_elmo.layers.bilm import select_output
 
 _LAYERS = {"all": "layers", "top": "top", "average": "average"}
 
