@@ -121,14 +121,16 @@ def train(settings):
 
     best = -1, 0
     for epoch in range(1, settings.epochs + 1):
-        model.reset_metrics()  # so that the loss is the mean of the epoch
+        losses = []
         for indices in tqdm(batches(sentences), f"epoch {epoch}", leave=False):
             inputs = make_inputs(known, [sentences[i] for i in indices])
             # Rare words are unknown one time in two, which trains what that means.
             drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
             inputs[0][drop] = UNKNOWN
             ids = [[known["tags"].index(tag) for tag in tags[i]] for i in indices]
-            loss = model.train_on_batch(inputs, pad_sequences(ids, padding="post", value=-1))
+            targets = pad_sequences(ids, padding="post", value=-1)
+            losses.append(model.train_on_batch(inputs, targets))
+        loss = np.mean(losses)
         f1 = f1_score(dev_tags, tag(tagger, known, dev), zero_division=0)
         print(f"epoch {epoch}: loss {loss:.3f}, dev F1 {f1:.4f}", flush=True)
         if (f1, -loss) > best:  # while F1 is 0 the loss tells whether there is progress
@@ -140,7 +142,9 @@ def train(settings):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--train", type=pathlib.Path, help="column file")
     add("--dev", type=pathlib.Path, help="column file that chooses the epoch")
@@ -148,7 +152,7 @@ def main(arguments=None):
     add("--save", type=pathlib.Path, help="folder for the tagger, biLM included")
     add("--load", type=pathlib.Path, help="such a folder, instead of training")
     add("--tag", nargs="+", default=[], help="sentences, tokens between spaces, to tag")
-    add("--elmo", action=argparse.BooleanOptionalAction, default=True)
+    add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="or without")
     add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
     add("--epochs", type=int, default=30, help="at most")
     add("--patience", type=int, default=5, help="epochs to go on without a better F1 on dev")

@@ -91,10 +91,12 @@ def accuracy(model, vocabulary, trees):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True, help="folder of train.txt, dev.txt, test.txt")
-    add("--elmo", action=argparse.BooleanOptionalAction, default=True)
+    add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="or without")
     add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
     add("--batch-size", type=int, default=128, help="phrases")
     add("--learning-rate", type=float, default=2e-3)
@@ -121,15 +123,15 @@ def main(arguments=None):
 
     best = -1
     for epoch in range(1, settings.epochs + 1):
-        model.reset_metrics()  # so that the loss is the mean of the epoch
+        losses = []
         for indices in tqdm(batches(phrases, settings.batch_size), f"epoch {epoch}", leave=False):
             inputs = make_inputs(vocabulary, [phrases[i] for i in indices])
             # Rare words are unknown one time in two, which trains what that means.
             drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
             inputs[0][drop] = UNKNOWN
-            loss = model.train_on_batch(inputs, np.array([labels[i] for i in indices]))
+            losses.append(model.train_on_batch(inputs, np.array([labels[i] for i in indices])))
         on_dev = accuracy(model, vocabulary, dev)
-        print(f"epoch {epoch}: loss {loss:.3f}, dev accuracy {on_dev:.4f}", flush=True)
+        print(f"epoch {epoch}: loss {np.mean(losses):.3f}, dev accuracy {on_dev:.4f}", flush=True)
         if on_dev > best:
             best, weights = on_dev, model.get_weights()
     model.set_weights(weights)

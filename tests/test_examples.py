@@ -1,5 +1,7 @@
 """Every example runs to its end, on its own data and on files in the standard formats."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -184,14 +186,18 @@ def test_ner_trains_saves_and_tags(tmp_path, preset, elmo):
     assert loaded == "test F1 1.0000\n" + tagged
 
 
-def test_ner_stops_without_progress(tmp_path, load, monkeypatch):
+def test_ner_stops_without_progress(tmp_path, load, monkeypatch, capsys):
     ner = load("ner")
     file = write_columns(tmp_path / "all.conll", "IOB1")
-    found = iter([0.5, 0.7, 0.65, 0.6, 0.5, 0.9])
+    file.write_text(20 * file.read_text("utf-8"), "utf-8")  # 40 sentences: two batches an epoch
+    found, losses = iter([0.5, 0.7, 0.65, 0.6, 0.5, 0.9]), itertools.cycle([1.0, 3.0])
     monkeypatch.setattr(ner, "f1_score", lambda *_, **__: next(found))
-    monkeypatch.setattr(ner, "print", lambda *_, **__: None, raising=False)
+    monkeypatch.setattr(ner, "tag", lambda *_: [])
+    monkeypatch.setattr(ner.keras.Model, "train_on_batch", lambda *_: next(losses))
     ner.main([f"--train={file}", f"--dev={file}", "--no-elmo", "--patience=3"])
     assert next(found) == 0.9
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 5 and printed[1] == "epoch 2: loss 2.000, dev F1 0.7000"
 
 
 def test_ner_names_what_is_missing(load, capsys):

@@ -289,7 +289,7 @@ def main(arguments=None):
         usage="%(prog)s TASK RESULTS [options of the task]",
         allow_abbrev=False,  # --share is an option of the task
     )
-    parser.add_argument("task", choices=SCORES)
+    parser.add_argument("task", choices=SCORES, help="whose script runs")
     parser.add_argument("results", type=pathlib.Path, help="folder")
     parser.add_argument("--only", nargs="+", choices=TABLES, default=list(TABLES), help="tables")
     parser.add_argument(
