@@ -89,25 +89,6 @@ def tokenize(sentences, max_characters=50):
     return numpy(keras_elmo.CharacterTokenizer(max_characters)(sentences))
 
 
-@pytest.fixture(scope="session", autouse=BACKEND == "jax")
-def keep_compiled_programs_on_disk(tmp_path_factory):
-    """JAX compiles an eager scan anew at every call, and most of them are the same."""
-    import jax
-
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("jax")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
-
-@pytest.fixture(scope="module", autouse=BACKEND == "jax")
-def drop_compiled_programs():
-    """Thousands of programs of JAX in one process use up the memory maps of Linux."""
-    yield
-    import jax
-
-    jax.clear_caches()
-
-
 @pytest.fixture(scope="session")
 def tiny_preset(tmp_path_factory):
     """A directory with a tiny random biLM."""
