@@ -1,5 +1,6 @@
 """The biLM of an ElmoLayer as a function of NumPy arrays."""
 
+import contextlib
 import threading
 
 import keras
@@ -60,7 +61,7 @@ class KerasEngine:
         if keras.backend.backend() == "jax":  # which compiles for each size
             more = (32 if rows <= 32 else -(-rows // 256) * 256) - rows
             ids = np.pad(ids, [(0, more), (0, 0)], constant_values=PAD + 1)
-        program = self._program("token", lambda: _Represent(self._elmo.bilm))
+        program = self._program("token", lambda: _Program(_Represent(self._elmo.bilm)))
         return program(weights.values, ids)[:rows]
 
     def contextualize(self, tokens, mask, layers) -> np.ndarray:
@@ -81,26 +82,35 @@ class KerasEngine:
             more_rows = (1 << (rows - 1).bit_length() if few else -(-rows // 16) * 16) - rows
             more = [(0, more_rows), (0, -longest % 8)]
             tokens, mask = np.pad(tokens, [*more, (0, 0)]), np.pad(mask, more)
-        program = self._program(layers, lambda: _Contextualize(self._elmo.bilm, layers))
-        found = program(read_values(program.variables), tokens, mask)
+        # What JAX compiles knows no variables, only their values.
+        takes_values = keras.backend.backend() == "jax"
+        program = self._program(
+            layers, lambda: _Program(_Contextualize(self._elmo.bilm, layers), takes_values)
+        )
+        values = read_values(program.variables) if takes_values else []
+        found = program(values, tokens, mask)
         return found[:rows, : longest - 2]
 
-    def _program(self, name, make_layer):
+    def _program(self, name, make):
         with self._lock:
             if name not in self._programs:
-                self._programs[name] = _Program(make_layer())
+                self._programs[name] = make()
             return self._programs[name]
 
 
 class _Program:
-    """A layer as a function of the values of its variables and of NumPy inputs, compiled."""
+    """A layer as a function of NumPy inputs, compiled, and of the values of its variables.
 
-    def __init__(self, layer):
-        self.variables = layer.variables
+    Where it takes no values, it uses those that the variables have at the time.
+    """
+
+    def __init__(self, layer, takes_values=True):
+        self.variables = layer.variables if takes_values else []
         self._dtypes = [dtype for _, dtype in layer.specs]
 
         def run(values, *inputs):
-            with keras.StatelessScope(state_mapping=list(zip(self.variables, values))):
+            pairs = list(zip(self.variables, values, strict=True))
+            with keras.StatelessScope(pairs) if pairs else contextlib.nullcontext():
                 return ops.cast(layer(*inputs), "float32")
 
         backend = keras.backend.backend()

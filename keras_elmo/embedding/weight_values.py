@@ -80,6 +80,7 @@ def _bits(value):
         return value.numpy() if value.device.type == "cpu" else value
     import tensorflow as tf
 
-    kinds = {1: tf.int8, 2: tf.int16, 4: tf.int32, 8: tf.int64}
-    value = tf.bitcast(value, kinds[value.dtype.size])
-    return np.asarray(memoryview(value)) if "CPU" in value.device else value
+    size = value.dtype.size
+    if "CPU" not in value.device or value.dtype == tf.bfloat16:  # which NumPy cannot view
+        value = tf.bitcast(value, {1: tf.int8, 2: tf.int16, 4: tf.int32, 8: tf.int64}[size])
+    return np.asarray(memoryview(value)).view(f"i{size}") if "CPU" in value.device else value

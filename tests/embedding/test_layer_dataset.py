@@ -209,7 +209,7 @@ def test_damaged_files(embedder, text, tmp_path):
     [
         (
             np.full((3, 5, 12), np.inf),
-            "finite numbers. Received: NaN or inf.* sentence 4 of .*hdf5",
+            "finite numbers. Received: NaN or inf.* sentence 4 of ",
         ),
         (np.zeros((3, 5, 11)), r"shape \(3, tokens, 12\) for sentence 4 of .* \(3, 5, 11\)"),
         (np.zeros((5, 12)), r"for sentence 4 .* Received: float64 of shape \(5, 12\)"),
