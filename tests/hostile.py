@@ -400,7 +400,7 @@ def _write_checkpoint(folder):
 
 
 def _load_checkpoint(path):
-    from keras_elmo.pretraining.checkpoint import load_checkpoint
+    from keras_elmo.pretraining.run.checkpoint import load_checkpoint
 
     assert isinstance(load_checkpoint(path, _variables()), dict)
 
@@ -491,7 +491,7 @@ def main(seed, count, *kinds):
     """Attack in this process, with bounded memory; the last line of stdout is JSON."""
     import warnings
 
-    import keras_elmo.checkpoints.presets  # noqa: F401
+    import keras_elmo.pretraining.train  # noqa: F401  with Keras and its backend, before the limit
 
     warnings.simplefilter("ignore")  # of unknown keys
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])

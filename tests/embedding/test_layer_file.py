@@ -13,7 +13,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from keras_elmo.pretraining.text import read_sentences
+from keras_elmo.pretraining.data.text import read_sentences
 
 from keras_elmo import Embedder
 from keras_elmo.cli import main
