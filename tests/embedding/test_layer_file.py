@@ -13,12 +13,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from keras_elmo.pretraining.data.text import read_sentences
 
 from keras_elmo import Embedder
 from keras_elmo.cli import main
 from keras_elmo.embedding import layer_file
 from keras_elmo.embedding.file_lock import locked
+from keras_elmo.pretraining.data.text import read_sentences
 from tests.embedding.conftest import MANY, lines, read
 
 
