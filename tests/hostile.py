@@ -353,12 +353,10 @@ def _write_token_cache(folder):
 
 
 def _load_token_cache(path):
-    from keras_elmo.token_table import TokenTable
+    from keras_elmo.embedding.word_table import read_token_cache
 
-    table = TokenTable(None, 6, 10)
-    table.load(path.parent / "tokens.txt", path.parent / "tokens.hdf5")
-    places, rows = table.look_up(list(table._places))
-    assert rows[places].shape == (3, 6) and np.isfinite(rows).all()
+    words = read_token_cache(path.parent / "tokens.txt", path.parent / "tokens.hdf5", 6)
+    assert words.rows.shape == (3, 6) and np.isfinite(words.rows).all()
 
 
 def _write_layers(folder):

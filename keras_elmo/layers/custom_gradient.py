@@ -39,7 +39,10 @@ def call_with_gradient(run, record, differentiate, options, tensors):
     is_there = tuple(x is not None for x in tensors)
     # A variable would look like one more, hidden argument to TensorFlow.
     given = [tf.convert_to_tensor(x) for x in tensors if x is not None]
-    return _tensorflow_function(*functions, options, is_there, tf.executing_eagerly())(*given)
+    # One function for each width: TensorFlow forgets sizes that differ from call to call.
+    widths = tuple(x.shape[-1] for x in given)
+    eager = tf.executing_eagerly()
+    return _tensorflow_function(*functions, options, is_there, widths, eager)(*given)
 
 
 @functools.cache
@@ -72,7 +75,7 @@ def _torch_function(run, record, differentiate):
 
 
 @functools.cache
-def _tensorflow_function(run, record, differentiate, options, is_there, eager):
+def _tensorflow_function(run, record, differentiate, options, is_there, widths, eager):
     """The function of the tensors that are there.
 
     Eager calls go through a graph, which leaves out what only the gradient needs.

@@ -10,7 +10,7 @@ from keras_elmo.pretraining.model.softmax import (
     sample_log_uniform,
     softmax_loss,
 )
-from tests.conftest import numpy
+from tests.conftest import numpy, only_tensorflow
 from tests.gradients import gradients
 
 VOCABULARY, WIDTH, N = 30, 4, 50
@@ -151,3 +151,18 @@ def test_half_precision_products(case):
 def test_padding_has_no_gradient(case):
     found = gradients(lambda: loss(case), case[0])[0]
     assert (found[::7] == 0).all() and (np.abs(found[1::7]) > 0).any()
+
+
+@only_tensorflow
+def test_the_norm_of_the_gradient_is_that_of_its_sum_over_rows(case):
+    """Drawn ids are targets too, and targets come more than once."""
+    import tensorflow as tf
+
+    layer, targets, weights = case
+    sample = sample_log_uniform(12, VOCABULARY, keras.random.SeedGenerator(1))
+    variables = [w.value for w in (layer.kernel, layer.bias)]
+    with tf.GradientTape() as tape:
+        value = loss(case, sample) + loss((layer, targets[::-1], weights), sample)
+    found = tape.gradient(value, variables)
+    norm = np.sqrt(sum((tf.convert_to_tensor(g).numpy() ** 2).sum() for g in found))
+    np.testing.assert_allclose(float(tf.linalg.global_norm(found)), norm, rtol=1e-5)

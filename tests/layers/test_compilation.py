@@ -1,0 +1,145 @@
+"""What is compiled, and what is in it."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_elmo.layers import CRF, ElmoLayer
+from tests.conftest import BACKEND, SENTENCES, make_config, numpy, only_tensorflow, tokenize
+
+IDS = tokenize(SENTENCES, 13)
+only_jax = pytest.mark.skipif(BACKEND != "jax", reason="JAX only: it compiles eager calls")
+
+
+@pytest.fixture
+def compilations():
+    """The list of what JAX compiles from here on."""
+    import jax
+
+    times = []
+
+    def listen(event, duration, **kwargs):
+        if event.endswith("backend_compile_duration"):
+            times.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield times
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def eager_calls():
+    x = np.random.default_rng(0).normal(size=(4, 5, 3)).astype("float32")
+    mask = np.arange(5) < np.array([5, 3, 1, 0])[:, None]
+    crf = CRF()
+    layer = ElmoLayer(make_config(cell_clip=1.0, projection_clip=0.5))
+    stateful = ElmoLayer(make_config(), stateful=True, keep_boundaries=True)
+    return {
+        "elmo_layer": lambda: layer(IDS),
+        "stateful": lambda: stateful(IDS),
+        "crf_decode": lambda: crf.decode(x, mask),
+        "crf_loss": lambda: crf.loss(np.where(mask, 1, -1), crf(x)),
+    }
+
+
+@only_jax
+@pytest.mark.parametrize("name", ["elmo_layer", "stateful", "crf_decode", "crf_loss"])
+def test_eager_calls_are_compiled_once(name, compilations):
+    """A layer of the same sizes finds what another one compiled; nothing is left behind."""
+    call = eager_calls()[name]
+    call(), call()
+    assert compilations
+    first = len(compilations)
+    another = eager_calls()[name]
+    call(), another(), another()
+    assert len(compilations) == first
+
+
+@only_jax
+@pytest.mark.parametrize("name", ["elmo_layer", "stateful", "crf_decode"])
+def test_eager_calls_leave_no_memory_maps(name):
+    call = eager_calls()[name]
+
+    def maps():
+        with open("/proc/self/maps") as lines:
+            return sum(1 for _ in lines)
+
+    for _ in range(3):
+        call()
+    before = maps()
+    for _ in range(20):
+        call()
+    assert maps() - before < 20
+
+
+@only_tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_distinct_tokens_are_sought_without_xla_only(jit_compile):
+    import tensorflow as tf
+
+    layer = ElmoLayer(make_config())
+    layer.build(IDS.shape)
+    ids = np.concatenate([IDS, IDS])
+    program = tf.function(layer, jit_compile=jit_compile, autograph=False)
+    graph = program.get_concrete_function(tf.TensorSpec(ids.shape, "int32")).graph
+    kinds = {operation.type for operation in graph.get_operations()}
+    has_gpu = bool(tf.config.list_logical_devices("GPU"))
+    assert ("UniqueV2" in kinds) == (not jit_compile and not has_gpu)
+    np.testing.assert_allclose(program(tf.constant(ids)), layer(ids), atol=1e-6)
+
+
+@only_tensorflow
+def test_gradients_of_looked_up_weights_are_dense():
+    """Their global norm is that of the gradient: no row of it comes in two parts."""
+    import tensorflow as tf
+
+    layer = ElmoLayer(make_config(), trainable_bilm=True)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(IDS) ** 2)
+    gradients = tape.gradient(loss, [w.value for w in layer.trainable_weights])
+    assert len(gradients) == len(layer.weights)
+    assert not any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)
+
+
+@pytest.mark.parametrize("output", ["layers", "all"])
+@pytest.mark.parametrize("trainable", [False, True])
+def test_no_gradient_passes_through_a_frozen_bilm(output, trainable):
+    """Not even where its weights are asked for by name."""
+    layer = ElmoLayer(make_config(), output=output, trainable_bilm=trainable)
+    layer.build(IDS.shape)
+    variables = layer.bilm.variables
+
+    def loss():
+        return sum(keras.ops.sum(x**2) for x in keras.tree.flatten(layer(IDS)))
+
+    gradients = _gradients(loss, variables)
+    assert len(gradients) == len(variables) > 10
+    assert [bool(np.any(g)) for g in gradients] == [trainable] * len(variables)
+
+
+def _gradients(loss, variables):
+    """As ``tests.gradients``, of any variables; 0 for those that have none."""
+    if BACKEND == "jax":
+        import jax
+
+        def of_values(values):
+            with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
+                return loss()
+
+        return [np.asarray(g) for g in jax.grad(of_values)([v.value for v in variables])]
+    if BACKEND == "torch":
+        import torch
+
+        values = [v.value.requires_grad_(True) for v in variables]
+        value = loss()
+        if not value.requires_grad:
+            return [0] * len(values)
+        gradients = torch.autograd.grad(value, values, allow_unused=True)
+    else:
+        import tensorflow as tf
+
+        values = [v.value for v in variables]
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            value = loss()
+        gradients = tape.gradient(value, values)
+    return [0 if g is None else numpy(g) for g in gradients]
