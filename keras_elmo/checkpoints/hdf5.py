@@ -153,6 +153,11 @@ class Hdf5Reader:
     def __exit__(self, *_):
         self.close()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the file is not closed yet."""
+        return bool(self._file)
+
     def close(self) -> None:
         """Close the file."""
         with self._naming():
@@ -210,11 +215,11 @@ class Hdf5Reader:
             declared = Declared(dataset.shape, dataset.dtype)
         expected = {name: declared.shape if shape is None else shape}
         if problems := misfits(expected, {name: declared}, kinds):
-            raise misfit_error(self.name, problems)
+            raise misfit_error(self.name, problems, advice=self._remedy)
         with self._naming():
             array = np.asarray(dataset[()])
         if is_finite and (problems := misfits({}, {name: array}, values_only=True)):
-            raise misfit_error(self.name, problems)
+            raise misfit_error(self.name, problems, advice=self._remedy)
         return array
 
     def read_all(self, expected=None, kinds="f", **words) -> dict:

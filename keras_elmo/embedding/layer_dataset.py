@@ -115,7 +115,7 @@ class LayerDataset(keras.utils.PyDataset):
     def _layers(self):
         """Return the open file."""
         if self._process != os.getpid():  # a process that was forked opens its own
-            file = open_hdf5(self._path, kind="File of layers", remedy="Embed the text again")
+            file = open_hdf5(self._path, kind="Layer file", remedy="Embed the text again")
             self._file, self._process = file, os.getpid()
         return self._file
 

@@ -242,7 +242,7 @@ class LayerFileWriter:
         return True
 
     def _open_finished(self):
-        return open_hdf5(self._output, kind="File of layers", remedy=_REMEDY)
+        return open_hdf5(self._output, kind="Layer file", remedy=_REMEDY)
 
     def _of_other_lines(self):
         return ValueError(

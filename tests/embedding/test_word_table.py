@@ -143,20 +143,27 @@ def test_bad_files(arrays, tmp_path):
     files = tmp_path / "v", tmp_path / "e"
     files[0].write_text("a\nb\n")
     write_arrays(files[1], arrays)
-    with pytest.raises(ValueError, match=r"'embedding' of shape \(2, 3\). Received: {'embedding"):
+    with pytest.raises(ValueError, match=r"Token cache .*e does not fit .*v and .*'embedding' "):
         read_token_cache(*files, 3)
     files[0].write_text("a\na\n")
     write_arrays(files[1], {"embedding": np.zeros((2, 3))})
     with pytest.raises(ValueError, match="Vocabulary .* every token once. Received: 'a' twice"):
         read_token_cache(*files, 3)
     files[0].write_bytes("a\né\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"Vocabulary .*v must be UTF-8 text. Received: b'a.n.xe9"):
+    with pytest.raises(ValueError, match="Vocabulary .*v .*UTF-8"):
         read_token_cache(*files, 3)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])  # the last is no float32
-def test_token_caches_are_finite(value, tmp_path):
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        (np.nan, "'embedding' holds NaN or infinite values. Write it again"),
+        (np.inf, "'embedding' holds NaN or infinite values. Write it again"),
+        (1e300, "must hold numbers within float32. Received: larger ones. Write it again"),
+    ],
+)
+def test_token_caches_are_finite(value, message, tmp_path):
     (tmp_path / "v").write_text("a\nb\n")
     write_arrays(tmp_path / "e", {"embedding": np.array([[0, 0, 0], [0, value, 0]])})
-    with pytest.raises(ValueError, match="Token cache .*e must hold finite numbers. Received: NaN"):
+    with pytest.raises(ValueError, match=f"Token cache .*e .*{message}"):
         read_token_cache(tmp_path / "v", tmp_path / "e", 3)
