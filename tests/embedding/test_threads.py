@@ -36,10 +36,10 @@ def run_all(work, parts):
     return errors
 
 
-@pytest.mark.parametrize("cache", [5, 40, 100_000])
+@pytest.mark.parametrize("cache", [5, 40])
 def test_many_threads_with_new_words(tiny_preset, cache):
     generator = random.Random(cache)
-    calls = [sentences(generator, 2) for _ in range(120)]
+    calls = [sentences(generator, 2) for _ in range(48)]
     single = Embedder(tiny_preset)
     expected = [single.embed(call, "top") for call in calls]
     shared = Embedder(tiny_preset, cache=cache)
