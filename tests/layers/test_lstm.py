@@ -185,6 +185,14 @@ def test_one_graph_serves_all_lengths(without_state):
             np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
+def test_models_of_other_sizes_do_not_share_a_program():
+    for projection_dim in (3, 2, 4, 3):
+        gates, state, kernel, projection = Tensors(projection_dim).arguments()
+        outputs, _ = projected_lstm(gates, kernel, projection, 0.9, 0.6, state=state)
+        expected, _ = plain_lstm(gates, state, kernel, projection, 0.9, 0.6, None, False)
+        np.testing.assert_allclose(numpy(outputs), numpy(expected), atol=1e-6)
+
+
 def test_weights_are_not_captured():
     """A second call with other weights must see them."""
     layer = Tensors(3)
