@@ -25,7 +25,7 @@ from peer import ask_allennlp
 from products import CharCNNProducts, LSTMProducts, as_model
 
 import keras_elmo
-from keras_elmo.embedding import length_batches
+from keras_elmo.embedding.embedder import length_batches
 
 SIZES = {
     "original": keras_elmo.BiLMConfig(),
@@ -100,7 +100,7 @@ def measure(name, sentences, arguments):
     def fresh():
         """Return an Embedder that knows no word, compiled before, as in a long run."""
         embedder = keras_elmo.Embedder(elmo, batch_tokens=arguments.batch_tokens)
-        embedder._programs = warm._programs
+        embedder._engine._programs = warm._engine._programs
         return embedder
 
     batched = seconds(lambda: fresh().embed(sentences))

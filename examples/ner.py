@@ -1,304 +1,183 @@
-"""Find named entities with and without ELMo, in columns as of CoNLL-2003 or WNUT-17.
+"""Train a tagger of named entities on column files of your own, with ELMo, and tag text with it.
 
-    python examples/ner.py --train eng.train --dev eng.testa --test eng.testb --elmo none
-    python examples/ner.py --train ... --dev ... --test ... --seeds 1 2 3
-    python examples/ner.py --train ... --dev ... --test ... --save DIRECTORY
-    python examples/ner.py --tag sentences.txt --load DIRECTORY > tagged.conll
+    python examples/ner.py --train train.conll --dev dev.conll --test test.conll --save tagger
+    python examples/ner.py --load tagger --tag "Ada Lovelace met Charles Babbage in London ."
 
-A file holds a token a line, first column the token, last one the tag in IOB1, IOB2 or
-BIOES (or --token-column and --column), columns apart by tabs or spaces, sentences by an
-empty line. The tagger is two biLSTM layers and a CRF over x_k: embeddings of the
-lower-cased words, and a CNN over characters. --elmo puts [x_k; ELMo_k] at its input, as
-the paper does for named entities, from whose appendix the default sizes are,
-[h_k; ELMo_k] at its output, or both. The score is the F1 of entities that seqeval gives in
-its default mode, that of conlleval, to IOB2 tags. The best epoch on dev is tested.
-
-The biLM is frozen, so its layers are computed once, in the first run, and read from
---cache by all others. --on-the-fly computes them inside the model. --save keeps the
-tagger with the biLM inside, which --tag then runs on other text: tokenised sentences,
-one a line. Runs on every Keras backend.
+A file has a token a line: the token first and its tag last, in IOB1, IOB2 or BIOES, with tabs
+or spaces between; an empty line ends a sentence. The tagger is that of the paper: two biLSTMs
+and a CRF over words, a CNN over their characters, and ELMo (not with --no-elmo), whose biLM is
+frozen and computed as it goes. The epoch with the best F1 on --dev is kept; a few hundred
+sentences want more of them, such as --epochs 100 --patience 20. Runs on every Keras backend.
 """
 
 import argparse
 import collections
-import functools
 import json
 import pathlib
-import sys
-import time
+import re
 
 import keras
 import numpy as np
-from cached_layers import Batches, elmo_places, layer_files, passes_per_epoch
-from conll import BIOES, IOB2, columns, read_columns, recode
 from keras import layers, ops
+from keras.utils import pad_sequences
 from seqeval.metrics import f1_score
-from several_seeds import run_seeds
-from word_vectors import PADDING, make_vocabulary, read_vectors, word_embedding, word_ids
+from seqeval.metrics.sequence_labeling import get_entities
+from tqdm import tqdm
 
 import keras_elmo
 
-QUICK_SENTENCES, QUICK_EPOCHS = 40, 2
-N_CHARACTERS = 25  # that the character CNN reads, the boundaries of the word included
-
-# Sentences as lists of tokens, and the tags of each in BIOES.
-Split = collections.namedtuple("Split", "name sentences tags")
+PADDING, UNKNOWN = 0, 1  # ids of words; those of the vocabulary follow
+CHARACTERS = 50  # of a token, as in all released biLMs
 
 
-def lower(sentences):
-    return [[token.lower() for token in sentence] for sentence in sentences]
+def read_columns(path):
+    """Return the sentences of a column file, as lists of tokens, and their tags in BIOES."""
+    sentences = [[]]
+    for number, line in enumerate(path.read_text("utf-8").split("\n"), start=1):
+        fields = line.strip().split("\t" if "\t" in line else None)
+        if not line.strip() or line.startswith("-DOCSTART-"):
+            sentences.append([])
+        elif len(fields) > 1 and re.fullmatch("O|[BIES]-.+", fields[-1]):
+            sentences[-1].append((fields[0], fields[-1]))
+        else:
+            raise ValueError(
+                "Expected a token and, in the last column, O, or B-, I-, E-, S- and a type. "
+                f"Received: line {number} of {path}: {line[:60]!r}"
+            )
+    columns = [list(zip(*sentence)) for sentence in sentences if sentence]
+    if not columns:
+        raise ValueError(f"Expected a sentence or more. Received: path={str(path)!r}")
+    return [list(tokens) for tokens, _ in columns], [to_bioes(list(tags)) for _, tags in columns]
 
 
-@functools.lru_cache(maxsize=1)
-def read_data(paths, column, token_column, quick, vectors_file):
-    """Return the three splits, and the vectors that the file has for their words."""
-    limit = QUICK_SENTENCES if quick else None
-    splits = [
-        Split(name, *read_columns(path, column, limit, token_column))
-        for name, path in zip(("train", "dev", "test"), paths)
-    ]
-    words = sorted({word for split in splits for x in lower(split.sentences) for word in x})
-    return splits, read_vectors(vectors_file, words) if vectors_file else {}
+def to_bioes(tags):
+    """Return the tags of a sentence with the last and the only token of an entity marked."""
+    bioes = ["O"] * len(tags)
+    for kind, first, last in get_entities(tags):
+        letters = "B" + "I" * (last - first - 1) + "E" if last > first else "S"
+        bioes[first : last + 1] = [f"{letter}-{kind}" for letter in letters]
+    return bioes
 
 
-def read_splits(settings):
-    """Return what ``read_data`` reads for these settings."""
-    paths = settings.train, settings.dev, settings.test
-    columns_read = settings.column, settings.token_column
-    return read_data(paths, *columns_read, settings.quick, settings.vectors)
+def batches(sentences, size=32):
+    """Return the indices of sentences of like length, a list a batch, in random order."""
+    order = sorted(np.random.permutation(len(sentences)), key=lambda i: len(sentences[i]))
+    starts = np.random.permutation(range(0, len(order), size))
+    return [order[start : start + size] for start in starts]
 
 
-def make_inputs(known, sentences, rare=(), random=None):
-    """Return the ids of words and of their characters, by what is ``known`` of the tagger."""
-    tokenize = keras_elmo.CharacterTokenizer(known["max_characters"])
-    return {
-        "words": word_ids(lower(sentences), known["words"], rare, random),
-        "characters": ops.convert_to_numpy(tokenize(sentences)),
-    }
+def make_inputs(known, sentences):
+    """Return the ids of words and of their characters, padded."""
+    ids = [[known["words"].get(token.lower(), UNKNOWN) for token in x] for x in sentences]
+    characters = keras_elmo.CharacterTokenizer(CHARACTERS)(sentences)
+    return [pad_sequences(ids, padding="post"), ops.convert_to_numpy(characters)]
 
 
-def make_batch(known, rare, files, split, indices, random):
-    """Return the inputs of sentences and, -1 in the padding, their tags."""
-    inputs = make_inputs(known, [split.sentences[i] for i in indices], rare, random)
-    if files:
-        inputs["layers"] = files[split.name].gather(indices)["layers"]
-    numbers = {tag: n for n, tag in enumerate(known["tags"])}
-    tags = np.full(inputs["words"].shape, -1, "int32")
-    for row, i in zip(tags, indices):  # a type that only dev or test has is never trained on
-        row[: len(split.tags[i])] = [numbers.get(tag, -1) for tag in split.tags[i]]
-    return inputs, tags
-
-
-def sentence_layers(settings, splits, elmo):
-    """Return the files of layers of the splits."""
-    texts = {split.name: [" ".join(x) for x in split.sentences] for split in splits}
-    return layer_files(elmo, texts, settings.cache)
-
-
-def cache_layers(settings):
-    """Compute what all runs with these settings read."""
-    splits, _ = read_splits(settings)
-    sentence_layers(settings, splits, keras_elmo.ElmoLayer.from_preset(settings.preset))
-
-
-def build(settings, embedding, elmo, known):
-    """Return the model to train, the tagger that shares its weights, and the mixes by place."""
-    shapes = {"words": (None,), "characters": (None, known["max_characters"])}
-    inputs = {name: keras.Input(x, dtype="int32", name=name) for name, x in shapes.items()}
-    # Handed to each layer by hand: Concatenate would make it ones, slicing would lose it.
-    mask = ops.not_equal(inputs["words"], PADDING)
-    representations = None
-    if elmo is not None and settings.on_the_fly:
-        representations = elmo(inputs["characters"])
-    elif elmo is not None:
-        shape = (None, elmo.config.n_layers + 1, 2 * elmo.config.projection_dim)
-        representations = inputs["layers"] = keras.Input(shape, name="layers")
-    with_elmo, mixes = elmo_places(settings, representations, mask)
-
-    letters = layers.Embedding(262, 16, name="characters_embedded")(
-        inputs["characters"][:, :, :N_CHARACTERS]
-    )
+def build(known, elmo):
+    """Return the model to train, and the tagger, which shares its weights."""
+    words = keras.Input((None,), dtype="int32")
+    characters = keras.Input((None, CHARACTERS), dtype="int32")
+    mask = ops.not_equal(words, PADDING)  # handed on by hand, as Concatenate would lose it
+    letters = layers.Embedding(262, 16)(characters[:, :, :25])
     letters = layers.Conv2D(128, (1, 3), padding="same", activation="relu")(letters)
-    x = layers.Concatenate()([embedding(inputs["words"]), ops.max(letters, axis=2)])
-    h = with_elmo(layers.Dropout(settings.dropout)(x), "input")
-    for units in (settings.units, settings.units // 2):
+    embedded = layers.Embedding(2 + len(known["words"]), 100)(words)
+    h = layers.Dropout(0.5)(layers.Concatenate()([embedded, ops.max(letters, axis=2)]))
+    if elmo:
+        mix = keras_elmo.ScalarMix(dropout=0.5, l2=0.1)
+        h = layers.Concatenate()([h, mix(elmo(characters), mask=mask)])
+    for units in (200, 100):
         birnn = layers.Bidirectional(layers.LSTM(units, return_sequences=True))
-        h = layers.Dropout(settings.dropout)(birnn(h, mask=mask))
-    scores = layers.Dense(len(known["tags"]))(with_elmo(h, "output"))
+        h = layers.Dropout(0.5)(birnn(h, mask=mask))
+    scores = layers.Dense(len(known["tags"]))(h)
     crf = keras_elmo.CRF()
-    model = keras.Model(inputs, crf(scores))
-    model.compile(keras.optimizers.Adam(settings.learning_rate, global_clipnorm=5.0), crf.loss)
-    return model, keras.Model(inputs, crf.decode(scores, mask)), mixes
+    model = keras.Model([words, characters], crf(scores))
+    model.compile(keras.optimizers.Adam(1e-3, global_clipnorm=5.0), crf.loss)
+    return model, keras.Model([words, characters], crf.decode(scores, mask))
 
 
-def tag_batches(tagger, batches, names):
-    """Return the IOB2 tags of all sentences in the batches, in the order of their indices."""
-    found = {}
-    for number, indices in enumerate(batches.indices):
-        best = ops.convert_to_numpy(tagger.predict_on_batch(batches[number][0]))
+def tag(tagger, known, sentences):
+    """Return the tags of sentences, in BIOES."""
+    tags = [[]] * len(sentences)
+    for indices in batches(sentences):
+        best = tagger.predict_on_batch(make_inputs(known, [sentences[i] for i in indices]))
         for i, row in zip(indices, best):
-            found[i] = recode([names[n] for n in row[: batches.lengths[i]]], IOB2)
-    return [found[i] for i in sorted(found)]
+            tags[i] = [known["tags"][n] for n in row[: len(sentences[i])]]
+    return tags
 
 
-def train_and_score(settings, seed=1):
-    """Train one tagger and return its F1 of entities, and how it came to it.
-
-    Args:
-        settings: What ``parse([...])`` gives.
-        seed: Of initial weights, dropout, order, and the share of the training sentences.
-
-    Returns:
-        Dict of ``dev`` and ``test``, F1 of the best epoch on dev; ``epochs``,
-        ``seconds_per_epoch``, ``losses`` in training, ``sentences`` trained on,
-        ``parameters`` trained, and ``layer_weights`` by place.
-    """
-    splits, vectors = read_splits(settings)
-    train, dev, test = splits
-    # All of the biLM comes before the seed is set, so that what follows draws the same without it.
-    elmo = None if settings.elmo == "none" else keras_elmo.ElmoLayer.from_preset(settings.preset)
-    cached = elmo is not None and not settings.on_the_fly
-    files = sentence_layers(settings, splits, elmo) if cached else {}
-    keras.utils.set_random_seed(seed)
-
-    n_chosen = max(1, round(settings.share * len(train.sentences)))
-    chosen = np.random.permutation(len(train.sentences))[:n_chosen]
-    words, rare = make_vocabulary(lower(train.sentences[i] for i in chosen), vectors)
-    types = sorted({tag[2:] for tags in train.tags for tag in tags if tag != "O"})
+def train(settings):
+    """Return the tagger of the best epoch, and the words and tags that it knows."""
+    sentences, tags = read_columns(settings.train)
+    dev, dev_tags = read_columns(settings.dev)
+    seen = collections.Counter(token.lower() for x in sentences for token in x)
+    types = sorted({tag[2:] for x in tags for tag in x if tag != "O"})
     known = {
-        "words": words,
-        "tags": ["O", *(f"{letter}-{kind}" for kind in types for letter in BIOES)],
-        "max_characters": elmo.config.max_characters_per_token if elmo else 50,
+        "words": {word: id for id, word in enumerate(sorted(seen), start=UNKNOWN + 1)},
+        "tags": ["O", *(f"{letter}-{kind}" for kind in types for letter in "BIES")],
     }
-    embedding = word_embedding(words, settings.dimension, vectors)
-    model, tagger, mixes = build(settings, embedding, elmo, known)
+    rare = [id for word, id in known["words"].items() if seen[word] == 1]
+    elmo = keras_elmo.ElmoLayer.from_preset(settings.preset) if settings.elmo else None
+    model, tagger = build(known, elmo)
 
-    def batches(split, chosen, seed=None):
-        make = functools.partial(make_batch, known, rare, files, split)
-        lengths = [len(sentence) for sentence in split.sentences]
-        passes = 1 if seed is None else passes_per_epoch(settings.share)
-        return Batches(make, lengths, chosen, settings.batch_size, seed, passes)
+    best = -1, 0
+    for epoch in range(1, settings.epochs + 1):
+        losses = []
+        for indices in tqdm(batches(sentences), f"epoch {epoch}", leave=False):
+            inputs = make_inputs(known, [sentences[i] for i in indices])
+            # Rare words are unknown one time in two, which trains what that means.
+            drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
+            inputs[0][drop] = UNKNOWN
+            ids = [[known["tags"].index(tag) for tag in tags[i]] for i in indices]
+            targets = pad_sequences(ids, padding="post", value=-1)
+            losses.append(model.train_on_batch(inputs, targets))
+        loss = np.mean(losses)
+        f1 = f1_score(dev_tags, tag(tagger, known, dev), zero_division=0)
+        print(f"epoch {epoch}: loss {loss:.3f}, dev F1 {f1:.4f}", flush=True)
+        if (f1, -loss) > best:  # while F1 is 0 the loss tells whether there is progress
+            best, best_epoch, weights = (f1, -loss), epoch, tagger.get_weights()
+        elif epoch == best_epoch + settings.patience:
+            break
+    tagger.set_weights(weights)
+    return tagger, known
 
-    def score(split):
-        gold = [recode(tags, IOB2) for tags in split.tags]
-        everything = batches(split, np.arange(len(gold)))
-        found = tag_batches(tagger, everything, known["tags"])
-        f1 = float(f1_score(gold, found, zero_division=0))
-        return f1, columns(split.sentences, gold, found)
 
-    def on_epoch_end(epoch, logs):
-        f1 = score(dev)[0]
-        # While F1 is 0 the loss tells whether there is progress.
-        logs.update(dev_f1=f1, progress=f1 or -logs["loss"])
-
-    on_dev = keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)
-    best = keras.callbacks.EarlyStopping(
-        "progress", mode="max", patience=settings.patience, restore_best_weights=True
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    start = time.monotonic()
-    losses = model.fit(
-        batches(train, chosen, seed),
-        epochs=QUICK_EPOCHS if settings.quick else settings.epochs,
-        callbacks=[on_dev, best],
-        shuffle=False,  # Batches does it
-        verbose=0 if settings.json else 2,
-    ).history["loss"]
-    seconds = (time.monotonic() - start) / len(losses)
-    scores = {}
-    for split in (dev, test):
-        scores[split.name], text = score(split)
-        if settings.predictions:
-            settings.predictions.mkdir(parents=True, exist_ok=True)
-            path = settings.predictions / f"{split.name}-{seed}.conll"
-            path.write_text(text, encoding="utf-8")
-    if settings.save:
-        save(settings.save, tagger, known, elmo if cached else None)
-    return {
-        **scores,
-        "epochs": len(losses),
-        "seconds_per_epoch": seconds,
-        "losses": losses,
-        "sentences": len(chosen),
-        "parameters": sum(int(np.prod(v.shape)) for v in model.trainable_variables),
-        "layer_weights": {place: mix.layer_weights.tolist() for place, mix in mixes.items()},
-    }
-
-
-def save(folder, tagger, known, elmo):
-    """Write all that tagging needs; with a biLM, put it where the tagger takes its layers."""
-    if elmo is not None:
-        inputs = {name: tagger.input[name] for name in ("words", "characters")}
-        # stop_gradient takes off the mask, which the tagger makes of the words itself.
-        representations = ops.stop_gradient(elmo(inputs["characters"]))
-        tagger = keras.Model(inputs, tagger({**inputs, "layers": representations}))
-    folder.mkdir(parents=True, exist_ok=True)
-    tagger.save(folder / "tagger.keras")
-    (folder / "known.json").write_text(json.dumps(known), encoding="utf-8")
-
-
-def tag_file(path, folder, batch_size):
-    """Return tokenised sentences, one a line, in columns with the tags of a saved tagger."""
-    tagger = keras.saving.load_model(folder / "tagger.keras")
-    known = json.loads((folder / "known.json").read_text("utf-8"))
-    lines = path.read_text("utf-8").split("\n")
-    sentences = [line.split() for line in lines if line.strip()]
-
-    def make(indices, random):
-        return make_inputs(known, [sentences[i] for i in indices]), None
-
-    lengths = [len(sentence) for sentence in sentences]
-    batches = Batches(make, lengths, np.arange(len(sentences)), batch_size)
-    return columns(sentences, tag_batches(tagger, batches, known["tags"]))
-
-
-def parse(arguments=None):
-    """Return the settings that a command line gives, by default that of the process."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    for name in ("train", "dev", "test"):
-        add(f"--{name}", type=pathlib.Path, help="column file")
-    add("--column", type=int, default=-1, help="of the tag, counted from 0, or from the end")
-    add("--token-column", type=int, default=0, help="of the token, likewise")
-    add("--elmo", choices=("none", "input", "output", "both"), default="input")
+    add("--train", type=pathlib.Path, help="column file")
+    add("--dev", type=pathlib.Path, help="column file that chooses the epoch")
+    add("--test", type=pathlib.Path, help="column file to score the tagger on")
+    add("--save", type=pathlib.Path, help="folder for the tagger, biLM included")
+    add("--load", type=pathlib.Path, help="such a folder, instead of training")
+    add("--tag", nargs="+", default=[], help="sentences, tokens between spaces, to tag")
+    add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="or without")
     add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
-    add("--layers", choices=("all", "top"), default="all", help="of the biLM, to be mixed")
-    add("--l2", type=float, default=0.1, help="lambda of the mix: 0.1 in the paper")
-    add("--on-the-fly", action="store_true", help="compute the biLM inside the model")
-    add("--cache", type=pathlib.Path, default="ner_layers", help="folder of the computed layers")
-    add("--vectors", help="text file of word vectors; random ones without it")
-    add("--dimension", type=int, default=100, help="of random word vectors")
-    add("--units", type=int, default=200, help="of each LSTM; the upper ones have half of it")
-    add("--dropout", type=float, default=0.5, help="on x, and on what the biLSTMs give")
-    add("--learning-rate", type=float, default=1e-3)
-    add("--batch-size", type=int, default=32, help="sentences")
     add("--epochs", type=int, default=30, help="at most")
     add("--patience", type=int, default=5, help="epochs to go on without a better F1 on dev")
-    add(
-        "--share", type=float, default=1.0, help="of the training sentences; less has longer epochs"
-    )
-    add("--seeds", type=int, nargs="+", default=[1])
-    add("--quick", action="store_true", help=f"{QUICK_SENTENCES} sentences, {QUICK_EPOCHS} epochs")
-    add("--json", action="store_true", help="print one JSON object and nothing else")
-    add("--predictions", type=pathlib.Path, help="folder for columns of token, gold tag, found tag")
-    add("--save", type=pathlib.Path, help="folder for the tagger")
-    add("--tag", type=pathlib.Path, help="tokenised sentences, one a line: tag them, no training")
-    add("--load", type=pathlib.Path, help="folder of the tagger that --tag runs")
+    add("--seed", type=int, default=1)
     settings = parser.parse_args(arguments)
-    if (settings.tag is None) != (settings.load is None):
-        parser.error("--tag and --load go together")
-    if not settings.tag and None in (settings.train, settings.dev, settings.test):
-        parser.error("training takes --train, --dev and --test")
-    if settings.save and len(settings.seeds) > 1:
-        parser.error("--save keeps one tagger, so it takes one of --seeds")
-    return settings
+    keras.utils.set_random_seed(settings.seed)
 
-
-def main():
-    settings = parse()
-    if settings.tag:
-        sys.stdout.write(tag_file(settings.tag, settings.load, settings.batch_size))
+    if settings.load:
+        tagger = keras.saving.load_model(settings.load / "tagger.keras")
+        known = json.loads((settings.load / "known.json").read_text("utf-8"))
+    elif settings.train and settings.dev:
+        tagger, known = train(settings)
     else:
-        run_seeds(settings, train_and_score, "F1")
+        parser.error("expected --train and --dev, to train a tagger, or --load")
+    if settings.save:
+        settings.save.mkdir(parents=True, exist_ok=True)
+        tagger.save(settings.save / "tagger.keras")
+        (settings.save / "known.json").write_text(json.dumps(known), "utf-8")
+    if settings.test:
+        sentences, tags = read_columns(settings.test)
+        f1 = f1_score(tags, tag(tagger, known, sentences), zero_division=0)
+        print(f"test F1 {f1:.4f}")
+    sentences = [text.split() for text in settings.tag]
+    for tokens, tags in zip(sentences, tag(tagger, known, sentences)):
+        print("\n".join(map(" ".join, zip(tokens, tags))), end="\n\n")
 
 
 if __name__ == "__main__":

@@ -1,214 +1,142 @@
-"""Score ELMo on the Stanford Sentiment Treebank: five classes, with and without it.
+"""Train a classifier of sentiment on the Stanford Sentiment Treebank, with ELMo or without.
 
-    python examples/sst5.py --data DIRECTORY --elmo none
-    python examples/sst5.py --data DIRECTORY --elmo both --seeds 1 2 3
+    python examples/sst5.py --data FOLDER
+    python examples/sst5.py --data FOLDER --no-elmo
 
-DIRECTORY holds train.txt, dev.txt and test.txt, Penn Treebank trees, one a line, every
-node labelled 0 to 4. Each labelled phrase of the training trees is an example; dev and
-test are whole sentences. The classifier is a biLSTM over word embeddings x_k, pooled
-over the tokens; --elmo puts [x_k; ELMo_k] at its input, [h_k; ELMo_k] at its output, or
-both. The learning rate falls to 0 over the epochs; the best one on dev is tested.
-
-The biLM is frozen, so its layers are computed once, in the first run, and read from
---cache by all others (about 2 GB for the whole treebank and a biLM of width 256; the
-first run needs twice that). --on-the-fly computes them inside the model. Runs on every
-Keras backend.
+FOLDER holds train.txt, dev.txt and test.txt: Penn Treebank trees, one a line, every node
+labelled 0 to 4. Each labelled phrase of the training trees is an example; dev and test are
+whole sentences. The classifier is a biLSTM over word embeddings x_k, pooled over the tokens,
+with [x_k; ELMo_k] at its input and [h_k; ELMo_k] at its output; the frozen biLM is computed
+as it goes. The learning rate falls to 0 over the epochs; the best epoch on dev is tested.
+Runs on every Keras backend.
 """
 
 import argparse
 import collections
-import functools
 import pathlib
-import time
 
 import keras
 import nltk
 import numpy as np
-from cached_layers import Batches, elmo_places, layer_files, passes_per_epoch
 from keras import layers, ops
-from several_seeds import run_seeds
-from word_vectors import PADDING, make_vocabulary, read_vectors, word_embedding, word_ids
+from keras.utils import pad_sequences
+from tqdm import tqdm
 
 import keras_elmo
 
+PADDING, UNKNOWN = 0, 1  # ids of words; those of the vocabulary follow
+CHARACTERS = 50  # of a token, as in all released biLMs
 # The biLM was trained on plain text, the treebank is written in Penn Treebank's way.
 PLAIN = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"', "`": "'"}
-QUICK_TREES, QUICK_EPOCHS = 40, 2
-
-# Distinct phrases (tokens between spaces), a label for each, and the phrases of each tree.
-Split = collections.namedtuple("Split", "name phrases labels trees")
 
 
-def read_split(folder, name, limit=None):
-    """Return a file of trees: all phrases of training trees, else whole sentences."""
-    with open(folder / f"{name}.txt", encoding="utf-8") as file:
-        parsed = [nltk.Tree.fromstring(line) for line in file if line.strip()][:limit]
-    numbers, trees = {}, []
-    for tree in parsed:
-        parts = tree.subtrees() if name == "train" else [tree]
-        pairs = [(" ".join(map(plain, part.leaves())), int(part.label())) for part in parts]
-        trees.append([numbers.setdefault(pair, len(numbers)) for pair in pairs])
-    phrases, labels = zip(*numbers)
-    return Split(name, phrases, np.array(labels), trees)
+def read_trees(path):
+    """Return the trees of a file, one a line."""
+    lines = path.read_text("utf-8").split("\n")
+    trees = [nltk.Tree.fromstring(line) for line in lines if line.strip()]
+    if not trees:
+        raise ValueError(f"Expected a tree or more. Received: path={str(path)!r}")
+    return trees
 
 
-def plain(token):
-    return PLAIN.get(token, token.replace("\\/", "/").replace("\\*", "*"))
+def plain(tree):
+    """Return the tokens of a tree in the way of plain text, and the label of its root."""
+    tokens = [x.replace("\\/", "/").replace("\\*", "*") for x in tree.leaves()]
+    return tuple(PLAIN.get(token, token) for token in tokens), int(tree.label())
 
 
-def words_of(phrases):
-    return {word for phrase in phrases for word in phrase.split()}
+def batches(phrases, size):
+    """Return the indices of phrases of like length, a list a batch, in random order."""
+    order = sorted(np.random.permutation(len(phrases)), key=lambda i: len(phrases[i]))
+    starts = np.random.permutation(range(0, len(order), size))
+    return [order[start : start + size] for start in starts]
 
 
-@functools.lru_cache(maxsize=1)
-def read_data(folder, quick, vectors_file):
-    """Return the three splits, and the vectors that the file has for their words."""
-    limit = QUICK_TREES if quick else None
-    splits = [read_split(folder, name, limit) for name in ("train", "dev", "test")]
-    words = sorted(set().union(*(words_of(split.phrases) for split in splits)))
-    return splits, read_vectors(vectors_file, words) if vectors_file else {}
+def make_inputs(vocabulary, phrases):
+    """Return the ids of words and of their characters, padded."""
+    ids = [[vocabulary.get(token, UNKNOWN) for token in phrase] for phrase in phrases]
+    characters = keras_elmo.CharacterTokenizer(CHARACTERS)(phrases)
+    return [pad_sequences(ids, padding="post"), ops.convert_to_numpy(characters)]
 
 
-def make_batch(vocabulary, rare, more_inputs, split, indices, random):
-    """Return word ids of phrases, with what ``more_inputs`` adds to them, and their labels."""
-    phrases = [split.phrases[i].split() for i in indices]
-    words = word_ids(phrases, vocabulary, rare, random)
-    return {"words": words, **more_inputs(split.name, indices, phrases)}, split.labels[indices]
-
-
-def make_more_inputs(settings, elmo, splits):
-    """Return the function that gives a batch its other inputs: none, ids, or layers."""
-    if elmo is None:
-        return lambda name, indices, phrases: {}
-    if settings.on_the_fly:
-        tokenize = keras_elmo.CharacterTokenizer(elmo.config.max_characters_per_token)
-        return lambda name, indices, phrases: {
-            "characters": ops.convert_to_numpy(tokenize(phrases))
-        }
-    files = layer_files(elmo, {split.name: split.phrases for split in splits}, settings.cache)
-    return lambda name, indices, phrases: {"layers": files[name].gather(indices)["layers"]}
-
-
-def cache_layers(settings):
-    """Compute what all runs with these settings read."""
-    splits, _ = read_data(settings.data, settings.quick, settings.vectors)
-    make_more_inputs(settings, keras_elmo.ElmoLayer.from_preset(settings.preset), splits)
-
-
-def build(settings, embedding, elmo):
-    """Return the classifier, and its mixes by place."""
-    inputs = {"words": keras.Input((None,), dtype="int32", name="words")}
-    # Handed to each layer by hand: Concatenate would make it ones, slicing would lose it.
-    mask = ops.not_equal(inputs["words"], PADDING)
-    representations = None
-    if elmo is not None and settings.on_the_fly:
-        shape = (None, elmo.config.max_characters_per_token)
-        inputs["characters"] = keras.Input(shape, dtype="int32", name="characters")
-        representations = elmo(inputs["characters"])
-    elif elmo is not None:
-        shape = (None, elmo.config.n_layers + 1, 2 * elmo.config.projection_dim)
-        representations = inputs["layers"] = keras.Input(shape, name="layers")
-    with_elmo, mixes = elmo_places(settings, representations, mask)
-
-    x = with_elmo(layers.Dropout(settings.dropout)(embedding(inputs["words"])), "input")
-    birnn = layers.Bidirectional(layers.LSTM(settings.units, return_sequences=True))
-    # No dropout in front of the pool: its maximum would grow with the length, in training alone.
-    h = with_elmo(birnn(x, mask=mask), "output", dropout=0.0)
+def build(n_words, elmo):
+    """Return the classifier."""
+    words = keras.Input((None,), dtype="int32")
+    characters = keras.Input((None, CHARACTERS), dtype="int32")
+    mask = ops.not_equal(words, PADDING)  # handed on by hand, as Concatenate would lose it
+    h = layers.Dropout(0.3)(layers.Embedding(n_words, 100)(words))
+    if elmo:
+        representations = elmo(characters)
+        at_input = keras_elmo.ScalarMix(dropout=0.5, l2=1e-3)
+        h = layers.Concatenate()([h, at_input(representations, mask=mask)])
+    h = layers.Bidirectional(layers.LSTM(150, return_sequences=True))(h, mask=mask)
+    if elmo:  # no dropout: the maximum below would grow with the length, in training alone
+        at_output = keras_elmo.ScalarMix(l2=1e-3)
+        h = layers.Concatenate()([h, at_output(representations, mask=mask)])
     real = ops.expand_dims(ops.cast(mask, h.dtype), -1)
     mean = ops.sum(h * real, axis=1) / ops.sum(real, axis=1)
     pooled = layers.Concatenate()([mean, ops.max(h - 1e4 * (1 - real), axis=1)])
-    classes = layers.Dense(5, activation="softmax")(layers.Dropout(settings.dropout)(pooled))
-    model = keras.Model(inputs, classes)
-    return model, mixes
+    classes = layers.Dense(5, activation="softmax")(layers.Dropout(0.3)(pooled))
+    return keras.Model([words, characters], classes)
 
 
-def train_and_score(settings, seed=1):
-    """Train one classifier and return its accuracies, and how it came to them.
+def accuracy(model, vocabulary, trees):
+    """Return the share of the sentences whose label has the highest probability."""
+    phrases, labels = zip(*map(plain, trees))
+    right = 0
+    for indices in batches(phrases, 128):
+        found = model.predict_on_batch(make_inputs(vocabulary, [phrases[i] for i in indices]))
+        right += (found.argmax(-1) == [labels[i] for i in indices]).sum()
+    return right / len(phrases)
 
-    Args:
-        settings: What ``parse([...])`` gives.
-        seed: Of initial weights, dropout, order, and the share of the training trees.
 
-    Returns:
-        Dict of ``dev`` and ``test``, accuracies of the best epoch on dev; ``epochs``,
-        ``seconds_per_epoch``, ``losses`` in training, ``phrases`` trained on,
-        ``parameters`` trained, and ``layer_weights`` by place.
-    """
-    splits, vectors = read_data(settings.data, settings.quick, settings.vectors)
-    train, dev, test = splits
-    # All of the biLM comes before the seed is set, so that what follows draws the same without it.
-    elmo = None if settings.elmo == "none" else keras_elmo.ElmoLayer.from_preset(settings.preset)
-    more_inputs = make_more_inputs(settings, elmo, splits)
-    keras.utils.set_random_seed(seed)
-
-    n_trees = max(1, round(settings.share * len(train.trees)))
-    trees = np.random.permutation(len(train.trees))[:n_trees]
-    chosen = np.unique(np.concatenate([train.trees[i] for i in trees]))
-    whole = [train.phrases[train.trees[i][0]].split() for i in trees]
-    vocabulary, rare = make_vocabulary(whole, vectors)
-    model, mixes = build(settings, word_embedding(vocabulary, settings.dimension, vectors), elmo)
-
-    def batches(split, chosen, seed=None):
-        make = functools.partial(make_batch, vocabulary, rare, more_inputs, split)
-        lengths = [len(phrase.split()) for phrase in split.phrases]
-        passes = 1 if seed is None else passes_per_epoch(settings.share)
-        return Batches(make, lengths, chosen, settings.batch_size, seed, passes)
-
-    on_dev, on_test = (batches(split, np.concatenate(split.trees)) for split in (dev, test))
-    on_train = batches(train, chosen, seed)
-    epochs = QUICK_EPOCHS if settings.quick else settings.epochs
-    rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, epochs * len(on_train))
-    optimizer = keras.optimizers.Adam(rate)
-    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
-    best = keras.callbacks.EarlyStopping(  # which it never does: it keeps the best epoch
-        "val_accuracy", mode="max", patience=epochs, restore_best_weights=True
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    start = time.monotonic()
-    losses = model.fit(
-        on_train,
-        validation_data=on_dev,
-        epochs=epochs,
-        callbacks=[best],
-        shuffle=False,  # Batches does it
-        verbose=0 if settings.json else 2,
-    ).history["loss"]
-    seconds = (time.monotonic() - start) / len(losses)
-    return {
-        "dev": model.evaluate(on_dev, verbose=0, return_dict=True)["accuracy"],
-        "test": model.evaluate(on_test, verbose=0, return_dict=True)["accuracy"],
-        "epochs": len(losses),
-        "seconds_per_epoch": seconds,
-        "losses": losses,
-        "phrases": len(chosen),
-        "parameters": sum(int(np.prod(v.shape)) for v in model.trainable_variables),
-        "layer_weights": {place: mix.layer_weights.tolist() for place, mix in mixes.items()},
-    }
-
-
-def parse(arguments=None):
-    """Return the settings that a command line gives, by default that of the process."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True, help="folder of train.txt, dev.txt, test.txt")
-    add("--elmo", choices=("none", "input", "output", "both"), default="both")
+    add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="or without")
     add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
-    add("--layers", choices=("all", "top"), default="all", help="of the biLM, to be mixed")
-    add("--l2", type=float, default=1e-3, help="lambda of the mix: 1 or 0.001 in the paper")
-    add("--on-the-fly", action="store_true", help="compute the biLM inside the model")
-    add("--cache", type=pathlib.Path, default="sst5_layers", help="folder of the computed layers")
-    add("--vectors", help="text file of word vectors; random ones without it")
-    add("--dimension", type=int, default=100, help="of random word vectors")
-    add("--units", type=int, default=150, help="of each LSTM")
-    add("--dropout", type=float, default=0.5, help="on x and on the pool")
-    add("--learning-rate", type=float, default=1e-3)
-    add("--batch-size", type=int, default=64, help="phrases")
+    add("--batch-size", type=int, default=128, help="phrases")
+    add("--learning-rate", type=float, default=2e-3)
     add("--epochs", type=int, default=5)
-    add("--share", type=float, default=1.0, help="of the training trees; less has longer epochs")
-    add("--seeds", type=int, nargs="+", default=[1])
-    add("--quick", action="store_true", help=f"{QUICK_TREES} trees a file, {QUICK_EPOCHS} epochs")
-    add("--json", action="store_true", help="print one JSON object and nothing else")
-    return parser.parse_args(arguments)
+    add("--seed", type=int, default=1)
+    settings = parser.parse_args(arguments)
+    keras.utils.set_random_seed(settings.seed)
+
+    trees, dev, test = (
+        read_trees(settings.data / f"{name}.txt") for name in ("train", "dev", "test")
+    )
+    # Distinct ones, in the order of the file.
+    pairs = dict.fromkeys(plain(node) for tree in trees for node in tree.subtrees())
+    phrases, labels = zip(*pairs)
+    seen = collections.Counter(token for tree in trees for token in plain(tree)[0])
+    vocabulary = {word: id for id, word in enumerate(sorted(seen), start=UNKNOWN + 1)}
+    rare = [id for word, id in vocabulary.items() if seen[word] == 1]
+
+    elmo = keras_elmo.ElmoLayer.from_preset(settings.preset) if settings.elmo else None
+    model = build(2 + len(vocabulary), elmo)
+    n_steps = settings.epochs * -(-len(phrases) // settings.batch_size)
+    rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, n_steps)
+    model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy")
+
+    best = -1
+    for epoch in range(1, settings.epochs + 1):
+        losses = []
+        for indices in tqdm(batches(phrases, settings.batch_size), f"epoch {epoch}", leave=False):
+            inputs = make_inputs(vocabulary, [phrases[i] for i in indices])
+            # Rare words are unknown one time in two, which trains what that means.
+            drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
+            inputs[0][drop] = UNKNOWN
+            losses.append(model.train_on_batch(inputs, np.array([labels[i] for i in indices])))
+        on_dev = accuracy(model, vocabulary, dev)
+        print(f"epoch {epoch}: loss {np.mean(losses):.3f}, dev accuracy {on_dev:.4f}", flush=True)
+        if on_dev > best:
+            best, weights = on_dev, model.get_weights()
+    model.set_weights(weights)
+    print(f"test accuracy {accuracy(model, vocabulary, test):.4f}")
 
 
 if __name__ == "__main__":
-    run_seeds(parse(), train_and_score, "accuracy")
+    main()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from keras_elmo.config import BiLMConfig
-    from keras_elmo.embedding import Embedder
-    from keras_elmo.layer_file import LayerDataset
+    from keras_elmo.embedding.embedder import Embedder
+    from keras_elmo.embedding.layer_dataset import LayerDataset
     from keras_elmo.layers.bilm import BiLM
     from keras_elmo.layers.crf import CRF
     from keras_elmo.layers.elmo_layer import ElmoLayer
@@ -36,8 +36,8 @@ _MODULE_OF = {
     "CRF": "keras_elmo.layers.crf",
     "CharacterTokenizer": "keras_elmo.tokenizer",
     "ElmoLayer": "keras_elmo.layers.elmo_layer",
-    "Embedder": "keras_elmo.embedding",
-    "LayerDataset": "keras_elmo.layer_file",
+    "Embedder": "keras_elmo.embedding.embedder",
+    "LayerDataset": "keras_elmo.embedding.layer_dataset",
     "ScalarMix": "keras_elmo.layers.scalar_mix",
 }
 

@@ -36,7 +36,9 @@ def make_parser() -> argparse.ArgumentParser:
     embed.add_argument("preset", metavar="PRESET", help="as for info")
     embed.add_argument("input", metavar="INPUT", help="a UTF-8 text file, or - for stdin")
     embed.add_argument("output", metavar="OUTPUT", help="the hdf5 file to write")
-    embed.add_argument("--layers", choices=("all", "top", "average"), default="all")
+    embed.add_argument(
+        "--layers", type=_layers, default="all", help="all, top, average or a number, from 0"
+    )
     embed.add_argument("--float16", action="store_true", help="store half precision")
     embed.add_argument("--compression", choices=("gzip", "lzf"))
     embed.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
@@ -206,7 +208,7 @@ def _info(arguments) -> int:
 
 
 def _embed(arguments) -> int:
-    from keras_elmo.embedding import Embedder
+    from keras_elmo.embedding.embedder import Embedder
 
     embedder = Embedder(
         arguments.preset, dtype=arguments.dtype, batch_tokens=arguments.batch_tokens
@@ -224,6 +226,14 @@ def _embed(arguments) -> int:
     )
     _print(counts, arguments.json)
     return 0
+
+
+def _layers(text):
+    """Return --layers as Embedder takes it, which checks it."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 def _prepare(arguments) -> int:

@@ -261,7 +261,7 @@ class BiLMConfig:
 
     def to_options(self) -> dict:
         """Return the options as bilm-tf and AllenNLP read them, ready for ``json.dump``."""
-        options = {"char_cnn": {"n_characters": N_CHARACTERS}, "lstm": {}}
+        options: dict = {"char_cnn": {"n_characters": N_CHARACTERS}, "lstm": {}}
         for (section, key), field in _FIELD_OF_KEY.items():
             options[section][key] = getattr(self, field)
         options["char_cnn"]["filters"] = [list(pair) for pair in self.filters]

@@ -26,6 +26,8 @@ from collections.abc import Callable
 import h5py
 import numpy as np
 
+from keras_elmo.checkpoints.hdf5 import write_arrays
+
 MEMORY = 1 << 30  # more than at the start
 SECONDS = 20
 
@@ -159,7 +161,7 @@ def _bomb(file, name, array):
     """A chunk that unpacks to more than it may, in little space."""
     import zlib
 
-    shape = np.shape(array) or (1,)
+    shape = tuple(max(size, 1) for size in np.shape(array)) or (1,)
     dataset = file.create_dataset(name, shape, "f4", chunks=shape, compression="gzip")
     try:
         dataset.id.write_direct_chunk((0,) * len(shape), zlib.compress(bytes(1 << 28), 9))
@@ -343,6 +345,83 @@ def _write_tar(folder):
     return folder / "preset.tar.gz"
 
 
+def _write_token_cache(folder):
+    (folder / "tokens.txt").write_text("a\né\nfox\n")
+    rows = np.arange(18, dtype="float32").reshape(3, 6)
+    write_arrays(folder / "tokens.hdf5", {"embedding": rows})
+    return folder / "tokens.hdf5"
+
+
+def _load_token_cache(path):
+    from keras_elmo.embedding.word_table import read_token_cache
+
+    words = read_token_cache(path.parent / "tokens.txt", path.parent / "tokens.hdf5", 6)
+    assert words.rows.shape == (3, 6) and np.isfinite(words.rows).all()
+
+
+def _write_layers(folder):
+    layers = {str(i): np.ones((3, i, 8), "float32") for i in range(4)}
+    write_arrays(folder / "layers.hdf5", layers)
+    return folder / "layers.hdf5"
+
+
+def _load_layers(path):
+    from keras_elmo import LayerDataset
+
+    dataset = LayerDataset(path)
+    for batch in (dataset[i] for i in range(len(dataset))):
+        assert np.isfinite(batch["layers"]).all() and batch["layers"].ndim == 4
+
+
+class _Variable:
+    """Enough of a Keras variable to be assigned."""
+
+    def __init__(self, name, value):
+        self.name, self.shape, self.value = name, value.shape, value
+
+    def assign(self, value):
+        assert value.shape == self.shape and np.isfinite(value).all()
+
+
+def _variables():
+    kernel, step = np.ones((2, 3), "float32"), np.array(7)
+    return {"model": [_Variable("kernel", kernel)], "optimizer": [_Variable("step", step)]}
+
+
+def _write_checkpoint(folder):
+    arrays = {
+        f"{group}/0000_{variable.name}": variable.value
+        for group, variables in _variables().items()
+        for variable in variables
+    }
+    facts = {"facts": json.dumps({"step": 7})}
+    write_arrays(folder / "checkpoint.hdf5", arrays, facts)
+    return folder / "checkpoint.hdf5"
+
+
+def _load_checkpoint(path):
+    from keras_elmo.pretraining.run.checkpoint import load_checkpoint
+
+    assert isinstance(load_checkpoint(path, _variables()), dict)
+
+
+def _write_language_model(folder):
+    config, _ = _tiny()
+    _write_preset(folder)
+    (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\né\nfox\n")
+    shape = (5, config.projection_dim)
+    softmax = {"softmax/W": np.ones(shape, "float32"), "softmax/b": np.ones(5, "float32")}
+    write_arrays(folder / "softmax.hdf5", softmax)
+    return folder
+
+
+def _load_language_model(path):
+    from keras_elmo.pretraining.preset import read_language_model
+
+    model, vocabulary = read_language_model(path.parent)
+    assert len(vocabulary) == 5 and model.softmax_kernel.shape[0] == 5
+
+
 KINDS = {
     "options": Kind(
         lambda folder: _write_preset(folder) / "options.json",
@@ -356,6 +435,24 @@ KINDS = {
     ),
     "zip": Kind(_write_zip, _load_preset, [repack_zip] * 6 + BYTES),
     "tar": Kind(_write_tar, _load_preset, [repack_tar] * 6 + BYTES),
+    "token cache": Kind(_write_token_cache, _load_token_cache, [edit_hdf5] * 8 + BYTES),
+    "token vocabulary": Kind(
+        lambda folder: _write_token_cache(folder).with_name("tokens.txt"),
+        _load_token_cache,
+        [spoil_text, *BYTES],
+    ),
+    "layers": Kind(_write_layers, _load_layers, [edit_hdf5] * 8 + BYTES),
+    "checkpoint": Kind(_write_checkpoint, _load_checkpoint, [edit_hdf5] * 8 + BYTES),
+    "softmax": Kind(
+        lambda folder: _write_language_model(folder) / "softmax.hdf5",
+        _load_language_model,
+        [edit_hdf5] * 8 + BYTES,
+    ),
+    "vocabulary": Kind(
+        lambda folder: _write_language_model(folder) / "vocab.txt",
+        _load_language_model,
+        [spoil_text, *BYTES],
+    ),
 }
 
 
@@ -394,7 +491,7 @@ def main(seed, count, *kinds):
     """Attack in this process, with bounded memory; the last line of stdout is JSON."""
     import warnings
 
-    import keras_elmo.checkpoints.presets  # noqa: F401
+    import keras_elmo.pretraining.train  # noqa: F401  with Keras and its backend, before the limit
 
     warnings.simplefilter("ignore")  # of unknown keys
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])

@@ -13,18 +13,19 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # From the bottom up; a module may import modules below its own line, or the same line
 # where it says so in SAME_LINE.
 LINES = [
-    {"config", "checkpoints.hdf5"},
+    {"config", "text", "checkpoints.hdf5"},
+    {"characters"},
     {"layers.scan", "layers.custom_gradient", "layers.products"},
     {"checkpoints.rows", "checkpoints.files"},
-    {"checkpoints.bilm_table", "checkpoints.archives", "token_table", "layer_file"},
+    {"checkpoints.bilm_table", "checkpoints.archives"},
     {"checkpoints.bilm_files"},
     {"checkpoints.presets"},
-    {"characters", "presets"},
     {
         "tokenizer",
         "layers.freezable_layer",
         "layers.boundaries",
         "layers.carried_state",
+        "layers.pretrained_layer",
         "layers.scalar_mix",
         "layers.crf",
     },
@@ -33,6 +34,10 @@ LINES = [
     {"layers.bilm"},
     {"layers.elmo_layer"},
     {"layers"},
+    {"embedding.word_table", "embedding.file_lock", "embedding.weight_values"},
+    {"embedding.layer_file"},
+    {"embedding.layer_dataset", "embedding.keras_engine"},
+    {"embedding.embedder"},
     {"embedding"},
     # Pretraining stands on the biLM, never on ElmoLayer.
     {"pretraining.data.text", "pretraining.data.vocabulary"},
@@ -56,7 +61,7 @@ def find_modules():
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         name = ".".join(p for p in parts if p != "__init__")
-        if path.name != "__init__.py" or name == "layers":
+        if path.name != "__init__.py" or name in ("layers", "embedding"):
             yield name, path
 
 

@@ -79,9 +79,9 @@ def bilm_rows(config: BiLMConfig, names=()) -> list[Row]:
             source = f"RNN_{d}/RNN/{level}LSTMCell"
             target = f"{direction}_{layer + 1}"
             kernels = (f"{target}/kernel", f"{target}/recurrent_kernel")
-            kernel = (2 * width, 4 * cells)
+            stacked = (2 * width, 4 * cells)
             rows += [
-                Row((f"{source}/W_0",), kernels, _split_rows(width), (kernel,)),
+                Row((f"{source}/W_0",), kernels, _split_rows(width), (stacked,)),
                 _row(f"{source}/B", f"{target}/bias", SWAP_GATES, (4 * cells,)),
             ]
             if width != cells:

@@ -7,13 +7,8 @@ import pathlib
 import stat
 import tempfile
 
-from keras_elmo.checkpoints.hdf5 import read_arrays, write_arrays
-
 _LARGEST_JSON = 1 << 20
 _LONGEST_NUMBER = 18
-
-# The names of before, until all callers have the new ones.
-read_hdf5, write_hdf5 = read_arrays, write_arrays
 
 
 def read_bytes(file, origin, kind="File", most=None) -> bytes:
@@ -150,6 +145,3 @@ def atomic_write(*paths):
     finally:
         for source in temporary:
             source.unlink(missing_ok=True)
-
-
-replacing = atomic_write

@@ -169,7 +169,8 @@ class Hdf5Reader:
 
     def walk(self) -> list[str]:
         """Return the names of all datasets, as ``group/dataset``."""
-        datasets, groups = [], [""]
+        datasets: list[str] = []
+        groups = [""]
         seen = 0
         while groups:
             group = groups.pop()
@@ -231,24 +232,30 @@ class Hdf5Reader:
             raise misfit_error(self.name, problems, **words)
         return arrays
 
-    def read_strings(self, name) -> list[str]:
-        """Read a one-dimensional dataset of text, or a single text as a list of one."""
+    def read_strings(self, name, start=0, stop=None) -> list[str]:
+        """Read a one-dimensional dataset of text, or some of it; a single text as a list of one."""
         dataset = self._dataset(name)
         with self._naming():
             is_text = dataset.id.get_type().get_class() == h5py.h5t.STRING
             length = len(dataset) if dataset.ndim == 1 else 1
         if not is_text or dataset.ndim > 1:
             raise ValueError(f"{self.name} must hold a list of text in '{name}'. Received: numbers")
-        strings, total = [], 0
-        for start in range(0, length, 64):  # few at once: all can point to the same long text
+        strings: list[str] = []
+        total, stop = 0, length if stop is None else min(stop, length)
+        for first in range(start, stop, 64):  # few at once: all can point to the same long text
             with self._naming():
-                part = dataset[start : start + 64] if dataset.ndim else [dataset[()]]
+                part = dataset[first : min(first + 64, stop)] if dataset.ndim else [dataset[()]]
                 part = [text if isinstance(text, bytes) else bytes(text) for text in part]
                 strings += [text.decode("utf-8") for text in part]
             total += sum(map(len, part))
             if total > LARGEST_RATIO * self._size + SLACK:
                 raise self._refusal("more text than the file can hold", name)
         return strings
+
+    def attributes(self) -> list[str]:
+        """Return the names of the attributes of the file."""
+        with self._naming():
+            return [str(name) for name in self._file.attrs]
 
     def attribute(self, name):
         """Return an attribute of the file, a str or a number.

@@ -72,7 +72,7 @@ def assign(rows, arrays: dict, variables: dict, origin: str) -> None:
 
 def load(rows, arrays: dict) -> dict:
     """Return the values of our variables by path, NumPy, for the tensors of a file."""
-    values = {}
+    values: dict = {}
     for row in rows:
         loaded = row.transform.load(*(arrays[name] for name in row.sources))
         values.update(zip(row.targets, loaded, strict=True))
@@ -81,7 +81,7 @@ def load(rows, arrays: dict) -> dict:
 
 def extract(rows, variables: dict) -> dict:
     """Return the tensors that a file holds, float32 NumPy by name: the inverse of ``assign``."""
-    arrays = {}
+    arrays: dict = {}
     for row in rows:
         saved = row.transform.save(*(to_float32(variables[path]) for path in row.targets))
         arrays.update(zip(row.sources, saved, strict=True))

@@ -176,3 +176,19 @@ class BiLM(FreezableLayer):
     @classmethod
     def from_config(cls, config):
         return cls(**{**config, "config": BiLMConfig.from_options(config["config"])})
+
+
+def select_output(representations, output):
+    """Order the 2L + 1 representations of a biLM as ``output`` of ``ElmoLayer`` asks."""
+    if output == "all":
+        return representations
+    token = representations["token"]
+    layers = [ops.concatenate([token, token], axis=-1)]
+    while f"forward_{len(layers)}" in representations:
+        pair = [representations[f"{direction}_{len(layers)}"] for direction in DIRECTIONS]
+        layers.append(ops.concatenate(pair, axis=-1))
+    if output == "top":
+        return layers[-1]
+    if output == "average":
+        return sum(layers) / len(layers)
+    return ops.stack(layers, axis=2)

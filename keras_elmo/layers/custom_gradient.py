@@ -39,9 +39,10 @@ def call_with_gradient(run, record, differentiate, options, tensors):
     is_there = tuple(x is not None for x in tensors)
     # A variable would look like one more, hidden argument to TensorFlow.
     given = [tf.convert_to_tensor(x) for x in tensors if x is not None]
-    # One graph for all lengths, but one for every size of a model.
-    widths = tuple(x.shape[-1] for x in given) if tf.executing_eagerly() else None
-    return _tensorflow_function(*functions, options, is_there, widths)(*given)
+    # One function for each width: TensorFlow forgets sizes that differ from call to call.
+    widths = tuple(x.shape[-1] for x in given)
+    eager = tf.executing_eagerly()
+    return _tensorflow_function(*functions, options, is_there, widths, eager)(*given)
 
 
 @functools.cache
@@ -74,11 +75,10 @@ def _torch_function(run, record, differentiate):
 
 
 @functools.cache
-def _tensorflow_function(run, record, differentiate, options, is_there, widths):
+def _tensorflow_function(run, record, differentiate, options, is_there, widths, eager):
     """The function of the tensors that are there.
 
-    Eager calls, which give the widths of the tensors, go through a graph: it leaves out what
-    only the gradient needs.
+    Eager calls go through a graph, which leaves out what only the gradient needs.
     """
     import tensorflow as tf
 
@@ -94,4 +94,4 @@ def _tensorflow_function(run, record, differentiate, options, is_there, widths):
 
         return outputs, gradient
 
-    return tf.function(function, autograph=False, reduce_retracing=True) if widths else function
+    return tf.function(function, autograph=False, reduce_retracing=True) if eager else function

@@ -5,26 +5,17 @@ import numpy as np
 from keras import ops
 
 from keras_elmo.characters import check_ids
-from keras_elmo.checkpoints.bilm_files import read_bilm, write_bilm
-from keras_elmo.checkpoints.presets import Preset, bundled_facts, read_preset
-from keras_elmo.checkpoints.rows import fingerprint, variables_by_path
 from keras_elmo.config import BiLMConfig
-from keras_elmo.layers.bilm import DIRECTIONS, BiLM, representation_names
+from keras_elmo.layers.bilm import BiLM, representation_names, select_output
 from keras_elmo.layers.boundaries import TokenMask, add_boundaries, with_boundaries
 from keras_elmo.layers.carried_state import CarriedState
+from keras_elmo.layers.pretrained_layer import PretrainedLayer
 
 _OUTPUTS = ("layers", "all", "top", "average")
 
 
-class _BundledFacts:
-    """An attribute of the class, read from the files whenever it is asked for."""
-
-    def __get__(self, layer, owner):
-        return bundled_facts()
-
-
 @keras.saving.register_keras_serializable(package="keras_elmo")
-class ElmoLayer(keras.layers.Layer):
+class ElmoLayer(PretrainedLayer):
     """Give the layer representations of a pretrained biLM for every token.
 
     The biLM is frozen: its weights are non-trainable whatever is done to
@@ -89,8 +80,6 @@ class ElmoLayer(keras.layers.Layer):
         Peters et al., 2018, https://arxiv.org/abs/1802.05365
     """
 
-    presets = _BundledFacts()
-
     def __init__(
         self,
         config,
@@ -128,128 +117,6 @@ class ElmoLayer(keras.layers.Layer):
         self.token_mask = TokenMask(name="token_mask")
         self.output_mask = TokenMask(keep_boundaries, name=f"{self.name}_mask")
         self.carried_state = CarriedState()
-        self._is_pretrained = False
-        self._is_compiled = False
-        self._awaited_fingerprint = None
-
-    # Files.
-
-    @classmethod
-    def from_hdf5(cls, options_file, weight_file, **kwargs):
-        """Build the layer from an options and a weight file of bilm-tf's layout.
-
-        Args:
-            options_file: Path of the ``options.json``.
-            weight_file: Path of the ``weights.hdf5``.
-            **kwargs: Passed on to ``ElmoLayer``.
-
-        Returns:
-            A built ``ElmoLayer``.
-
-        Raises:
-            OSError: If a file is missing or damaged.
-            ValueError: If the options are not those of a biLM over characters, or the
-                weights do not fit them; the error names every tensor that does not.
-        """
-        return cls._from_files(read_bilm(options_file, weight_file), kwargs)
-
-    @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
-        """Build the layer from a preset.
-
-        Args:
-            preset: Name of a bundled preset, or path of a directory, .zip or .tar.gz. It
-                holds one options file, named ``*options.json`` or ``options_file``, and
-                one weight file: the one ``*weights.hdf5``, else ``model.hdf5``, else the
-                only ``*.hdf5`` beside ``softmax.hdf5``, else ``weights_file``.
-            load_weights: With False only the options are read, and the weights random.
-            **kwargs: Passed on to ``ElmoLayer``.
-
-        Returns:
-            A built ``ElmoLayer``.
-
-        Raises:
-            OSError: If a file is missing or damaged.
-            ValueError: If there is no such preset, or its files do not fit together.
-        """
-        if load_weights:
-            return cls._from_files(read_preset(preset), kwargs)
-        layer = cls(Preset(preset).read_config(), **kwargs)
-        layer._build_unbuilt()
-        return layer
-
-    @classmethod
-    def _from_files(cls, bilm, kwargs):
-        layer = cls(bilm.config, **kwargs)
-        layer._load(bilm)
-        return layer
-
-    def load_hdf5(self, options_file, weight_file) -> None:
-        """Load weights into this layer, built or not; arguments and errors of ``from_hdf5``."""
-        self._load(read_bilm(options_file, weight_file))
-
-    def load_preset(self, preset) -> None:
-        """Load the weights of a preset into this layer, as ``load_hdf5`` does."""
-        self._load(read_preset(preset))
-
-    def _load(self, bilm):
-        if bilm.config != self.config:
-            raise ValueError(
-                "ElmoLayer expects the options that it was made with. "
-                f"Expected: {self.config}. Received: {bilm.config}, for {bilm.origin}"
-            )
-        if self._awaited_fingerprint:
-            received = bilm.fingerprint(self.variable_dtype)
-            if received != self._awaited_fingerprint:
-                raise ValueError(
-                    "ElmoLayer expects the biLM that the model was saved with, and still waits "
-                    f"for it. Expected: fingerprint={self._awaited_fingerprint}. "
-                    f"Received: fingerprint={received}, of {bilm.origin}"
-                )
-        self._build_unbuilt()
-        bilm.assign(variables_by_path(self.bilm))
-        self._awaited_fingerprint = None
-        self._is_pretrained = True
-
-    def _build_unbuilt(self):
-        if not self.built:
-            self.build((None, None, self.config.max_characters_per_token))
-
-    def save_hdf5(self, directory) -> None:
-        """Write ``options.json`` and ``weights.hdf5``, which AllenNLP and bilm-tf load.
-
-        Args:
-            directory: Where to; made if it does not exist. Files of these names are
-                replaced, both or none.
-
-        Raises:
-            ValueError: If the layer is not built, or waits for its biLM.
-            OSError: If the files cannot be written.
-        """
-        self.check_weights()
-        write_bilm(directory, self.config, variables_by_path(self.bilm))
-
-    def save_to_preset(self, directory) -> None:
-        """Write what ``from_preset`` reads back; ``save_hdf5`` by the name that KerasHub has."""
-        self.save_hdf5(directory)
-
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of the biLM's weights, in hexadecimal."""
-        self.check_weights()
-        return fingerprint(variables_by_path(self.bilm))
-
-    def check_weights(self) -> None:
-        """Raise a ``ValueError`` if the layer is not built, or waits for its biLM."""
-        if not self.built:
-            raise ValueError("ElmoLayer has no weights before it is built. Call it first")
-        if self._awaited_fingerprint:
-            raise ValueError(
-                "ElmoLayer was saved without its biLM (save_bilm=False) and has no weights yet. "
-                "Call load_preset or load_hdf5 with the biLM of fingerprint "
-                f"{self._awaited_fingerprint}"
-            )
-
-    # The Keras contract.
 
     def __call__(self, inputs, *args, **kwargs):
         if isinstance(inputs, np.ndarray | list | tuple):
@@ -338,8 +205,6 @@ class ElmoLayer(keras.layers.Layer):
             return (batch, tokens, self.config.n_layers + 1, 2 * width)
         return (batch, tokens, 2 * width)
 
-    # State, for stateful=True.
-
     @property
     def state(self):
         """The carried state as NumPy, ``h`` and ``c``, or None before the first batch.
@@ -352,31 +217,6 @@ class ElmoLayer(keras.layers.Layer):
     def reset_state(self) -> None:
         """Let every row of the next batch start from a zero state."""
         self.carried_state.reset()
-
-    # Saving.
-
-    def save_own_variables(self, store):
-        if not self.save_bilm:
-            digest = self._awaited_fingerprint or self.fingerprint()
-            store["fingerprint"] = np.frombuffer(bytes.fromhex(digest), "uint8")
-
-    def load_own_variables(self, store):
-        if ("fingerprint" in store.keys()) == self.save_bilm:
-            raise ValueError(
-                "ElmoLayer expects a file written with the same save_bilm. "
-                f"Received: save_bilm={self.save_bilm}, and a file written with the opposite"
-            )
-        if not self.save_bilm:
-            saved = np.asarray(store["fingerprint"]).tobytes().hex()
-            own = fingerprint(variables_by_path(self.bilm))
-            if saved != own and (self._is_pretrained or self._is_compiled):
-                raise ValueError(
-                    "ElmoLayer expects a file that was saved with its own biLM. "
-                    f"Expected: fingerprint={own}. Received: fingerprint={saved}. Before the "
-                    "first call of fit or predict, load the biLM of that fingerprint with "
-                    "load_preset or load_hdf5"
-                )
-            self._awaited_fingerprint = None if saved == own else saved
 
     def get_config(self):
         return {
@@ -392,25 +232,6 @@ class ElmoLayer(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         return cls(**{**config, "config": BiLMConfig.from_options(config["config"])})
-
-
-def select_output(representations, output):
-    """Order the 2L + 1 representations of a biLM as ``output`` of ``ElmoLayer`` asks."""
-    if output == "all":
-        return representations
-    token = representations["token"]
-    layers = [ops.concatenate([token, token], axis=-1)]
-    while f"forward_{len(layers)}" in representations:
-        pair = [representations[f"{direction}_{len(layers)}"] for direction in DIRECTIONS]
-        layers.append(ops.concatenate(pair, axis=-1))
-    if output == "top":
-        return layers[-1]
-    if output == "average":
-        return sum(layers) / len(layers)
-    return ops.stack(layers, axis=2)
-
-
-arrange = select_output  # until all callers have the new name
 
 
 def _is_being_compiled(tensor):

@@ -109,18 +109,27 @@ def prepare(
     settings = {
         "vocabulary_size": vocabulary_size,
         "heldout_share": heldout_share,
-        "weights": dict(weights or {}),
+        "weights": {name: _plain(times) for name, times in (weights or {}).items()},
         "shards": shards,
         "sentences": sentences,
         "tokenizer": tokenizer,
         "seed": seed,
     }
+    settings = {name: _plain(value) for name, value in settings.items()}
     _check(settings, files)
-    given = None if vocabulary is None else read_vocabulary(vocabulary)
+    _check_whole("workers", workers, 1)
+    given = None
+    if vocabulary is not None:
+        given, settings["vocabulary_size"] = read_vocabulary(vocabulary), None
     heldout_files = _files(heldout)
     if odd := sorted({os.path.realpath(f) for f in heldout_files.values()} & _real(files)):
         raise ValueError(
             f"prepare expects heldout to be other texts than the inputs. Received: {odd[0]} as both"
+        )
+    if heldout_share and (odd := sorted(files.keys() & heldout_files.keys())):
+        raise ValueError(
+            "prepare expects held-out texts of other names than the inputs, so that each has a "
+            f"file of its own. Received: {odd[0]} twice. Rename {heldout_files[odd[0]]}"
         )
     output = pathlib.Path(output)
     if output.exists():
@@ -163,13 +172,7 @@ def _write(files, heldout_files, folder, settings, vocabulary, rules, workers, p
                         seen.update(sentence.split(" "))
                         n_sentences += 1
         for name, file in heldout_files.items():
-            path = folder / f"heldout-{name}.txt"
-            if path.exists() and path.stat().st_size:
-                raise ValueError(
-                    "prepare expects held-out texts of other names than the inputs, so that each "
-                    f"has a file of its own. Received: {name} twice. Rename {file}"
-                )
-            with _create(path) as heldout, _bar(file, progress) as bar:
+            with _create(folder / f"heldout-{name}.txt") as heldout, _bar(file, progress) as bar:
                 for sentences in run(_blocks(file, _LINES_PER_BLOCK, bar)):
                     heldout.writelines(sentence + "\n" for sentence in sentences)
                     heldout_seen.update(_tokens(sentences))
@@ -328,18 +331,27 @@ def _real(files):
     return {os.path.realpath(file) for file in files.values()}
 
 
+def _plain(value):
+    """Return a number of NumPy as one that JSON holds."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _check_whole(name, value, least):
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(
+            f"prepare expects {name} to be a whole number, {least} or more. "
+            f"Received: {name}={value!r}"
+        )
+
+
 def _check(settings, files):
-    for name, least in (("vocabulary_size", len(SPECIAL_TOKENS) + 1), ("shards", 1)):
-        value = settings[name]
-        if not isinstance(value, int) or value < least:
-            raise ValueError(
-                f"prepare expects {name} to be a whole number, {least} or more. "
-                f"Received: {name}={value!r}"
-            )
-    if not 0 <= settings["heldout_share"] < 1:
+    for name, least in (("vocabulary_size", len(SPECIAL_TOKENS) + 1), ("shards", 1), ("seed", 0)):
+        _check_whole(name, settings[name], least)
+    share = settings["heldout_share"]
+    if not (isinstance(share, numbers.Real) and 0 <= share < 1):
         raise ValueError(
             "prepare expects heldout_share to be from 0 up to, not including, 1. "
-            f"Received: heldout_share={settings['heldout_share']!r}"
+            f"Received: heldout_share={share!r}"
         )
     for name, weight in settings["weights"].items():
         if name not in files:

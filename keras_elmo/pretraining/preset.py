@@ -4,14 +4,13 @@ import hashlib
 import json
 import pathlib
 
-import h5py
 import numpy as np
 
 from keras_elmo.checkpoints.bilm_table import bilm_rows
-from keras_elmo.checkpoints.files import read_hdf5, replacing
-from keras_elmo.checkpoints.rows import assign, extract, to_float32, variables_by_path
-from keras_elmo.config import BiLMConfig
-from keras_elmo.presets import bundled, read_preset
+from keras_elmo.checkpoints.files import atomic_write
+from keras_elmo.checkpoints.hdf5 import read_arrays, write_arrays
+from keras_elmo.checkpoints.presets import Preset
+from keras_elmo.checkpoints.rows import extract, to_float32, variables_by_path
 from keras_elmo.pretraining.data.vocabulary import (
     SPECIAL_TOKENS,
     read_vocabulary,
@@ -42,8 +41,8 @@ def read_language_model(preset, vocabulary=None, n_negatives=None, **kwargs):
         OSError: If a file is missing or damaged.
         ValueError: If the files do not fit together, or the preset is a .zip.
     """
-    options, arrays, origin = read_preset(preset)
-    directory = bundled().get(str(preset), pathlib.Path(preset))
+    files = Preset(preset)
+    bilm, directory = files.read(), files.path
     if directory.is_file():
         raise ValueError(
             f"Predicting tokens needs a preset as a directory. Received: {preset}. Unpack it first"
@@ -54,21 +53,20 @@ def read_language_model(preset, vocabulary=None, n_negatives=None, **kwargs):
             "A preset of keras-elmo export has one"
         )
     own = read_vocabulary(directory / "vocab.txt")
-    softmax = read_hdf5(directory / "softmax.hdf5", str(directory / "softmax.hdf5"))
-    config = BiLMConfig.from_options(options)
-    shapes = {"softmax/W": (len(own), config.projection_dim), "softmax/b": (len(own),)}
-    found = {name: array.shape for name, array in softmax.items()}
-    if found != shapes:
-        raise ValueError(
-            f"The softmax of {directory} does not fit its options and vocabulary. "
-            f"Expected: {shapes}. Received: {found}"
-        )
+    config = bilm.config
+    softmax = read_arrays(
+        directory / "softmax.hdf5",
+        expected={"softmax/W": (len(own), config.projection_dim), "softmax/b": (len(own),)},
+        kind="Softmax file",
+        fits="the options and vocabulary",
+        advice="Do options.json, vocab.txt and softmax.hdf5 belong together?",
+    )
     kernel, bias = softmax["softmax/W"], softmax["softmax/b"]
     vocabulary = own if vocabulary is None else list(vocabulary)
     if vocabulary != own:
         kernel, bias = _moved(kernel, bias, own, vocabulary)
     model = BiLanguageModel(config, len(vocabulary), n_negatives=n_negatives, **kwargs)
-    assign(bilm_rows(config, arrays), arrays, variables_by_path(model.bilm), origin)
+    bilm.assign(variables_by_path(model.bilm))
     model.softmax_kernel.assign(kernel)
     model.softmax_bias.assign(bias)
     return model, vocabulary
@@ -105,7 +103,7 @@ def write_language_model(directory, model, vocabulary, card="") -> None:
         "softmax/W": to_float32(model.softmax_kernel),
         "softmax/b": to_float32(model.softmax_bias),
     }
-    with replacing(*(directory / name for name in _FILES)) as (o, w, v, s, readme):
+    with atomic_write(*(directory / name for name in _FILES)) as (o, w, v, s, readme):
         o.write_text(json.dumps(model.config.to_options(), indent=2) + "\n")
         _write_rounded(w, arrays, _BITS)
         write_vocabulary(v, vocabulary)
@@ -122,9 +120,7 @@ def write_language_model(directory, model, vocabulary, card="") -> None:
 
 def _write_rounded(path, arrays, bits):
     filters = {"shuffle": True, "compression": "gzip", "compression_opts": 9}
-    with h5py.File(path, "w") as file:
-        for name, array in arrays.items():
-            file.create_dataset(name, data=rounded(array, bits), **filters)
+    write_arrays(path, {name: rounded(a, bits) for name, a in arrays.items()}, **filters)
 
 
 def round_weights(model) -> None:

@@ -1,7 +1,5 @@
 """How well a bidirectional language model predicts text: perplexity, and every token apart."""
 
-import math
-
 import keras
 import numpy as np
 
@@ -80,7 +78,7 @@ class Scorer:
             negative log-likelihood per prediction, of their mean for the joint one;
             ``tokens``, those of the text; ``predictions``, of each direction: tokens and one
             boundary a sentence; ``oov_share``, the share of the tokens that are scored as
-            ``<UNK>``.
+            ``<UNK>``. Those of a biLM that diverged are infinite or NaN.
 
         Raises:
             ValueError: If there is no token.
@@ -94,13 +92,18 @@ class Scorer:
         forward, backward = -total / predictions
         unknown = sum(t not in self._known for sentence in sentences for t in sentence)
         return {
-            "forward": math.exp(forward),
-            "backward": math.exp(backward),
-            "perplexity": math.exp((forward + backward) / 2),
+            "forward": _exp(forward),
+            "backward": _exp(backward),
+            "perplexity": _exp((forward + backward) / 2),
             "tokens": tokens,
             "predictions": predictions,
             "oov_share": unknown / tokens,
         }
+
+
+def _exp(x):
+    with np.errstate(over="ignore"):  # of a biLM that diverged
+        return float(np.exp(x))
 
 
 class _Scores(keras.Model):

@@ -19,7 +19,7 @@ from keras_elmo.pretraining.model.language_model import BiLanguageModel
 from keras_elmo.pretraining.preset import read_language_model
 from keras_elmo.pretraining.run.folder import RunFolder
 from keras_elmo.pretraining.run.optimizers import make_optimizer
-from keras_elmo.pretraining.run.recipe import Schedule
+from keras_elmo.pretraining.run.recipe import CHANGEABLE, Schedule
 from keras_elmo.pretraining.scores import Scorer
 
 # Held-out tokens that every checkpoint is measured on.
@@ -40,8 +40,9 @@ class Pretraining:
         devices: Number of devices that share each batch; more than one inside of
             ``sharing(devices)``.
         resume: Go on from the checkpoint in the folder, if there is one. The recipe may
-            then have other ``steps``, ``learning_rate``, ``decay`` and ``clip_norm``, which
-            the log tells; all else must be as it was, the backend too.
+            then have other ``steps`` or ``epochs``, ``learning_rate``, ``decay``,
+            ``decay_shape`` and ``clip_norm``, which the log tells; all else must be as it
+            was, the backend too.
         init_from: Preset to start from instead of random weights: fine-tuning. With a
             larger ``config`` its biLM grows to that first.
         own_vocabulary: With ``init_from``, predict the tokens of the corpus's vocabulary and
@@ -50,7 +51,8 @@ class Pretraining:
     Raises:
         ValueError: If the folder holds a run and ``resume`` is False, or one that began with
             other settings or another corpus; if the corpus is not a prepared one; if
-            ``save_every`` or ``devices`` is not 1 or more.
+            ``save_every`` or ``devices`` is not 1 or more; if there is neither ``config`` nor
+            ``init_from`` for a new run.
 
     Reference:
         Peters et al., 2018, sections 3.1 and 3.4 (fine-tuning).
@@ -82,6 +84,11 @@ class Pretraining:
                 f"Pretraining expects a folder without a run. Received: {folder}, which holds "
                 "a checkpoint. Resume it, or choose another folder"
             )
+        if config is None and init_from is None and not is_begun:
+            raise ValueError(
+                "Pretraining expects the config of a new run, or a preset to start from. "
+                "Received: config=None, init_from=None"
+            )
         corpus = pathlib.Path(corpus)
         files = sorted(corpus.glob("train-*.txt"))
         if not files:
@@ -98,12 +105,13 @@ class Pretraining:
             "backend": keras.backend.backend(),
         }
         keras.utils.set_random_seed(recipe.seed)
-        change = ""
+        self.settings = before = {name: getattr(recipe, name) for name in CHANGEABLE}
         if is_begun:
             if init_from is None:  # it need not be given again
                 stored = self.folder.read_settings()["origin"]
                 origin |= {name: stored[name] for name in ("init_from", "own_vocabulary")}
-            change = self.folder.check_same(config, recipe, origin)
+            self.folder.check_same(config, recipe, origin)
+            before = {name: getattr(self.folder.read_recipe(), name) for name in CHANGEABLE}
             config, self.vocabulary = self.folder.read_config(), self.folder.read_vocabulary()
             self.model = BiLanguageModel(config, len(self.vocabulary), **model_settings(recipe))
         else:
@@ -130,10 +138,10 @@ class Pretraining:
         # JAX has its fixed shapes; for TensorFlow XLA would compile anew for every batch.
         self.model.compile(self.optimizer, jit_compile=is_jax)
         self.optimizer.build(self.model.trainable_variables)
-        self.facts = {"step": 0, "tokens": 0, "seconds": 0.0, "position": START, "change": ""}
+        self.facts = {"step": 0, "tokens": 0, "seconds": 0.0, "position": START}
+        self.facts["settings"] = before
         if is_begun:
-            self.facts = self.folder.load(self._variables())
-            self.facts["change"] = "; ".join(filter(None, (self.facts["change"], change)))
+            self.facts |= self.folder.load(self._variables())
             # What diverged may do better with what changed.
             self.optimizer.skipped_in_a_row.assign(0)
         self._scorer = Scorer(self.model, self.vocabulary)
@@ -202,14 +210,29 @@ class Pretraining:
         return total, in_a_row
 
     def check(self) -> None:
-        """Raise a ``ValueError`` if the run diverged."""
+        """Raise a ``ValueError`` if too many updates in a row were left out."""
         in_a_row = self.skipped()[1]
         if in_a_row >= _MOST_SKIPPED:
-            raise ValueError(
-                f"Training diverged: the last {in_a_row} updates, up to step {self.facts['step']}, "
-                f"had gradients that are not finite. The checkpoint in {self.folder.path} is from "
-                "before. Resume it with a lower learning_rate or clip_norm"
-            )
+            raise self.diverged(f"the gradients of the last {in_a_row} updates are not finite")
+
+    def diverged(self, sign) -> ValueError:
+        """Return the error of a run that diverged, as a sign of it shows."""
+        remedy = "Begin anew"
+        if self.folder.is_begun:
+            remedy = f"The checkpoint in {self.folder.path} is from before: resume it"
+        return ValueError(
+            f"Training diverged: {sign}. Received at step {self.facts['step']}. "
+            f"{remedy} with a lower learning_rate or clip_norm"
+        )
+
+    def changes(self) -> str:
+        """Return what is other than at the last checkpoint, in words; "" if nothing is."""
+        before = self.facts["settings"]
+        return "; ".join(
+            f"{name} {before[name]} -> {value}"
+            for name, value in self.settings.items()
+            if before[name] != value
+        )
 
     def _feed(self, ahead):
         """Return the batches from the checkpoint on; ``ahead`` gets their tokens and positions."""
@@ -272,13 +295,15 @@ class _Keeper(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         run, facts = self.run, self.run.facts
         run.check()
+        skipped, in_a_row = run.skipped()
+        if in_a_row and facts["step"] < run.recipe.steps:
+            return  # the weights are in doubt until an update is good again
         weights = (keras.ops.convert_to_numpy(w) for w in run.model.trainable_variables)
         if not all(np.isfinite(weight).all() for weight in weights):
-            raise ValueError(
-                f"Training diverged: a weight is not finite at step {facts['step']}. The "
-                f"checkpoint in {run.folder.path} is from before. Resume it with a lower "
-                "learning_rate or clip_norm"
-            )
+            raise run.diverged("a weight is not finite")
+        perplexity = run.heldout_perplexity()
+        if perplexity is not None and not np.isfinite(perplexity):
+            raise run.diverged(f"the held-out perplexity is {perplexity}")
         facts["seconds"] = time.monotonic() - self.started
         row = {
             "step": facts["step"],
@@ -286,11 +311,11 @@ class _Keeper(keras.callbacks.Callback):
             "seconds": round(facts["seconds"], 1),
             "learning_rate": float(Schedule(run.recipe)(facts["step"])),
             "loss": logs["loss"],
-            "perplexity": run.heldout_perplexity(),
-            "skipped": run.skipped()[0],
-            "change": facts["change"],
+            "perplexity": perplexity,
+            "skipped": skipped,
+            "change": run.changes(),
         }
-        facts["change"] = ""
+        facts["settings"] = run.settings
         logs.update({k: v for k, v in row.items() if v is not None and k != "change"})
         # The log first: a row without its checkpoint is cut when the run is resumed.
         run.folder.log(row)

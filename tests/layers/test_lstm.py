@@ -186,10 +186,19 @@ def test_one_graph_serves_all_lengths(without_state):
 
 
 def test_models_of_other_sizes_do_not_share_a_program():
-    for projection_dim in (3, 2, 4, 3):
-        gates, state, kernel, projection = Tensors(projection_dim).arguments()
-        outputs, _ = projected_lstm(gates, kernel, projection, 0.9, 0.6, state=state)
-        expected, _ = plain_lstm(gates, state, kernel, projection, 0.9, 0.6, None, False)
+    rng = np.random.default_rng(0)
+    for lstm_dim, projection_dim in ((5, 3), (4, 3), (6, 2), (5, 3)):
+        shapes = (
+            (TOKENS, BATCH, 4 * lstm_dim),
+            (projection_dim, 4 * lstm_dim),
+            (lstm_dim, projection_dim),
+        )
+        gates, *weights = (
+            ops.convert_to_tensor(rng.normal(size=shape).astype("float32")) for shape in shapes
+        )
+        state = [ops.zeros((BATCH, n)) for n in (projection_dim, lstm_dim)]
+        outputs, _ = projected_lstm(gates, *weights, 0.9, 0.6)
+        expected, _ = plain_lstm(gates, state, *weights, 0.9, 0.6, None, False)
         np.testing.assert_allclose(numpy(outputs), numpy(expected), atol=1e-6)
 
 

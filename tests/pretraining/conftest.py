@@ -24,7 +24,7 @@ def write_corpus(folder, seed=0, sentences=1200):
         sentences="lines",
         tokenizer="whitespace",
         shards=2,
-        heldout=0.5,
+        heldout_share=0.5,
         progress=False,
     )
     return folder / f"corpus{seed}"

@@ -2,16 +2,22 @@
 
 import bz2
 import collections
+import contextlib
 import gzip
 import json
 import lzma
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_elmo.pretraining.prepare import prepare, read_vocabulary, write_vocabulary
+from keras_elmo.pretraining.data.vocabulary import read_vocabulary, write_vocabulary
+from keras_elmo.pretraining.prepare import prepare
 
+PLAIN = {"sentences": "lines", "tokenizer": "whitespace", "progress": False}
 TEXT = "Mr. Smith didn’t see “it”.  He (Mr. Brown) left at 5 p.m. on Monday. Why?\n"
 OTHERS = "Mr. Jones and Mr. Gray met Mr. Hall at St. Paul. They ate.\n" * 40
 
@@ -30,7 +36,7 @@ def raw(tmp_path):
 
 
 def test_sentences_and_tokens(raw, tmp_path):
-    counts = prepare(raw / "a.txt", tmp_path / "out", heldout=0, shards=1, progress=False)
+    counts = prepare(raw / "a.txt", tmp_path / "out", heldout_share=0, shards=1, progress=False)
     lines = (tmp_path / "out" / "train-00000-of-00001.txt").read_text("utf-8").splitlines()
     assert lines[:3] == [
         'Mr. Smith did n\'t see " it " .',
@@ -47,7 +53,7 @@ def test_every_sentence_goes_to_one_file_and_the_vocabulary_counts_the_training_
     (raw / "a.txt").write_text("\n".join(lines))
     settings = {"sentences": "lines", "tokenizer": "whitespace", "progress": False, "shards": 3}
     counts = prepare(
-        raw / "a.txt", tmp_path / "out", heldout=0.3, vocabulary_size=20, seed=3, **settings
+        raw / "a.txt", tmp_path / "out", heldout_share=0.3, vocabulary_size=20, seed=3, **settings
     )
     files = files_of(tmp_path / "out")
     assert list(files) == [
@@ -59,10 +65,10 @@ def test_every_sentence_goes_to_one_file_and_the_vocabulary_counts_the_training_
     train = [line for n in files if "train" in n for line in files[n].decode().splitlines()]
     heldout = files["heldout-a.txt"].decode().splitlines()
     assert sorted(train + heldout) == sorted(lines)
-    # Runs of 200 lines are held out together.
+    # Runs of 200 lines are held out together: seven or eight, for 1500 lines.
     numbers = [int(line.split("word")[1]) for line in heldout]
     blocks = collections.Counter(number // 200 for number in numbers)
-    assert set(blocks.values()) == {200} and 0 < len(blocks) < 25
+    assert set(blocks.values()) == {200} and abs(len(heldout) - 1500) == 100
     seen = collections.Counter(token for line in train for token in line.split())
     vocabulary = read_vocabulary(tmp_path / "out" / "vocab.txt")
     assert vocabulary[:3] == ["<S>", "</S>", "<UNK>"] and len(vocabulary) == 20
@@ -75,13 +81,15 @@ def test_every_sentence_goes_to_one_file_and_the_vocabulary_counts_the_training_
 
 def test_the_same_bytes_whatever_the_compression_and_the_processes(raw, tmp_path):
     for name, workers in (("one", 1), ("two", 2)):
-        prepare(raw / "*", tmp_path / name, heldout=0.4, shards=2, workers=workers, progress=False)
+        prepare(
+            raw / "*", tmp_path / name, heldout_share=0.4, shards=2, workers=workers, progress=False
+        )
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
     assert any(name.startswith("heldout-") for name in files_of(tmp_path / "one"))
     for name, opener in (("d.bz2", bz2.open), ("d.txt", open)):
         with opener(raw / name, "wt", encoding="utf-8") as file:
             file.write(TEXT + OTHERS)
-        prepare(raw / name, tmp_path / ("out" + name), heldout=0, progress=False)
+        prepare(raw / name, tmp_path / ("out" + name), heldout_share=0, progress=False)
     assert {
         name: content
         for name, content in files_of(tmp_path / "outd.bz2").items()
@@ -96,7 +104,7 @@ def test_the_same_bytes_whatever_the_compression_and_the_processes(raw, tmp_path
 def test_toktok_and_special_tokens(raw, tmp_path):
     (raw / "a.txt").write_text("\ufeffDas ist <S> ein <UNK> Haus & a|b.\n" * 3, "utf-8")
     prepare(
-        raw / "a.txt", tmp_path / "out", heldout=0, sentences="lines", tokenizer="toktok",
+        raw / "a.txt", tmp_path / "out", heldout_share=0, sentences="lines", tokenizer="toktok",
         progress=False,
     )  # fmt: skip
     vocabulary = read_vocabulary(tmp_path / "out" / "vocab.txt")
@@ -114,14 +122,15 @@ def test_nothing_is_left_of_a_failed_run(raw, tmp_path):
 
 
 def test_a_file_that_two_patterns_match_is_read_once(raw, tmp_path):
-    plain = {"sentences": "lines", "tokenizer": "whitespace", "progress": False, "heldout": 0}
+    plain = {"sentences": "lines", "tokenizer": "whitespace", "progress": False, "heldout_share": 0}
     (raw / "a.txt").write_text("\n".join(f"w{i}" for i in range(900)))
     (raw / "link.txt").symlink_to(raw / "a.txt")
     counts = prepare([raw / "a.txt", raw / "*.txt"], tmp_path / "out", **plain)
     assert counts["tokens"] == 900
     assert not list((tmp_path / "out").glob("heldout-*"))
+    (raw / "a.txt").write_text("w1 w2 w3\n")
     with pytest.raises(ValueError, match="Received: none in .*a.txt; all of it was held out, so"):
-        prepare(raw / "a.txt", tmp_path / "none", **{**plain, "heldout": 0.999})
+        prepare(raw / "a.txt", tmp_path / "none", **{**plain, "heldout_share": 0.999})
 
 
 def test_text_that_is_not_utf8(raw, tmp_path):
@@ -132,13 +141,118 @@ def test_text_that_is_not_utf8(raw, tmp_path):
     for name in ("latin.txt", "a.ZIP"):
         with pytest.raises(ValueError, match=f"Expected UTF-8 text, plain, .* Received: .*{name}"):
             prepare(raw / name, tmp_path / "out", **plain)
-    prepare(raw / "b.GZ", tmp_path / "out", heldout=0, **plain)
+    prepare(raw / "b.GZ", tmp_path / "out", heldout_share=0, **plain)
     assert read_vocabulary(tmp_path / "out" / "vocab.txt")[3:] == ["café"]
 
 
-def test_too_little_text_to_hold_any_out(raw, tmp_path):
-    with pytest.warns(UserWarning, match="No text was held out: a share of 0.01 of so little"):
-        prepare(raw / "a.txt", tmp_path / "out", heldout=0.01, progress=False)
+def test_held_out_lines_without_a_sentence(raw, tmp_path):
+    (raw / "a.txt").write_text("\n" * 500 + "w1 w2\n")
+    with pytest.warns(UserWarning, match="No text was held out: a share of 0.01 of the inputs"):
+        prepare(raw / "a.txt", tmp_path / "out", **PLAIN, heldout_share=0.01)
+
+
+@given(st.integers(1, 5000), st.floats(0.0005, 0.95), st.integers(0, 3))
+def test_the_share_that_is_held_out(tmp_path_factory, n_lines, share, seed):
+    """Of any text, short or long, within half a block; and never all of it but of a line or two."""
+    folder = tmp_path_factory.mktemp("share")
+    lines = [f"w{i}" for i in range(n_lines)]
+    (folder / "a.txt").write_text("\n".join(lines) + "\n")
+    wanted = max(1, round(n_lines * share))
+    settings = {"heldout_share": share, "seed": seed, "shards": 1, **PLAIN}
+    if wanted == n_lines:
+        with contextlib.suppress(ValueError):  # "all of it was held out"
+            prepare(folder / "a.txt", folder / "out", **settings)
+        return
+    counts = prepare(folder / "a.txt", folder / "out", **settings)
+    block = max(1, min(200, wanted // 4))
+    assert 1 <= counts["heldout_tokens"] < n_lines
+    assert counts["heldout_tokens"] + counts["tokens"] == n_lines
+    assert abs(counts["heldout_tokens"] - wanted) <= block
+    assert (counts["heldout_tokens"] == wanted) or block > 1
+    prepare(folder / "a.txt", folder / "again", **settings)
+    assert files_of(folder / "out") == files_of(folder / "again")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_part_of_one_file_is_held_out_whatever_the_seed(raw, tmp_path, seed):
+    """1% of 1.1 million tokens in 20,000 lines: a chance for each block often gave none."""
+    (raw / "a.txt").write_text(
+        "a b c d e f g h i j k l m n o p q r s t u v w x y z . . .\n" * 20000
+    )
+    counts = prepare(raw / "a.txt", tmp_path / "out", **PLAIN, seed=seed, shards=2)
+    assert counts["heldout_tokens"] == 200 * 29
+
+
+def test_weights_of_sources(raw, tmp_path):
+    for name, word in (("news", "n"), ("novels.v2", "o"), ("web", "w")):
+        (raw / f"{name}.txt").write_text("".join(f"{word}{i} x\n" for i in range(1000)))
+    inputs = [raw / "news.txt", raw / "novels.v2.txt", raw / "web.txt"]
+    weights = {"news": 3, "novels.v2": np.float32(0.5)}
+    settings = {
+        **PLAIN,
+        "heldout_share": 0.1,
+        "weights": weights,
+        "vocabulary_size": np.int64(9999),
+    }
+    counts = prepare(inputs, tmp_path / "out", **settings)
+    files = files_of(tmp_path / "out")
+    train = [line for n in files if "train" in n for line in files[n].decode().splitlines()]
+    seen = collections.Counter(token for line in train for token in line.split())
+    of_source = {w: [n for token, n in seen.items() if token[0] == w] for w in "now"}
+    assert of_source["n"] == [3] * 900 and of_source["w"] == [1] * 900
+    assert set(of_source["o"]) == {1} and 400 < len(of_source["o"]) < 500
+    # Counts are those of what training reads; a copy is a line of its own, anywhere.
+    assert counts["sentences"] == len(train) and counts["tokens"] == 2 * len(train)
+    vocabulary = read_vocabulary(tmp_path / "out" / "vocab.txt")
+    assert vocabulary[3] == "x" and {token[0] for token in vocabulary[4:904]} == {"n"}
+    in_first = sum(token[0] == "n" for token in files["train-00000-of-00032.txt"].decode().split())
+    assert 30 < in_first < 140
+    # What is held out is not repeated.
+    for name in ("news", "novels.v2", "web"):
+        heldout = files[f"heldout-{name}.txt"].decode().splitlines()
+        assert len(heldout) == len(set(heldout)) == 100 and not set(heldout) & set(train)
+    facts = json.loads(files["prepared.json"])
+    assert facts["settings"]["weights"] == {"news": 3, "novels.v2": 0.5}
+    prepare(inputs, tmp_path / "again", **settings)
+    assert files_of(tmp_path / "again") == files
+
+
+def test_given_vocabulary_and_texts_to_hold_out(raw, tmp_path):
+    (raw / "train.txt").write_text("a b c d\n" * 50)
+    (raw / "dev.txt").write_text("a b z\n" * 3)
+    (raw / "test.txt.gz").write_bytes(gzip.compress(b"c y\n" * 300))
+    write_vocabulary(raw / "vocab", ["<S>", "</S>", "<UNK>", "z", "a", "q"])
+    heldout = [raw / "dev.txt", raw / "test*"]
+    settings = {**PLAIN, "heldout_share": 0, "heldout": heldout, "shards": 1}
+    counts = prepare(raw / "train.txt", tmp_path / "out", **settings, vocabulary=raw / "vocab")
+    files = files_of(tmp_path / "out")
+    assert files["train-00000-of-00001.txt"].decode() == "a b c d\n" * 50
+    assert files["heldout-dev.txt"].decode() == "a b z\n" * 3
+    assert files["heldout-test.txt"].decode() == "c y\n" * 300
+    assert files["vocab.txt"] == (raw / "vocab").read_bytes()
+    assert not list((tmp_path / "out").glob("heldout-train*"))
+    assert counts == {
+        **{"tokens": 200, "sentences": 50, "types": 4, "vocabulary": 6},
+        **{"heldout_tokens": 609, "oov_share": 603 / 609},
+    }
+    facts = json.loads(files["prepared.json"])
+    assert facts["heldout"] == ["dev", "test"] and facts["inputs"] == ["train"]
+    assert facts["settings"]["vocabulary_size"] is None
+    # Beside a share of the input itself.
+    both = prepare(raw / "train.txt", tmp_path / "both", **{**settings, "heldout_share": 0.1})
+    assert both["heldout_tokens"] == 609 + 4 * 5
+    # Only two texts of one name would have one file.
+    (raw / "more").mkdir()
+    (raw / "more" / "train.txt").write_text("a y\n")
+    same = {**settings, "heldout": raw / "more" / "train.txt"}
+    assert prepare(raw / "train.txt", tmp_path / "same", **same)["heldout_tokens"] == 2
+    with pytest.raises(ValueError, match="of other names than the inputs.* train twice. Rename"):
+        prepare(raw / "train.txt", tmp_path / "no", **{**same, "heldout_share": 0.1})
+    with pytest.raises(ValueError, match="to be other texts than the inputs. Received: .*as both"):
+        prepare(raw / "train.txt", tmp_path / "no", **{**same, "heldout": raw / "tra*"})
+    with pytest.raises(ValueError, match="Vocabulary .*dev.txt must start with the lines"):
+        prepare(raw / "train.txt", tmp_path / "no", **settings, vocabulary=raw / "dev.txt")
+    assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.parametrize(
@@ -146,7 +260,14 @@ def test_too_little_text_to_hold_any_out(raw, tmp_path):
     [
         ({"vocabulary_size": 3}, ValueError, "vocabulary_size to be a whole number, 4 or more"),
         ({"shards": 0}, ValueError, "shards to be a whole number, 1 or more. Received: shards=0"),
-        ({"heldout": 1.0}, ValueError, "heldout to be a share .* Received: heldout=1.0"),
+        ({"shards": True}, ValueError, "shards to be a whole number, 1 or more. .* shards=True"),
+        ({"seed": "a"}, ValueError, "seed to be a whole number, 0 or more. Received: seed='a'"),
+        ({"workers": 0}, ValueError, "workers to be a whole number, 1 or more. .* workers=0"),
+        ({"heldout_share": 1.0}, ValueError, "heldout_share to be from 0 .* heldout_share=1.0"),
+        ({"heldout_share": "1"}, ValueError, "heldout_share to be from 0 .* heldout_share='1'"),
+        ({"weights": {"b": 2}}, ValueError, "weights of its inputs, a. Received: 'b'"),
+        ({"weights": {"a": 0}}, ValueError, "weights above 0. Received: a weight of 0 for a"),
+        ({"weights": {"a": float("nan")}}, ValueError, "Received: a weight of nan for a"),
         ({"sentences": "x"}, ValueError, "sentences to be one of punkt, lines. .*'x'"),
         ({"tokenizer": "x"}, ValueError, "tokenizer to be one of penn, toktok, whitespace"),
         ({"inputs": ["no*such"]}, FileNotFoundError, "No file matches .*no.such"),
@@ -163,12 +284,10 @@ def test_errors(changes, error, message, raw, tmp_path, monkeypatch):
 
 
 def test_nltk_is_asked_for_only_if_needed(raw, tmp_path, monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "nltk.tokenize.punkt", None)
     with pytest.raises(ImportError, match=r"pip install 'keras-elmo\[pretrain\]'"):
         prepare(raw / "a.txt", tmp_path / "out", progress=False)
-    plain = {"sentences": "lines", "tokenizer": "whitespace", "heldout": 0}
+    plain = {"sentences": "lines", "tokenizer": "whitespace", "heldout_share": 0}
     prepare(raw / "a.txt", tmp_path / "out", **plain, progress=False)
 
 
@@ -193,3 +312,14 @@ def test_vocabulary_errors(tokens, message, tmp_path):
     write_vocabulary(tmp_path / "vocab.txt", tokens)
     with pytest.raises(ValueError, match=message):
         read_vocabulary(tmp_path / "vocab.txt")
+
+
+@pytest.mark.parametrize("module", ["keras_elmo.pretraining.prepare", "keras_elmo.cli"])
+def test_importing_it_loads_no_framework(module):
+    """Each of the workers imports it: 3.7 s and 800 MB with TensorFlow."""
+    code = (
+        f"import sys, {module}; "
+        "sys.exit(str({'keras', 'tensorflow', 'jax', 'torch'} & set(sys.modules) or ''))"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert not finished.stderr.strip()

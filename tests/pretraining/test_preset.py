@@ -105,7 +105,7 @@ def test_another_vocabulary(preset):
 
 def test_errors(preset):
     (preset / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
-    with pytest.raises(ValueError, match=r"softmax of .* does not fit .* Received: .*\(7, 6\)"):
+    with pytest.raises(ValueError, match=r"Softmax file .*softmax.hdf5 does not fit .*\(7, 6\)"):
         read_language_model(preset)
     (preset / "softmax.hdf5").unlink()
     with pytest.raises(FileNotFoundError, match="holds no softmax.hdf5, so it can embed tokens"):

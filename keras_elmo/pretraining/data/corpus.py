@@ -2,12 +2,13 @@
 
 import collections.abc
 import dataclasses
+import itertools
 
 import numpy as np
 
 from keras_elmo.characters import PAD, character_ids
 from keras_elmo.pretraining.data.text import read_sentences
-from keras_elmo.pretraining.prepare import SPECIAL_TOKENS
+from keras_elmo.pretraining.data.vocabulary import SPECIAL_TOKENS
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL_TOKENS))
 # The position in front of the first batch of a Corpus.
@@ -97,7 +98,10 @@ class Batcher:
 
     def arrange(self, sentences, rng=None) -> list[np.ndarray]:
         """Return the rows of each batch; long sentences first, or in random order."""
-        lengths = sentences.lengths
+        return self.arrange_lengths(sentences.lengths, rng)
+
+    def arrange_lengths(self, lengths, rng=None) -> list[np.ndarray]:
+        """As ``arrange``, of sentences of which only the lengths are known."""
         order = np.arange(len(lengths)) if rng is None else rng.permutation(len(lengths))
         order = order[np.argsort(-lengths[order], kind="stable")]
         batches = []
@@ -111,7 +115,7 @@ class Batcher:
         """Return the batch of some sentences, given by their rows in ``sentences``."""
         n, devices = len(rows), self.devices
         starts, lengths = sentences.starts[rows], sentences.lengths[rows]
-        tokens = self._padded(lengths.max() + 1, 8)
+        tokens = int(self._padded(lengths.max() + 1, 8))
         steps = np.arange(tokens)[:, None]
         inside = steps <= lengths
         after, there = steps[:-1], steps[:-1] < lengths
@@ -231,13 +235,11 @@ class Corpus:
         epoch, start, done, part, count = position
         found = done > 0 or part > 0
         while True:
-            order = np.random.default_rng((self.seed, epoch)).permutation(len(self.files))
-            for place in range(start, len(order)):
-                sentences = self._read(self.files[order[place]])
+            for place, file, rng in self._order(epoch, start):
+                sentences = self._read(file)
                 if sentences is None:
                     continue
                 found = True
-                rng = np.random.default_rng((self.seed, epoch, place))
                 for rows in self.batcher.arrange(sentences, rng)[done:]:
                     if part == 0:
                         count = min(parts(step), len(rows))
@@ -256,28 +258,51 @@ class Corpus:
                             break
                 done = 0
             if not found and start == 0:
-                raise ValueError(
-                    "Corpus expects sentences, one a line. "
-                    f"Received: none in {', '.join(self.files)}"
-                )
+                raise self._no_sentences()
             epoch, start = epoch + 1, 0
 
     def steps(self, epochs, parts=lambda step: 1) -> int:
-        """Return the number of batches of so many passes over the files, parts of one allowed."""
-        rows = []
+        """Return the number of batches of so many passes over the files, parts of one allowed.
+
+        Raises:
+            ValueError: If no file holds a sentence.
+        """
+        lengths = {}
         for file in self.files:
-            sentences = self._read(file)
-            if sentences is not None:
-                rows += [len(batch) for batch in self.batcher.arrange(sentences)]
-        wanted, whole, step = epochs * len(rows), 0, 0
-        while whole < wanted:
-            step += min(parts(step), rows[whole % len(rows)])
-            whole += 1
-        return step
+            pieces, _, _ = _pieces(_sentences(file), self.max_tokens)
+            lengths[file] = np.array([len(piece) for piece in pieces], int)
+        batches = sum(len(self.batcher.arrange_lengths(of_file)) for of_file in lengths.values())
+        if not batches:
+            raise self._no_sentences()
+        left, step = max(1, round(epochs * batches)), 0
+        for epoch in itertools.count():
+            # In the order of training: a batch of few sentences is split into fewer parts.
+            for _, file, rng in self._order(epoch):
+                for rows in self.batcher.arrange_lengths(lengths[file], rng)[:left]:
+                    step += min(parts(step), len(rows))
+                    left -= 1
+            if not left:
+                return step
+
+    def _order(self, epoch, start=0):
+        """Yield the files of an epoch in their order, each with its place and generator."""
+        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.files))
+        for place in range(start, len(order)):
+            rng = np.random.default_rng((self.seed, epoch, place))
+            yield place, self.files[order[place]], rng
 
     def _read(self, file):
-        read = [sentence for sentence in read_sentences(file) if sentence]
-        return self.batcher.encode(read, self.max_tokens) if read else None
+        sentences = _sentences(file)
+        return self.batcher.encode(sentences, self.max_tokens) if sentences else None
+
+    def _no_sentences(self):
+        return ValueError(
+            f"Corpus expects sentences, one a line. Received: none in {', '.join(self.files)}"
+        )
+
+
+def _sentences(file):
+    return [sentence for sentence in read_sentences(file) if sentence]
 
 
 def _pieces(sentences, max_tokens):

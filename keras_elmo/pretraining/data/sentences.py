@@ -1,6 +1,7 @@
 """Paragraphs to tokenised sentences, by NLTK."""
 
 from keras_elmo.pretraining.data.text import open_text
+from keras_elmo.text import split_tokens
 
 TOKENIZERS = ("penn", "toktok", "whitespace")
 SENTENCES = ("punkt", "lines")
@@ -61,7 +62,7 @@ def _splitter(sentences, files):
 
 def _tokenizer(tokenizer):
     if tokenizer == "whitespace":
-        return str.split
+        return split_tokens
     nltk = _nltk()
     if tokenizer == "toktok":
         return _Toktok(nltk.tokenize.toktok.ToktokTokenizer())

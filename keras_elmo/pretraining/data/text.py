@@ -8,6 +8,8 @@ import lzma
 import pathlib
 import zlib
 
+from keras_elmo.text import split_tokens
+
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -41,6 +43,6 @@ def open_text(file):
 
 
 def read_sentences(file) -> list[list[str]]:
-    """Return the sentences of a text, one a line, tokens between spaces; blank ones too."""
+    """Return the sentences of a text, one a line, tokens between spaces or tabs; blank ones too."""
     with open_text(file) as (_, text):
-        return [line.split() for line in text]
+        return [split_tokens(line) for line in text]

@@ -1,9 +1,9 @@
 """The vocabulary of a softmax: a file with a token a line."""
 
 import collections
-import pathlib
 
 from keras_elmo.characters import BOUNDARY_TOKENS
+from keras_elmo.checkpoints.files import read_lines
 
 UNKNOWN = "<UNK>"
 # What a vocabulary starts with, in this order.
@@ -24,15 +24,7 @@ def read_vocabulary(path) -> list[str]:
         ValueError: If it is not UTF-8, does not start with ``<S> </S> <UNK>``, or holds a
             token twice.
     """
-    try:
-        tokens = pathlib.Path(path).read_bytes().decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"Vocabulary {path} must be UTF-8, a token a line. Received: bytes that are not "
-            f"({error.reason})"
-        ) from None
-    if tokens[-1] == "":
-        tokens.pop()
+    tokens = read_lines(path)
     if tuple(tokens[:3]) != SPECIAL_TOKENS:
         raise ValueError(
             f"Vocabulary {path} must start with the lines <S>, </S> and <UNK>. "

@@ -2,10 +2,10 @@
 
 import json
 
-import h5py
 import keras
 
 from keras_elmo.checkpoints.files import atomic_write
+from keras_elmo.checkpoints.hdf5 import misfit_error, misfits, open_hdf5, write_arrays
 
 
 def save_checkpoint(path, variables: dict, facts: dict) -> None:
@@ -16,35 +16,53 @@ def save_checkpoint(path, variables: dict, facts: dict) -> None:
         variables: Lists of Keras variables by the name of their group.
         facts: Anything that JSON holds.
     """
-    with atomic_write(path) as (temporary,), h5py.File(temporary, "w") as file:
-        file.attrs["facts"] = json.dumps(facts)
-        for name, variable in _named(variables).items():
-            # A copy: on several devices TensorFlow keeps one value a device.
-            file[name] = keras.ops.convert_to_numpy(keras.ops.copy(variable))
+    # A copy: on several devices TensorFlow keeps one value a device.
+    arrays = {
+        name: keras.ops.convert_to_numpy(keras.ops.copy(variable))
+        for name, variable in _named(variables).items()
+    }
+    with atomic_write(path) as (temporary,):
+        write_arrays(temporary, arrays, {"facts": json.dumps(facts)})
 
 
 def load_checkpoint(path, variables: dict) -> dict:
     """Assign the variables of some groups of a file, all or none, and return the facts.
 
     Raises:
+        OSError: If the file is missing or damaged.
         ValueError: If the file holds other variables, or variables of other shapes.
     """
     variables = _named(variables)
-    with h5py.File(path, "r") as file:
-        facts = json.loads(file.attrs["facts"])
-        groups = {name.partition("/")[0] for name in variables}
-        found = {f"{g}/{name}": d.shape for g in groups for name, d in file.get(g, {}).items()}
+    groups = {name.partition("/")[0] for name in variables}
+    remedy = "Begin anew: there is no older checkpoint"
+    with open_hdf5(path, kind="Checkpoint", remedy=remedy) as file:
+        facts = _facts(file, path)
+        declared = {n: file.declared(n) for n in file.walk() if n.partition("/")[0] in groups}
         expected = {name: tuple(variable.shape) for name, variable in variables.items()}
-        if expected != found:
-            odd = sorted(set(expected.items()) ^ set(found.items()))
-            raise ValueError(
-                f"Checkpoint {path} does not fit this model and optimizer. "
-                f"Received: {odd[:6]}. Resume with the options that the run began with"
+        if problems := misfits(expected, declared, kinds="fiu"):
+            raise misfit_error(
+                file.name,
+                problems,
+                "this model and optimizer",
+                "Resume with the options that the run began with",
             )
-        arrays = {name: file[name][()] for name in found}
+        arrays = {name: file.read(name) for name in expected}
     for name, variable in variables.items():
         variable.assign(arrays[name])
     return facts
+
+
+def _facts(file, path):
+    try:
+        facts = json.loads(file.attribute("facts"))
+        if isinstance(facts, dict):
+            return facts
+        reason = type(facts).__name__
+    except (TypeError, json.JSONDecodeError, RecursionError) as error:
+        reason = error
+    raise ValueError(
+        f"Checkpoint {path} must hold the facts of a run as a JSON object. Received: {reason}"
+    )
 
 
 def _named(variables):

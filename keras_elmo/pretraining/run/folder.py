@@ -12,6 +12,8 @@ from keras_elmo.pretraining.run.checkpoint import load_checkpoint, save_checkpoi
 from keras_elmo.pretraining.run.recipe import CHANGEABLE, Recipe
 
 _SETTINGS = ("options", "recipe", "origin")
+# What origin.json tells.
+ORIGIN = ("corpus", "init_from", "own_vocabulary", "devices", "backend")
 
 
 class RunFolder:
@@ -56,6 +58,11 @@ class RunFolder:
                 raise ValueError(
                     f"{path} must hold a JSON object. Received: {type(settings[name]).__name__}"
                 )
+        if missing := [name for name in ORIGIN if name not in settings["origin"]]:
+            raise ValueError(
+                f"{self.path / 'origin.json'} is not what a run begins with. "
+                f"Received: no {', '.join(missing)}"
+            )
         return settings
 
     def read_recipe(self) -> Recipe:
@@ -71,7 +78,8 @@ class RunFolder:
 
     def read_config(self) -> BiLMConfig:
         """Return the ``BiLMConfig`` of the run."""
-        return BiLMConfig.from_options(self.read_settings()["options"])
+        path = self.path / "options.json"
+        return BiLMConfig.from_options(self.read_settings()["options"], str(path))
 
     def read_vocabulary(self) -> list[str]:
         """Return the vocabulary of the run."""
@@ -126,11 +134,11 @@ class RunFolder:
             return
         header, *rows = lines
         rows = [row for row in rows if len(row) == len(header)]  # a kill may cut one
-        rows = [row for row in rows if int(row[0]) <= step]
+        rows = [row for row in rows if row[0].isdecimal() and int(row[0]) <= step]
         with atomic_write(self._log) as (temporary,), open(temporary, "w", newline="") as file:
             csv.writer(file).writerows([header, *rows])
 
-    def check_same(self, config, recipe, origin) -> str:
+    def check_same(self, config, recipe, origin) -> None:
         """Check that settings are those of this run, but for what may change.
 
         Args:
@@ -138,16 +146,12 @@ class RunFolder:
             recipe: The ``Recipe``.
             origin: Dict of what the run begins with.
 
-        Returns:
-            What changed, in words, for the log; "" if nothing did.
-
         Raises:
-            ValueError: If anything else did.
+            ValueError: If anything else differs.
         """
         stored = self.read_settings()
         before, after = dataclasses.asdict(self.read_recipe()), dataclasses.asdict(recipe)
-        differing = [name for name in after if before[name] != after[name]]
-        other = [name for name in differing if name not in CHANGEABLE]
+        other = [n for n in after if before[n] != after[n] and n not in CHANGEABLE]
         if config not in (None, self.read_config()):
             other.append("options of the biLM")
         other += [name for name in origin if origin[name] != stored["origin"].get(name)]
@@ -156,4 +160,3 @@ class RunFolder:
                 f"A run is resumed with the settings that it began with, but for "
                 f"{', '.join(CHANGEABLE)}. Received for {self.path}: another {', '.join(other)}"
             )
-        return "; ".join(f"{name} {before[name]} -> {after[name]}" for name in differing)

@@ -17,7 +17,7 @@ class _Guarded:
 
     Args:
         learning_rate: A number or a schedule.
-            compiling anew.
+        clip_norm: Bound on the global norm of the gradient.
         **kwargs: Passed on to the optimizer.
     """
 

@@ -5,6 +5,7 @@ import math
 import numbers
 
 import keras
+import numpy as np
 from keras import ops
 
 # What a resumed run may change: none of it decides what a position in the corpus means.
@@ -71,6 +72,9 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self):
+        for field in dataclasses.fields(self):  # JSON holds no numbers of NumPy
+            if isinstance(value := getattr(self, field.name), np.generic):
+                object.__setattr__(self, field.name, value.item())
         least = {"batch_tokens": 1, "max_tokens": 1, "warmup": 0, "ramp_steps": 0, "seed": 0}
         for name, smallest in least.items():
             self._check(
@@ -108,6 +112,11 @@ class Recipe:
             first is None or first <= self.batch_tokens,
             f"at most batch_tokens={self.batch_tokens}",
         )
+        if first is not None and not self.ramp_steps:
+            raise ValueError(
+                "Recipe expects ramp_steps of 1 or more with first_batch_tokens. "
+                f"Received: first_batch_tokens={first}, ramp_steps=0"
+            )
 
     def _check(self, name, fits, expected):
         value = getattr(self, name)

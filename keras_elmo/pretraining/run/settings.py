@@ -87,7 +87,7 @@ def merge_settings(
     base, config = {}, None
     if resume and run.is_begun:
         stored = run.read_settings()
-        base, config = stored["recipe"], run.read_config()
+        base, config = dataclasses.asdict(run.read_recipe()), run.read_config()
         origin = stored["origin"]
         init_from = init_from or origin["init_from"]
         own_vocabulary = own_vocabulary or origin["own_vocabulary"]
@@ -95,26 +95,32 @@ def merge_settings(
     if size is not None:
         config = SIZES[size]
     if "options" in of_file:
-        config = BiLMConfig.from_options(of_file["options"])
+        config = BiLMConfig.from_options(of_file["options"], str(file))
     if sizes:
         config = dataclasses.replace(config or _base_config(init_from), **sizes)
     if config is None and init_from is None:
         config = _ORIGINAL
     if own_vocabulary and not init_from:
         raise ValueError("A vocabulary of one's own belongs to init_from. Received: no preset")
-    given = of_file.get("recipe", {}) | recipe
-    if given.keys() & {"steps", "epochs"}:  # one takes the place of the other
-        base = {name: x for name, x in base.items() if name not in ("steps", "epochs")}
+    of_file = of_file.get("recipe", {})
     names = [field.name for field in dataclasses.fields(Recipe)]
-    if odd := sorted(given.keys() - set(names)):
+    if odd := sorted((of_file.keys() | recipe.keys()) - set(names)):
         raise ValueError(f"A recipe has {', '.join(names)}. Received: {', '.join(odd)}")
     return RunSettings(
         config=config,
-        recipe=Recipe(**(base | given)),
+        recipe=Recipe(**_over(recipe, _over(of_file, base))),
         init_from=init_from,
         own_vocabulary=own_vocabulary,
         devices=1 if devices is None else devices,
     )
+
+
+def _over(given, base):
+    """Return the settings of ``base`` with those given; steps take the place of epochs."""
+    lengths = ("steps", "epochs")
+    if any(given.get(name) is not None for name in lengths):
+        base = {name: value for name, value in base.items() if name not in lengths}
+    return base | given
 
 
 def _base_config(init_from):

@@ -12,6 +12,9 @@ from keras import layers
 
 import keras_elmo
 
+LAYERS = "all", "top", "token"  # token: layer 0, which has read no context
+_ONE_LAYER = {"top": -1, "token": 0}
+
 
 class Batches(keras.utils.PyDataset):
     """Batches of sentences of like length, whose order depends on the seed alone.
@@ -100,7 +103,7 @@ def elmo_places(settings, representations, mask):
     """Return a function that puts ELMo beside x where the settings want it, and its mixes.
 
     Args:
-        settings: With ``elmo``, the places; ``layers``, ``"all"`` or ``"top"``; ``l2``.
+        settings: With ``elmo``, the places; ``layers``, one of ``LAYERS``; ``l2``.
         representations: Layers of the biLM, ``(batch, tokens, layers, width)``, or None.
         mask: Bool, ``(batch, tokens)``.
 
@@ -113,8 +116,9 @@ def elmo_places(settings, representations, mask):
     def with_elmo(x, place, dropout=0.5):
         if settings.elmo not in (place, "both"):
             return x
-        if settings.layers == "top":  # nothing to mix: the weights behind it scale it
-            return layers.Concatenate()([x, layers.Dropout(dropout)(representations[:, :, -1])])
+        if settings.layers in _ONE_LAYER:  # nothing to mix: the weights behind it scale it
+            layer = representations[:, :, _ONE_LAYER[settings.layers]]
+            return layers.Concatenate()([x, layers.Dropout(dropout)(layer)])
         mix = keras_elmo.ScalarMix(dropout=dropout, l2=settings.l2, name=f"mix_at_{place}")
         mixes[place] = mix
         return layers.Concatenate()([x, mixes[place](representations, mask=mask)])

@@ -1,18 +1,20 @@
 """Repeat the paper's tables on a task: what ELMo adds, from which layers, where, to how much data.
 
-    python examples/ablations.py sst5 RESULTS --data DIRECTORY --seeds 1 2 3
-    python examples/ablations.py ner RESULTS --train eng.train --dev eng.testa --test eng.testb
+    python examples/experiments/ablations.py sst5 RESULTS --data DIRECTORY --seeds 1 2 3
+    python examples/experiments/ablations.py ner RESULTS --train FILE --dev FILE --test FILE
 
-Other options go to the task's script, sst5.py or ner.py. Every run is a process of its own
-and is kept in RESULTS, so a call that was broken off goes on where it stopped; another biLM
-counts as another setting, but use another folder when the data change. At the end RESULTS has
-tables.md, tables.json, sizes.png and weights.png:
+Other options go to the task's script, sst5_runs.py or ner_runs.py, whose --help tells them.
+Every run is a process of its own and is kept in RESULTS, so a call that was broken off goes
+on where it stopped; another biLM counts as another setting, but use another folder when the
+data change. At the end RESULTS has tables.md, tables.json, sizes.png and weights.png:
 
 gain     baseline and +ELMo (table 1 of Peters et al., 2018)
 layers   the top layer, and all of them with a lambda of 1 and of 0.001 (table 2)
 places   ELMo at the input, at the output, at both (table 3)
 sizes    --shares of the training data, with and without ELMo (figure 1)
 weights  what the mixes at input and output learned (figure 2)
+controls what having read text gives without context: layer 0 of the biLM alone; as x_k,
+         word vectors trained by gensim on --corpus, the text that the biLM was trained on
 
 --search first tries the same few settings of dropout and learning rate for the baseline
 and for +ELMo on a share of the training data, and goes on with what was best on dev.
@@ -24,16 +26,19 @@ import concurrent.futures
 import functools
 import hashlib
 import importlib
+import importlib.util
 import itertools
 import json
 import multiprocessing
 import pathlib
 import shlex
+import sys
 
 import matplotlib
 import numpy as np
 from several_seeds import mean_and_spread
 from tqdm import tqdm
+from train_vectors import train_vectors
 
 import keras_elmo
 
@@ -53,12 +58,14 @@ TABLES = {
     "places": {"baseline": BASELINE, **{x: {"elmo": x} for x in ("input", "output", "both")}},
     "sizes": {},  # of --shares
     "weights": {"both": {"elmo": "both", "layers": "all"}},
+    "controls": {"baseline": BASELINE, "layer 0 alone": {"layers": "token"}, "+ELMo": ELMO},
 }
+VECTORS_ROW = "word vectors of the same text"
 TRIALS = {"dropout": (0.3, 0.5), "learning_rate": (1e-3, 2e-3)}
 SPLITS = "dev", "test"
 SCORES = {"sst5": "accuracy", "ner": "F1"}
 # They change what a run prints or keeps, and not what it finds.
-NO_MATTER = {"seeds", "json", "cache", "predictions", "save", "tag", "load"}
+NO_MATTER = {"seeds", "json", "cache", "predictions"}
 
 
 @functools.lru_cache
@@ -71,19 +78,20 @@ class Runs:
     """Runs of a task's script, each kept in a file.
 
     Args:
-        task: Name of the script's module.
+        task: ``"sst5"`` or ``"ner"``.
         arguments: Command line of the script, a list.
         folder: Path for the files.
         jobs: Runs side by side.
     """
 
     def __init__(self, task, arguments, folder, jobs=1):
-        self.task, self.arguments, self.folder, self.jobs = task, arguments, folder, jobs
+        self.script = f"{task}_runs"
+        self.arguments, self.folder, self.jobs = arguments, folder, jobs
         folder.mkdir(parents=True, exist_ok=True)
 
     def settings(self, changes):
         """Return the settings of the script with some changed."""
-        settings = importlib.import_module(self.task).parse([*self.arguments, "--json"])
+        settings = importlib.import_module(self.script).parse([*self.arguments, "--json"])
         vars(settings).update(changes)
         return settings
 
@@ -102,7 +110,7 @@ class Runs:
     def run(self, changes, seed):
         """Run once, and write what ``train_and_score`` finds."""
         settings = self.settings(changes)
-        found = importlib.import_module(self.task).train_and_score(settings, seed)
+        found = importlib.import_module(self.script).train_and_score(settings, seed)
         text = json.dumps({"settings": vars(settings), **found}, default=str, indent=1)
         path = self.path(changes, seed)
         written = path.with_suffix(".tmp")
@@ -113,7 +121,7 @@ class Runs:
         """Write the layers of the biLM, which two runs must not do at once."""
         settings = self.settings({})
         if not settings.on_the_fly:
-            importlib.import_module(self.task).cache_layers(settings)
+            importlib.import_module(self.script).cache_layers(settings)
 
     def __call__(self, cells, name):
         """Return what each cell, the pair of changes and seed, has found now or before."""
@@ -160,6 +168,18 @@ def rows_of_shares(shares):
         for share in shares
         for name, changes in (("baseline", BASELINE), ("+ELMo", ELMO))
     }
+
+
+def control_vectors(corpus, path, dimension):
+    """Return why there are no word vectors of a corpus, or None, and then they are at the path."""
+    if not corpus:
+        return "--corpus names no text to train them on"
+    if importlib.util.find_spec("gensim") is None:
+        return "gensim, which trains them, is not installed"
+    if not path.exists():
+        print(f"Training word vectors on {len(corpus)} files", file=sys.stderr)
+        train_vectors(path, corpus, dimension)
+    return None
 
 
 def make_tables(runs, wanted, seeds, best):
@@ -269,7 +289,7 @@ def main(arguments=None):
         usage="%(prog)s TASK RESULTS [options of the task]",
         allow_abbrev=False,  # --share is an option of the task
     )
-    parser.add_argument("task", choices=SCORES)
+    parser.add_argument("task", choices=SCORES, help="whose script runs")
     parser.add_argument("results", type=pathlib.Path, help="folder")
     parser.add_argument("--only", nargs="+", choices=TABLES, default=list(TABLES), help="tables")
     parser.add_argument(
@@ -278,22 +298,34 @@ def main(arguments=None):
     parser.add_argument("--search", action="store_true", help="tune both sides alike first")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--search-share", type=float, default=0.2, help="of the training data")
+    parser.add_argument(
+        "--corpus", type=pathlib.Path, nargs="+", help="tokenised text, for controls"
+    )
     settings, rest = parser.parse_known_args(arguments)
     score = SCORES[settings.task]
     runs = Runs(settings.task, rest, settings.results / "runs", settings.jobs)
     given = runs.settings({})
-    if given.elmo == "none" or any(getattr(given, x, None) for x in ("save", "predictions", "tag")):
-        parser.error("--elmo none, --save, --predictions and --tag are for the script of the task")
+    if given.elmo == "none" or getattr(given, "predictions", None):
+        parser.error("--elmo none and --predictions are for the script of the task")
 
     best, trials = {"baseline": {}, "+ELMo": {}}, {}
     if settings.search:
         best, trials = search(runs, settings.search_share)
     wanted = {name: TABLES[name] or rows_of_shares(settings.shares) for name in settings.only}
+    notes = ""
+    if "controls" in wanted:
+        vectors = settings.results / f"word2vec-{given.dimension}.txt"
+        missing = control_vectors(settings.corpus, vectors, given.dimension)
+        if missing:
+            notes = f"\nNo row of {VECTORS_ROW} in controls: {missing}.\n"
+        else:
+            row = {VECTORS_ROW: {**BASELINE, "vectors": str(vectors)}}
+            wanted["controls"] = {**wanted["controls"], **row}
     tables = make_tables(runs, wanted, given.seeds, best)
     if trials:
         tables = {"search": trials, **tables}
     summary = summarise(tables)
-    text = f"`{settings.task}.py {shlex.join(rest)}`\n\n{to_markdown(summary, score)}"
+    text = f"`{runs.script}.py {shlex.join(rest)}`\n\n{to_markdown(summary, score)}{notes}"
     (settings.results / "tables.md").write_text(text, encoding="utf-8")
     facts = {"task": settings.task, "arguments": rest, "seeds": given.seeds, "score": score}
     facts |= {"settings": best, "tables": summary}

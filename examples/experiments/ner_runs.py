@@ -1,0 +1,250 @@
+"""Score ELMo on named entities over seeds, places, layers and shares of the data.
+
+    python examples/experiments/ner_runs.py --train eng.train --dev eng.testa --test eng.testb
+    python examples/experiments/ner_runs.py --train ... --dev ... --test ... --elmo none
+    python examples/experiments/ner_runs.py --train ... --dev ... --test ... --seeds 1 2 3
+
+A file holds a token a line, first column the token, last one the tag in IOB1, IOB2 or
+BIOES (or --token-column and --column), columns apart by tabs or spaces, sentences by an
+empty line. The tagger is two biLSTM layers and a CRF over x_k: embeddings of the
+lower-cased words, and a CNN over characters. --elmo puts [x_k; ELMo_k] at its input, as
+the paper does for named entities, from whose appendix the default sizes are,
+[h_k; ELMo_k] at its output, or both. The score is the F1 of entities that seqeval gives in
+its default mode, that of conlleval, to IOB2 tags. The best epoch on dev is tested.
+
+The biLM is frozen, so its layers are computed once, in the first run, and read from
+--cache by all others. --on-the-fly computes them inside the model. Runs on every Keras
+backend.
+"""
+
+import argparse
+import collections
+import functools
+import pathlib
+import time
+
+import keras
+import numpy as np
+from cached_layers import LAYERS, Batches, elmo_places, layer_files, passes_per_epoch
+from conll import BIOES, IOB2, columns, read_columns, recode
+from keras import layers, ops
+from seqeval.metrics import f1_score
+from several_seeds import run_seeds
+from word_vectors import PADDING, make_vocabulary, read_vectors, word_embedding, word_ids
+
+import keras_elmo
+
+QUICK_SENTENCES, QUICK_EPOCHS = 40, 2
+N_CHARACTERS = 25  # that the character CNN reads, the boundaries of the word included
+
+# Sentences as lists of tokens, and the tags of each in BIOES.
+Split = collections.namedtuple("Split", "name sentences tags")
+
+
+def lower(sentences):
+    return [[token.lower() for token in sentence] for sentence in sentences]
+
+
+@functools.lru_cache(maxsize=1)
+def read_data(paths, column, token_column, quick, vectors_file):
+    """Return the three splits, and the vectors that the file has for their words."""
+    limit = QUICK_SENTENCES if quick else None
+    splits = [
+        Split(name, *read_columns(path, column, limit, token_column))
+        for name, path in zip(("train", "dev", "test"), paths)
+    ]
+    words = sorted({word for split in splits for x in lower(split.sentences) for word in x})
+    return splits, read_vectors(vectors_file, words) if vectors_file else {}
+
+
+def read_splits(settings):
+    """Return what ``read_data`` reads for these settings."""
+    paths = settings.train, settings.dev, settings.test
+    columns_read = settings.column, settings.token_column
+    return read_data(paths, *columns_read, settings.quick, settings.vectors)
+
+
+def make_batch(known, rare, files, split, indices, random):
+    """Return the inputs of sentences and, -1 in the padding, their tags."""
+    sentences = [split.sentences[i] for i in indices]
+    tokenize = keras_elmo.CharacterTokenizer(known["max_characters"])
+    inputs = {
+        "words": word_ids(lower(sentences), known["words"], rare, random),
+        "characters": ops.convert_to_numpy(tokenize(sentences)),
+    }
+    if files:
+        inputs["layers"] = files[split.name].gather(indices)["layers"]
+    numbers = {tag: n for n, tag in enumerate(known["tags"])}
+    tags = np.full(inputs["words"].shape, -1, "int32")
+    for row, i in zip(tags, indices):  # a type that only dev or test has is never trained on
+        row[: len(split.tags[i])] = [numbers.get(tag, -1) for tag in split.tags[i]]
+    return inputs, tags
+
+
+def sentence_layers(settings, splits, elmo):
+    """Return the files of layers of the splits."""
+    texts = {split.name: [" ".join(x) for x in split.sentences] for split in splits}
+    return layer_files(elmo, texts, settings.cache)
+
+
+def cache_layers(settings):
+    """Compute what all runs with these settings read."""
+    splits, _ = read_splits(settings)
+    sentence_layers(settings, splits, keras_elmo.ElmoLayer.from_preset(settings.preset))
+
+
+def build(settings, embedding, elmo, known):
+    """Return the model to train, the tagger that shares its weights, and the mixes by place."""
+    shapes = {"words": (None,), "characters": (None, known["max_characters"])}
+    inputs = {name: keras.Input(x, dtype="int32", name=name) for name, x in shapes.items()}
+    # Handed to each layer by hand: Concatenate would make it ones, slicing would lose it.
+    mask = ops.not_equal(inputs["words"], PADDING)
+    representations = None
+    if elmo is not None and settings.on_the_fly:
+        representations = elmo(inputs["characters"])
+    elif elmo is not None:
+        shape = (None, elmo.config.n_layers + 1, 2 * elmo.config.projection_dim)
+        representations = inputs["layers"] = keras.Input(shape, name="layers")
+    with_elmo, mixes = elmo_places(settings, representations, mask)
+
+    letters = layers.Embedding(262, 16, name="characters_embedded")(
+        inputs["characters"][:, :, :N_CHARACTERS]
+    )
+    letters = layers.Conv2D(128, (1, 3), padding="same", activation="relu")(letters)
+    x = layers.Concatenate()([embedding(inputs["words"]), ops.max(letters, axis=2)])
+    h = with_elmo(layers.Dropout(settings.dropout)(x), "input")
+    for units in (settings.units, settings.units // 2):
+        birnn = layers.Bidirectional(layers.LSTM(units, return_sequences=True))
+        h = layers.Dropout(settings.dropout)(birnn(h, mask=mask))
+    scores = layers.Dense(len(known["tags"]))(with_elmo(h, "output"))
+    crf = keras_elmo.CRF()
+    model = keras.Model(inputs, crf(scores))
+    model.compile(keras.optimizers.Adam(settings.learning_rate, global_clipnorm=5.0), crf.loss)
+    return model, keras.Model(inputs, crf.decode(scores, mask)), mixes
+
+
+def tag_batches(tagger, batches, names):
+    """Return the IOB2 tags of all sentences in the batches, in the order of their indices."""
+    found = {}
+    for number, indices in enumerate(batches.indices):
+        best = ops.convert_to_numpy(tagger.predict_on_batch(batches[number][0]))
+        for i, row in zip(indices, best):
+            found[i] = recode([names[n] for n in row[: batches.lengths[i]]], IOB2)
+    return [found[i] for i in sorted(found)]
+
+
+def train_and_score(settings, seed=1):
+    """Train one tagger and return its F1 of entities, and how it came to it.
+
+    Args:
+        settings: What ``parse([...])`` gives.
+        seed: Of initial weights, dropout, order, and the share of the training sentences.
+
+    Returns:
+        Dict of ``dev`` and ``test``, F1 of the best epoch on dev; ``epochs``,
+        ``seconds_per_epoch``, ``losses`` in training, ``sentences`` trained on,
+        ``parameters`` trained, and ``layer_weights`` by place.
+    """
+    splits, vectors = read_splits(settings)
+    train, dev, test = splits
+    # All of the biLM comes before the seed is set, so that what follows draws the same without it.
+    elmo = None if settings.elmo == "none" else keras_elmo.ElmoLayer.from_preset(settings.preset)
+    cached = elmo is not None and not settings.on_the_fly
+    files = sentence_layers(settings, splits, elmo) if cached else {}
+    keras.utils.set_random_seed(seed)
+
+    n_chosen = max(1, round(settings.share * len(train.sentences)))
+    chosen = np.random.permutation(len(train.sentences))[:n_chosen]
+    words, rare = make_vocabulary(lower(train.sentences[i] for i in chosen), vectors)
+    types = sorted({tag[2:] for tags in train.tags for tag in tags if tag != "O"})
+    known = {
+        "words": words,
+        "tags": ["O", *(f"{letter}-{kind}" for kind in types for letter in BIOES)],
+        "max_characters": elmo.config.max_characters_per_token if elmo else 50,
+    }
+    embedding = word_embedding(words, settings.dimension, vectors)
+    model, tagger, mixes = build(settings, embedding, elmo, known)
+
+    def batches(split, chosen, seed=None):
+        make = functools.partial(make_batch, known, rare, files, split)
+        lengths = [len(sentence) for sentence in split.sentences]
+        passes = 1 if seed is None else passes_per_epoch(settings.share)
+        return Batches(make, lengths, chosen, settings.batch_size, seed, passes)
+
+    def score(split):
+        gold = [recode(tags, IOB2) for tags in split.tags]
+        everything = batches(split, np.arange(len(gold)))
+        found = tag_batches(tagger, everything, known["tags"])
+        f1 = float(f1_score(gold, found, zero_division=0))
+        return f1, columns(split.sentences, gold, found)
+
+    def on_epoch_end(epoch, logs):
+        f1 = score(dev)[0]
+        # While F1 is 0 the loss tells whether there is progress.
+        logs.update(dev_f1=f1, progress=f1 or -logs["loss"])
+
+    on_dev = keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)
+    best = keras.callbacks.EarlyStopping(
+        "progress", mode="max", patience=settings.patience, restore_best_weights=True
+    )
+    start = time.monotonic()
+    losses = model.fit(
+        batches(train, chosen, seed),
+        epochs=QUICK_EPOCHS if settings.quick else settings.epochs,
+        callbacks=[on_dev, best],
+        shuffle=False,  # Batches does it
+        verbose=0 if settings.json else 2,
+    ).history["loss"]
+    seconds = (time.monotonic() - start) / len(losses)
+    scores = {}
+    for split in (dev, test):
+        scores[split.name], text = score(split)
+        if settings.predictions:
+            settings.predictions.mkdir(parents=True, exist_ok=True)
+            path = settings.predictions / f"{split.name}-{seed}.conll"
+            path.write_text(text, encoding="utf-8")
+    return {
+        **scores,
+        "epochs": len(losses),
+        "seconds_per_epoch": seconds,
+        "losses": losses,
+        "sentences": len(chosen),
+        "parameters": sum(int(np.prod(v.shape)) for v in model.trainable_variables),
+        "layer_weights": {place: mix.layer_weights.tolist() for place, mix in mixes.items()},
+    }
+
+
+def parse(arguments=None):
+    """Return the settings that a command line gives, by default that of the process."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    for name in ("train", "dev", "test"):
+        add(f"--{name}", type=pathlib.Path, required=True, help="column file")
+    add("--column", type=int, default=-1, help="of the tag, counted from 0, or from the end")
+    add("--token-column", type=int, default=0, help="of the token, likewise")
+    add("--elmo", choices=("none", "input", "output", "both"), default="input")
+    add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
+    add("--layers", choices=LAYERS, default="all", help="of the biLM: mixed, or one of them")
+    add("--l2", type=float, default=0.1, help="lambda of the mix: 0.1 in the paper")
+    add("--on-the-fly", action="store_true", help="compute the biLM inside the model")
+    add("--cache", type=pathlib.Path, default="ner_layers", help="folder of the computed layers")
+    add("--vectors", help="text file of word vectors; random ones without it")
+    add("--dimension", type=int, default=100, help="of random word vectors")
+    add("--units", type=int, default=200, help="of each LSTM; the upper ones have half of it")
+    add("--dropout", type=float, default=0.5, help="on x, and on what the biLSTMs give")
+    add("--learning-rate", type=float, default=1e-3)
+    add("--batch-size", type=int, default=32, help="sentences")
+    add("--epochs", type=int, default=30, help="at most")
+    add("--patience", type=int, default=5, help="epochs to go on without a better F1 on dev")
+    add(
+        "--share", type=float, default=1.0, help="of the training sentences; less has longer epochs"
+    )
+    add("--seeds", type=int, nargs="+", default=[1])
+    add("--quick", action="store_true", help=f"{QUICK_SENTENCES} sentences, {QUICK_EPOCHS} epochs")
+    add("--json", action="store_true", help="print one JSON object and nothing else")
+    add("--predictions", type=pathlib.Path, help="folder for columns of token, gold tag, found tag")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    run_seeds(parse(), train_and_score, "F1")
