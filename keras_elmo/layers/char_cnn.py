@@ -109,7 +109,7 @@ class CharCNN(FreezableLayer):
             Token representations, float, shape ``(rows, projection_dim)``.
         """
         [embeddings] = self.in_compute_dtype(self.embeddings)
-        embedded = _look_up(embeddings, rows)
+        embedded = _look_up(embeddings, ops.convert_to_tensor(rows))
         activation = keras.activations.get(self.activation)
         features = []
         for pair in self.convolutions:

@@ -185,6 +185,23 @@ def test_one_graph_serves_all_lengths(without_state):
             np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
+def test_models_of_other_sizes_do_not_share_a_program():
+    rng = np.random.default_rng(0)
+    for lstm_dim, projection_dim in ((5, 3), (4, 3), (6, 2), (5, 3)):
+        shapes = (
+            (TOKENS, BATCH, 4 * lstm_dim),
+            (projection_dim, 4 * lstm_dim),
+            (lstm_dim, projection_dim),
+        )
+        gates, *weights = (
+            ops.convert_to_tensor(rng.normal(size=shape).astype("float32")) for shape in shapes
+        )
+        state = [ops.zeros((BATCH, n)) for n in (projection_dim, lstm_dim)]
+        outputs, _ = projected_lstm(gates, *weights, 0.9, 0.6)
+        expected, _ = plain_lstm(gates, state, *weights, 0.9, 0.6, None, False)
+        np.testing.assert_allclose(numpy(outputs), numpy(expected), atol=1e-6)
+
+
 def test_weights_are_not_captured():
     """A second call with other weights must see them."""
     layer = Tensors(3)
