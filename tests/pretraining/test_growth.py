@@ -7,12 +7,10 @@ import pytest
 from keras_elmo.layers.bilm import representation_names
 from keras_elmo.pretraining.model import growth
 from keras_elmo.pretraining.model.growth import grow_language_model
-from keras_elmo.pretraining.scores import Scorer
 from tests.conftest import make_config, numpy, tokenize
 from tests.gradients import gradients
 from tests.pretraining.test_language_model import (
     SENTENCES,
-    VOCABULARY,
     make_batch,
     make_model,
     tensors,
@@ -39,7 +37,12 @@ def representations(model):
 def grow(small, changes, **kwargs):
     config = make_config(cell_clip=1.0, projection_clip=0.5, **changes)
     kwargs = {"n_negatives": None, "dropout": 0.0, "seed": 3} | kwargs
-    return grow_language_model(small, config, **kwargs)
+    return grow_language_model(small, config, name="lm", **kwargs)
+
+
+def nll(model):
+    """Of every prediction under the full softmax."""
+    return numpy(model.score(tensors(make_batch())))
 
 
 @pytest.mark.parametrize("name", GROWN)
@@ -55,11 +58,7 @@ def test_a_grown_bilm_computes_what_the_smaller_one_did(name, monkeypatch):
         assert after[layer].shape[-1] == large.config.projection_dim
         if large.config.projection_dim > width:  # and the new features are there
             assert np.abs(after[layer][:, :2, width:]).max() > 0.01
-    for one, other in zip(
-        *(Scorer(model, VOCABULARY).log_probabilities(SENTENCES) for model in (small, large)),
-        strict=True,
-    ):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    np.testing.assert_allclose(nll(large), nll(small), atol=1e-5)
 
 
 def test_all_that_is_new_learns():
@@ -73,9 +72,9 @@ def test_all_that_is_new_learns():
     width, cells = small.config.projection_dim, small.config.lstm_dim
     assert (np.abs(found["lm/softmax_kernel"][:, width:]).max(axis=0) > 0).all()
     for lstm in ("forward_1", "forward_2", "backward_1", "backward_2"):
-        gates = found[f"lm/bilm/{lstm}/kernel"]
+        gates = found[f"bilm/{lstm}/kernel"]
         assert (np.abs(gates[width:]).max(axis=1) > 0).all(), lstm
-        recurrent = found[f"lm/bilm/{lstm}/recurrent_kernel"]
+        recurrent = found[f"bilm/{lstm}/recurrent_kernel"]
         assert (np.abs(recurrent[width:]).max(axis=1) > 0).all(), lstm
         # The gradients of the cells: no two alike.
         gates = gates.reshape(large.config.projection_dim, 4, -1).transpose(2, 0, 1)
@@ -91,13 +90,13 @@ def test_all_that_is_new_learns():
 
 def test_with_noise_it_is_nearly_the_same_and_the_seed_tells_all():
     small = make_model()
-    [before, *others] = (
-        Scorer(model, VOCABULARY).perplexity(SENTENCES)["perplexity"]
+    before, *others = (
+        nll(model)
         for model in (small, grow(small, GROWN["all"]), grow(small, GROWN["all"], seed=4))
     )
     for after in others:
-        assert 0 < abs(after / before - 1) < 0.03
-    assert others[0] != others[1]
+        assert 0 < np.abs(after - before).max() < 0.1
+    assert (others[0] != others[1]).any()
     one, two = (grow(small, GROWN["all"]).get_weights() for _ in range(2))
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a, b)

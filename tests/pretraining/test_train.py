@@ -1,28 +1,34 @@
 """Runs: checkpoints, resuming, being killed, several devices, fine-tuning."""
 
 import csv
+import itertools
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
+import h5py
 import keras
 import numpy as np
 import pytest
 
-from keras_elmo.pretraining.preset import write_language_model
+from keras_elmo.pretraining.data.vocabulary import read_vocabulary
+from keras_elmo.pretraining.model.language_model import BiLanguageModel
+from keras_elmo.pretraining.preset import read_language_model, write_language_model
 from keras_elmo.pretraining.run.checkpoint import load_checkpoint
 from keras_elmo.pretraining.run.devices import sharing
-from keras_elmo.pretraining.run.recipe import Recipe, Schedule
+from keras_elmo.pretraining.run.recipe import Recipe
+from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.train import Pretraining, read_run
 from tests.conftest import BACKEND, make_config, numpy
 from tests.pretraining.conftest import write_corpus
 
+# Few weights: what costs time is to trace or compile them.
+CONFIG = make_config(n_layers=1, n_highway=0, filters=((2, 5), (3, 4)))
 RECIPE = {
     "batch_tokens": 64,
+    "optimizer": "adam",
     "learning_rate": 0.02,
     "warmup": 3,
     "negatives": 8,
@@ -31,9 +37,13 @@ RECIPE = {
 }
 
 
-def make_run(folder, corpus, steps, resume=False, save_every=4, **changes):
-    recipe = Recipe(**{**RECIPE, "steps": steps, **changes})
-    return Pretraining(folder, corpus, make_config(), recipe, save_every=save_every, resume=resume)
+def make_run(folder, corpus, steps, resume=False, save_every=4, config=CONFIG, **changes):
+    recipe, names = {**RECIPE, "steps": steps}, ("init_from", "own_vocabulary", "devices")
+    settings = {name: changes.pop(name) for name in names if name in changes}
+    recipe = Recipe(**recipe | changes)
+    return Pretraining(
+        folder, corpus, config, recipe, save_every=save_every, resume=resume, **settings
+    )
 
 
 def read_log(folder):
@@ -52,107 +62,230 @@ def assert_same_weights(one, two):
         np.testing.assert_array_equal(array, two[name], err_msg=name)
 
 
-def test_a_resumed_run_is_the_same_run(corpus, tmp_path):
-    whole = make_run(tmp_path / "whole", corpus, 18)
+def stop_at(run, step):
+    def on_epoch_end(epoch, logs):
+        run.model.stop_training = run.facts["step"] >= step
+
+    return keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)
+
+
+@pytest.fixture(scope="session")
+def a_run(corpus, tmp_path_factory):
+    """The folder of a run that did its 8 steps."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "log.csv").touch()  # as of a run that was killed before its first line
+    make_run(folder, corpus, 8).run(progress=False)
+    return folder
+
+
+@pytest.fixture
+def finished(a_run, tmp_path):
+    return shutil.copytree(a_run, tmp_path / "run")
+
+
+@pytest.fixture(scope="session")
+def small_preset(corpus, tmp_path_factory):
+    """A preset that predicts the tokens of the corpus."""
+    vocabulary = read_vocabulary(corpus / "vocab.txt")
+    keras.utils.set_random_seed(8)
+    model = BiLanguageModel(CONFIG, len(vocabulary), n_negatives=None)
+    write_language_model(folder := tmp_path_factory.mktemp("preset"), model, vocabulary)
+    return folder
+
+
+def test_a_resumed_run_is_the_same_run(corpus, small_preset, tmp_path):
+    """With all that has a state: growth, Muon, dropout, negatives, a batch that is half read."""
+    settings = {
+        "config": make_config(
+            n_layers=1, n_highway=0, filters=((2, 6), (3, 4)), lstm_dim=13, projection_dim=8
+        ),
+        "init_from": small_preset,
+        "optimizer": "muon",
+        "first_batch_tokens": 16,
+        "ramp_steps": 9,
+        "save_every": 3,
+    }
+    whole = make_run(tmp_path / "whole", corpus, 10, **settings)
+    small, vocabulary = read_language_model(small_preset)
+    before = Scorer(small, vocabulary).perplexity(whole._sample)["perplexity"]
+    np.testing.assert_allclose(whole.heldout_perplexity(), before, rtol=0.01)
     whole.run(progress=False)
-    part = make_run(tmp_path / "parts", corpus, 18)
-    stop = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: setattr(part.model, "stop_training", epoch == 1)
-    )
-    part.run([stop], progress=False)
-    assert part.facts["step"] == 8
-    resumed = make_run(tmp_path / "parts", corpus, 18, resume=True)
+    part = make_run(tmp_path / "parts", corpus, 10, **settings)
+    part.run([stop_at(part, 6)], progress=False)
+    assert part.facts["step"] == 6
+    epoch, place, done, some, count = part.facts["position"]
+    assert (epoch, done, some, count) == (0, 1, 2, 4)
+    settings |= {"init_from": None, "config": None}  # need not be given again
+    resumed = make_run(tmp_path / "parts", corpus, 10, resume=True, **settings)
     assert resumed.facts == part.facts | {"position": list(part.facts["position"])}
+    assert resumed.model.config.lstm_dim == 13
     resumed.run(progress=False)
     assert_same_weights(whole.model, resumed.model)
+    for one, two in zip(whole.optimizer.variables, resumed.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(numpy(one), numpy(two), err_msg=one.path)
     assert resumed.facts["tokens"] == whole.facts["tokens"]
     assert resumed.facts["position"] == whole.facts["position"]
     logs = [read_log(tmp_path / name) for name in ("whole", "parts")]
-    assert [row["step"] for row in logs[0]] == ["4", "8", "12", "16", "18"]
+    assert [row["step"] for row in logs[0]] == ["3", "6", "9", "10"]
     for one, two in zip(*logs, strict=True):
         del one["seconds"], two["seconds"]
         assert one == two
-    assert float(logs[0][-1]["perplexity"]) < float(logs[0][0]["perplexity"])
+    assert float(logs[0][-1]["perplexity"]) < before
 
 
-def test_a_resumed_run_may_have_fewer_steps_or_more(corpus, tmp_path):
-    make_run(tmp_path / "run", corpus, 8).run(progress=False)
-    fewer = make_run(tmp_path / "run", corpus, 4, resume=True, save_every=5)
+def test_a_resumed_run_may_have_fewer_steps_or_more(corpus, finished):
+    fewer = make_run(finished, corpus, 4, resume=True, save_every=5)
     fewer.run(progress=False)
     assert fewer.facts["step"] == 8
-    more = make_run(tmp_path / "run", corpus, 11, resume=True, save_every=2)
+    more = make_run(finished, corpus, 11, resume=True, save_every=2)
     more.run(progress=False)
     assert more.facts["step"] == 11
-    assert [row["step"] for row in read_log(tmp_path / "run")] == ["4", "8", "10", "11"]
+    log = read_log(finished)
+    assert [row["step"] for row in log] == ["4", "8", "10", "11"]
+    assert [row["change"] for row in log] == ["", "", "steps 8 -> 11", ""]
 
 
-def test_a_run_that_diverges_keeps_its_checkpoint(corpus, tmp_path):
-    run = make_run(tmp_path / "run", corpus, 4)
+def test_what_a_resumed_run_may_change_is_in_its_log(corpus, finished):
+    changes = {"learning_rate": 0.001, "decay": 0.5, "decay_shape": "linear", "clip_norm": 0.5}
+    make_run(finished, corpus, 20, resume=True, **changes)  # killed before its checkpoint
+    changes["learning_rate"] = 0.002
+    run = make_run(finished, corpus, 12, resume=True, **changes)
+    assert json.loads((finished / "recipe.json").read_text())["learning_rate"] == 0.002
+    before = weights_of(run.model)
     run.run(progress=False)
-    again = make_run(tmp_path / "run", corpus, 8, resume=True)
-    again.model.trainable_weights[0].assign(np.nan * numpy(again.model.trainable_weights[0]))
-    with pytest.raises(ValueError, match="loss is nan at step 8, .*: training diverged, and the"):
-        again.run(progress=False)
-    last = make_run(tmp_path / "run", corpus, 8, resume=True)  # the last update goes wrong
-    spoil = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: (
-            last.model.trainable_weights[0].assign(np.nan * numpy(last.model.trainable_weights[0]))
-            if batch == 3
-            else None
-        )
+    [row] = read_log(finished)[2:]
+    assert row["change"] == (
+        "steps 8 -> 12; learning_rate 0.02 -> 0.002; decay 0.3 -> 0.5; "
+        "decay_shape 1-sqrt -> linear; clip_norm 10.0 -> 0.5"
     )
-    with pytest.raises(ValueError, match="or a weight is not finite: training diverged"):
-        last.run([spoil], progress=False)
-    model, _, facts = read_run(tmp_path / "run")
-    assert facts["step"] == 4
-    assert_same_weights(model, run.model)
+    assert float(row["learning_rate"]) == 0
+    largest = max(np.abs(x - before[name]).max() for name, x in weights_of(run.model).items())
+    assert 0 < largest < 4 * 0.002
+    again = make_run(finished, corpus, 12, resume=True, **changes)
+    assert again.changes() == ""
+    epochs = make_run(finished, corpus, None, resume=True, **{**changes, "epochs": 2})
+    assert epochs.changes() == "steps 12 -> None; epochs None -> 2"
+    assert epochs.recipe.steps == 2 * epochs._corpus.steps(1)
 
 
-def test_a_log_without_a_line_is_no_obstacle(corpus, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "log.csv").touch()
-    make_run(tmp_path / "run", corpus, 4).run(progress=False)
-    assert len(read_log(tmp_path / "run")) == 1
+def test_epochs_with_a_ramp(corpus, tmp_path):
+    ramp = {"batch_tokens": 256, "first_batch_tokens": 64, "ramp_steps": 20}
+    run = make_run(tmp_path / "run", corpus, None, epochs=1.5, **ramp)
+    read = list(itertools.islice(run._corpus.batches(parts=run.recipe.parts), run.recipe.steps))
+    tokens, position = sum(n for _, n, _ in read), read[-1][2]
+    assert position[0] == 1 and position[3] == 0  # in the second epoch, no batch half read
+    text = "".join(file.read_text() for file in corpus.glob("train-*"))
+    assert 1.2 < tokens / len(text.split()) < 1.8
+    kept = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    assert (kept["steps"], kept["epochs"]) == (None, 1.5)
 
 
-def test_read_run(corpus, tmp_path):
-    run = make_run(tmp_path / "run", corpus, 5, save_every=5)
-    run.run(progress=False)
-    model, vocabulary, facts = read_run(tmp_path / "run")
-    assert vocabulary == run.vocabulary and facts["step"] == 5 and facts["tokens"] > 0
+def test_a_run_that_diverges_keeps_its_checkpoint(corpus, finished, a_run):
+    run = make_run(finished, corpus, 48, resume=True, save_every=20)
+    first = run.model.trainable_weights[0]
+
+    def spoil(factor, at):
+        def on_train_batch_end(batch, logs):
+            if run.facts["step"] == at:
+                if BACKEND == "jax":
+                    run.model.jax_state_sync()
+                first.assign(factor * numpy(first))
+                if BACKEND == "jax":
+                    run.model._jax_state_synced = True
+
+        return keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end)
+
+    for factor, at, message in (
+        (np.nan, 9, "the gradients of the last 29 updates are not finite. Received at step 38."),
+        # The update of the checkpoint was left out: it is not written.
+        (np.nan, 27, "the gradients of the last 21 updates are not finite. Received at step 48."),
+        (np.nan, 28, "a weight is not finite. Received at step 28."),
+        (1e30, 28, "the held-out perplexity is (nan|inf). Received at step 28."),
+    ):
+        run.facts |= run.folder.load(run._variables())
+        message = f"{message} The checkpoint in .* is from before: resume it with a lower learn"
+        with pytest.raises(ValueError, match="Training diverged: " + message):
+            run.run([spoil(factor, at)], progress=False)
+        assert [row["step"] for row in read_log(finished)] == ["4", "8"]
+    model, _, facts = read_run(finished)
+    assert facts["step"] == 8
+    assert_same_weights(model, read_run(a_run)[0])
+
+
+def test_a_rate_that_is_absurd(corpus, tmp_path):
+    run = make_run(tmp_path / "run", corpus, 60, learning_rate=1e30, save_every=30)
+    with pytest.raises(ValueError, match="diverged: .* Begin anew with a lower learning_rate"):
+        run.run(progress=False)
+    assert not run.folder.is_begun
+
+
+def test_a_bad_update_is_left_out_and_counted(corpus, finished):
+    run = make_run(finished, corpus, 12, resume=True)
+    first = run.model.trainable_weights[0]
+    good = numpy(first).copy()
+
+    def on_train_batch_end(batch, logs):
+        # Only the second update sees weights that are not finite.
+        if batch in (0, 1):
+            if BACKEND == "jax":
+                run.model.jax_state_sync()
+            first.assign(good * (np.nan if batch == 0 else 1))
+
+    run.run([keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end)], progress=False)
+    [row] = read_log(finished)[2:]
+    assert (row["step"], row["skipped"]) == ("12", "1") and run.skipped() == (1, 0)
+    assert make_run(finished, corpus, 12, resume=True).skipped() == (1, 0)
+
+
+def test_read_run(corpus, finished):
+    run = make_run(finished, corpus, 8, resume=True)
+    model, vocabulary, facts = read_run(finished)
+    assert vocabulary == run.vocabulary and facts["step"] == 8 and facts["tokens"] > 0
     assert facts["init_from"] is None
     assert_same_weights(model, run.model)
     run.run(progress=False)  # nothing is left to do
-    assert run.facts["step"] == 5
+    assert run.facts["step"] == 8
+    assert len(read_log(finished)) == 2
+    with pytest.raises(FileNotFoundError, match="holds no run of keras-elmo pretrain"):
+        read_run(corpus)
+    (finished / "checkpoint.hdf5").unlink()
     with pytest.raises(FileNotFoundError, match="holds no checkpoint of keras-elmo pretrain"):
-        read_run(tmp_path)
+        read_run(finished)
 
 
+# A process that is not yet busy forks those that are killed, so that TensorFlow is imported once.
 KILLED = """
-import sys
+import os, pathlib, random, signal, sys, time
 from tests.pretraining.test_train import make_run
-make_run(sys.argv[1], sys.argv[2], 40, resume=True, save_every=4).run(progress=False)
+
+folder, corpus = sys.argv[1:]
+log = pathlib.Path(folder) / "log.csv"
+for kills in (True, True, True, False):
+    before = log.stat().st_size if log.exists() else 0
+    child = os.fork()
+    if child == 0:
+        make_run(folder, corpus, 40, resume=True).run(progress=False)
+        os._exit(0)
+    if kills:
+        while not log.exists() or log.stat().st_size <= before:
+            if os.waitpid(child, os.WNOHANG)[0]:
+                sys.exit("ended by itself")
+            time.sleep(0.005)
+        time.sleep(random.uniform(0, 0.4))
+        os.kill(child, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status not in ((0, -signal.SIGKILL) if kills else (0,)):
+        sys.exit(f"status {status}")
 """
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="one backend is enough: processes start slowly")
 def test_killed_at_any_moment(corpus, tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", KILLED, tmp_path / "killed", corpus]
+    process = subprocess.Popen(command, cwd=os.getcwd())
     whole = make_run(tmp_path / "whole", corpus, 40)
     whole.run(progress=False)
-    rng = np.random.default_rng()
-    log = tmp_path / "killed" / "log.csv"
-    for kill in (True, True, False):
-        before = log.stat().st_size if log.exists() else 0
-        process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", KILLED, tmp_path / "killed", corpus],
-            cwd=os.getcwd(),
-        )
-        if kill:
-            while process.poll() is None and not (log.exists() and log.stat().st_size > before):
-                time.sleep(0.01)
-            time.sleep(rng.uniform(0, 0.5))
-            process.send_signal(signal.SIGKILL)
-        assert process.wait() in ((0, -signal.SIGKILL) if kill else (0,))
+    assert process.wait() == 0
     killed, _, facts = read_run(tmp_path / "killed")
     assert facts["step"] == 40 and facts["tokens"] == whole.facts["tokens"]
     assert_same_weights(killed, whole.model)
@@ -162,31 +295,47 @@ def test_killed_at_any_moment(corpus, tmp_path):
 
 
 DEVICES = """
-import os, sys
+import os, shutil, sys
 if os.environ["KERAS_BACKEND"] == "jax":
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 else:
     import tensorflow as tf
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import keras
 from keras_elmo.pretraining.run.devices import sharing
 from tests.pretraining.test_train import make_shared_run
 
 folder, corpus = sys.argv[1:]
-drawn = {"negatives": 8, "dropout": 0.1}
+drawn = {"negatives": 8, "dropout": 0.1, "optimizer": "adam"}
+
+def copy(epoch, logs):
+    if epoch == 0:
+        shutil.copytree(folder + "/whole", folder + "/parts")
+
 with sharing(2):
     make_shared_run(folder + "/two", corpus).run(progress=False)
-    make_shared_run(folder + "/whole", corpus, **drawn).run(progress=False)
-    make_shared_run(folder + "/parts", corpus, steps=3, **drawn).run(progress=False)
+    make_shared_run(folder + "/whole", corpus, **drawn).run(
+        [keras.callbacks.LambdaCallback(on_epoch_end=copy)], progress=False
+    )
     make_shared_run(folder + "/parts", corpus, **drawn).run(progress=False)
 """
+CLIP_NORM = 0.05
 
 
 def make_shared_run(folder, corpus, **changes):
     """A run whose batches have two parts, on as many devices as there are."""
-    recipe = {"steps": 6, "negatives": None, "dropout": 0.0, "decay": 0.0}
-    recipe = Recipe(**RECIPE | recipe | changes)
-    return Pretraining(folder, corpus, make_config(), recipe, save_every=3, devices=2, resume=True)
+    changes = {
+        **{"negatives": None, "dropout": 0.0, "decay": 0.0, "clip_norm": CLIP_NORM},
+        **{"optimizer": "muon", "learning_rate": 0.01},
+        **changes,
+    }
+    return make_run(folder, corpus, 4, resume=True, save_every=2, devices=2, **changes)
+
+
+def moments_of(folder):
+    with h5py.File(folder / "checkpoint.hdf5") as file:
+        return {n: x[()] for n, x in file["optimizer"].items() if n.endswith("momentum")}
 
 
 @pytest.mark.skipif(BACKEND == "torch", reason="JAX and TensorFlow share batches among devices")
@@ -204,6 +353,11 @@ def test_two_devices_give_the_loss_of_one(corpus, tmp_path):
     two, _, _ = read_run(tmp_path / "two")
     for name, array in weights_of(two).items():
         np.testing.assert_allclose(array, weights_of(one.model)[name], atol=1e-3, err_msg=name)
+    # The bound held for the gradient of both devices together: the moments are sums of those.
+    ours, others = moments_of(tmp_path / "one"), moments_of(tmp_path / "two")
+    assert ours.keys() == others.keys() and len(ours) > 10
+    for name, array in ours.items():
+        np.testing.assert_allclose(array, others[name], atol=1e-3 * CLIP_NORM, err_msg=name)
     whole, parts = (read_run(tmp_path / name)[0] for name in ("whole", "parts"))
     assert_same_weights(whole, parts)
 
@@ -226,24 +380,17 @@ def test_fine_tuning_starts_from_the_preset(corpus, tmp_path):
     run.run(progress=False)
     write_language_model(tmp_path / "preset", run.model, run.vocabulary)
     other = write_corpus(tmp_path, seed=1)
-    recipe = Recipe(**{**RECIPE, "steps": 20, "negatives": None})
+    settings = {"config": None, "negatives": None, "init_from": tmp_path / "preset"}
     started = {}
     for own in (False, True):
-        tuned = Pretraining(
-            tmp_path / f"tuned{own}",
-            other,
-            None,
-            recipe,
-            save_every=20,
-            init_from=tmp_path / "preset",
-            own_vocabulary=own,
-        )
+        folder = tmp_path / f"tuned{own}"
+        tuned = make_run(folder, other, 20, save_every=20, own_vocabulary=own, **settings)
         started[own] = tuned.heldout_perplexity()
         assert tuned.vocabulary == run.vocabulary or own
         assert set(tuned.vocabulary) == set(run.vocabulary)
         tuned.run(progress=False)
-        assert read_run(tmp_path / f"tuned{own}")[2]["init_from"] == str(tmp_path / "preset")
-        resumed = Pretraining(tmp_path / f"tuned{own}", other, None, recipe, resume=True)
+        assert read_run(folder)[2]["init_from"] == str(tmp_path / "preset")
+        resumed = make_run(folder, other, 20, resume=True, config=None, negatives=None)
         assert resumed.vocabulary == tuned.vocabulary
         assert_same_weights(resumed.model, tuned.model)
         assert tuned.heldout_perplexity() < started[own]
@@ -252,81 +399,52 @@ def test_fine_tuning_starts_from_the_preset(corpus, tmp_path):
     np.testing.assert_allclose(started[True], started[False], rtol=1e-4)
 
 
-def test_schedule():
-    recipe = Recipe(steps=100, warmup=10, decay=0.5, learning_rate=1.0)
-    rates = [float(numpy(Schedule(recipe)(step))) for step in range(101)]
-    np.testing.assert_allclose(rates[:10], np.arange(1, 11) / 10, rtol=1e-6)
-    np.testing.assert_allclose(rates[10:51], 1.0)
-    np.testing.assert_allclose(rates[50:], np.linspace(1, 0, 51), atol=1e-6)
-    again = Schedule.from_config(json.loads(json.dumps(Schedule(recipe).get_config())))
-    assert again.recipe == recipe
-    constant = Schedule(Recipe(warmup=0, decay=0.0, learning_rate=0.5, steps=9))
-    assert [float(numpy(constant(step))) for step in (0, 8)] == [0.5, 0.5]
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"steps": 0}, "Recipe expects steps to be whole, 1 or more. Received: steps=0"),
-        ({"warmup": -1}, "warmup to be whole, 0 or more. Received: warmup=-1"),
-        ({"learning_rate": 0}, "learning_rate to be more than 0. Received: learning_rate=0"),
-        ({"decay": 1.5}, "decay to be from 0 to 1. Received: decay=1.5"),
-        ({"dropout": 1}, "dropout to be from 0 up to, not including, 1. Received: dropout=1"),
-        ({"negatives": 0}, "negatives to be whole, 1 or more, or None. Received: negatives=0"),
-        ({"decay": "0.3"}, "Recipe expects decay to be a number. Received: decay='0.3'"),
-        ({"seed": None}, "Recipe expects seed to be a whole number. Received: seed=None"),
-        ({"products": "float16"}, "products to be float32 or bfloat16. Received: .*'float16'"),
-    ],
-)
-def test_recipe_errors(changes, message):
-    with pytest.raises(ValueError, match=message):
-        Recipe(**changes)
-
-
-@pytest.mark.parametrize(
-    "content, message",
-    [
+def test_a_corpus_that_cannot_be_read(corpus, tmp_path):
+    shutil.copytree(corpus, tmp_path / "corpus")
+    run = make_run(tmp_path / "run", tmp_path / "corpus", 4)
+    for content, message in (
         (b"\n \n", "Corpus expects sentences, one a line. Received: none in"),
         ("é".encode("latin-1"), "Expected UTF-8 text, .* Received: .*train-0000"),
-    ],
-)
-def test_a_corpus_that_cannot_be_read(corpus, tmp_path, content, message):
-    shutil.copytree(corpus, tmp_path / "corpus")
-    for file in (tmp_path / "corpus").glob("train-*"):
-        file.write_bytes(content)
-    run = make_run(tmp_path / "run", tmp_path / "corpus", 4)
-    with pytest.raises(ValueError, match=message):
-        run.run(progress=False)
+    ):
+        for file in (tmp_path / "corpus").glob("train-*"):
+            file.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            run.run(progress=False)
+        with pytest.raises(ValueError, match=message):
+            make_run(tmp_path / "new", tmp_path / "corpus", None, epochs=1)
 
 
-def test_errors(corpus, tmp_path):
+def test_errors(corpus, finished, tmp_path):
     with pytest.raises(ValueError, match="expects a folder of keras-elmo prepare. Received: .*"):
-        make_run(tmp_path / "run", tmp_path, 4)
-    make_run(tmp_path / "run", corpus, 4).run(progress=False)
+        make_run(tmp_path / "new", tmp_path, 4)
     with pytest.raises(ValueError, match="expects a folder without a run. .* Resume it, or"):
-        make_run(tmp_path / "run", corpus, 4)
-    for changes, words in (({"learning_rate": 0.5}, "learning_rate"), ({"seed": 2}, "seed")):
-        with pytest.raises(ValueError, match=f"settings it began with.*: another {words}$"):
-            make_run(tmp_path / "run", corpus, 8, resume=True, **changes)
-    recipe = Recipe(**RECIPE, steps=8)
-    with pytest.raises(ValueError, match="but for steps. Received: another options of the biLM"):
-        Pretraining(tmp_path / "run", corpus, make_config(lstm_dim=12), recipe, resume=True)
-    with pytest.raises(ValueError, match="but for steps. Received: another corpus"):
-        other = write_corpus(tmp_path, seed=1)
-        Pretraining(tmp_path / "run", other, None, recipe, resume=True)
-    with pytest.raises(ValueError, match="but for steps. Received: another devices"):
-        Pretraining(tmp_path / "run", corpus, None, recipe, resume=True, devices=2)
-    with pytest.raises(ValueError, match="but for steps. Received: another init_from"):
-        Pretraining(tmp_path / "run", corpus, None, recipe, resume=True, init_from="elmo_mini_en")
-    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["seed"] == 0
-    for name in ("interval", "devices"):
+        make_run(finished, corpus, 4)
+    with pytest.raises(ValueError, match="expects the config of a new run, .* config=None, init"):
+        make_run(tmp_path / "new", corpus, 4, config=None)
+    changeable = "but for steps, epochs, learning_rate, decay, decay_shape, clip_norm"
+    for changes, words in (
+        ({"seed": 2}, "seed"),
+        ({"optimizer": "muon", "learning_rate": 0.5}, "optimizer"),
+        ({"batch_tokens": 65, "negatives": 9}, "batch_tokens, negatives"),
+        ({"first_batch_tokens": 8, "ramp_steps": 2}, "first_batch_tokens, ramp_steps"),
+        ({"config": make_config(lstm_dim=12)}, "options of the biLM"),
+        ({"devices": 2}, "devices"),
+        ({"init_from": "elmo_mini_en"}, "init_from"),
+        ({"own_vocabulary": True, "init_from": "x"}, "init_from, own_vocabulary"),
+    ):
+        with pytest.raises(ValueError, match=f"{changeable}. Received .*: another {words}$"):
+            make_run(finished, corpus, 8, resume=True, **changes)
+    with pytest.raises(ValueError, match=f"{changeable}. Received .*: another corpus$"):
+        make_run(finished, write_corpus(tmp_path, seed=1), 8, resume=True)
+    assert json.loads((finished / "recipe.json").read_text())["seed"] == 0
+    for name in ("save_every", "devices"):
         with pytest.raises(ValueError, match=f"expects {name} to be 1 or more. Received: {name}=0"):
-            Pretraining(tmp_path / "new", corpus, make_config(), recipe, **{name: 0})
+            make_run(tmp_path / "new", corpus, 8, **{name: 0})
     with pytest.raises(ValueError, match="Expected 1 device or more. Received: devices=0"):
         with sharing(0):
             pass
     run = make_run(tmp_path / "other", corpus, 4)
     small = keras.Variable(np.zeros(2), name="small")
     with pytest.raises(ValueError, match="does not fit this model and optimizer, .* Received: "):
-        load_checkpoint(tmp_path / "run" / "checkpoint.hdf5", {"model": [small]})
+        load_checkpoint(finished / "checkpoint.hdf5", {"model": [small]})
     assert run.facts["step"] == 0
