@@ -70,7 +70,7 @@ def test_all_that_is_new_learns():
         zip((w.path for w in large.trainable_weights), gradients(lambda: large(batch), large))
     )
     width, cells = small.config.projection_dim, small.config.lstm_dim
-    assert (np.abs(found["lm/softmax_kernel"][:, width:]).max(axis=0) > 0).all()
+    assert (np.abs(found[large.softmax_kernel.path][:, width:]).max(axis=0) > 0).all()
     for lstm in ("forward_1", "forward_2", "backward_1", "backward_2"):
         gates = found[f"bilm/{lstm}/kernel"]
         assert (np.abs(gates[width:]).max(axis=1) > 0).all(), lstm
