@@ -2,7 +2,6 @@
 
 import collections.abc
 import dataclasses
-import itertools
 
 import numpy as np
 
@@ -274,15 +273,15 @@ class Corpus:
         batches = sum(len(self.batcher.arrange_lengths(of_file)) for of_file in lengths.values())
         if not batches:
             raise self._no_sentences()
-        left, step = max(1, round(epochs * batches)), 0
-        for epoch in itertools.count():
+        left, step, epoch = max(1, round(epochs * batches)), 0, 0
+        while left:
             # In the order of training: a batch of few sentences is split into fewer parts.
             for _, file, rng in self._order(epoch):
                 for rows in self.batcher.arrange_lengths(lengths[file], rng)[:left]:
                     step += min(parts(step), len(rows))
                     left -= 1
-            if not left:
-                return step
+            epoch += 1
+        return step
 
     def _order(self, epoch, start=0):
         """Yield the files of an epoch in their order, each with its place and generator."""
