@@ -79,7 +79,7 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys):
         assert main([str(argument) for argument in arguments]) == 0
         return capsys.readouterr().out
 
-    plain = ("--sentences", "lines", "--tokenizer", "whitespace", "--heldout", "0.5")
+    plain = ("--sentences", "lines", "--tokenizer", "whitespace", "--heldout-share", "0.5")
     counts = json.loads(call("prepare", tmp_path / "raw.txt", corpus, *plain, "--quiet", "--json"))
     assert counts["tokens"] + counts["heldout_tokens"] == sum(len(x.split()) for x in lines)
     assert counts["oov_share"] == 0
@@ -88,7 +88,7 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys):
     sizes = ("--lstm-dim", 10, "--projection-dim", 6, "--filters", "1:4,3:8", "--n-highway", 1)
     recipe = ("--steps", 12, "--batch-tokens", 256, "--learning-rate", 0.02, "--config", config)
     ends = call(
-        *("pretrain", corpus, run, *sizes, *recipe, "--interval", 6, "--quiet", "--json"),
+        *("pretrain", corpus, run, *sizes, *recipe, "--save-every", 6, "--quiet", "--json"),
         *("--tensorboard", tmp_path / "tensorboard"),
     )
     ends = json.loads(ends)
@@ -107,7 +107,7 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys):
     (tmp_path / "data.md").write_text("Letters.")
     (tmp_path / "empty.txt").write_text("\n")
     assert main(["export", run, preset, "--heldout", str(tmp_path / "empty.txt")]) == 1
-    assert "--heldout expects tokenised sentences. Received: none in" in capsys.readouterr().err
+    assert "heldout expects tokenised sentences. Received: none in" in capsys.readouterr().err
     call("export", run, preset, "--heldout", heldout, "--data", tmp_path / "data.md")
     card = (tmp_path / "preset" / "README.md").read_text("utf-8")
     assert "# preset" in card and "Letters." in card and "| heldout-raw.txt |" in card
@@ -116,6 +116,8 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys):
     assert set(scores) >= {"forward", "backward", "perplexity", "tokens", "oov_share"}
     assert scores["perplexity"] == pytest.approx(ends["perplexity"], rel=0.2)
     assert scores["tokens"] == counts["heldout_tokens"] and scores["oov_share"] == 0
+    of_run = json.loads(call("perplexity", run, heldout, "--json"))
+    assert of_run["perplexity"] == pytest.approx(scores["perplexity"], rel=0.01)
     assert json.loads(call("info", preset, "--json"))["width"] == 12
 
 
@@ -123,12 +125,13 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys):
     "flags, content, message",
     [
         (["--filters", "1:32,"], None, "--filters expects width:count, as in 1:32,2:32,3:64. Rec"),
-        (["--interval", "0"], None, "expects interval to be 1 or more. Received: interval=0"),
+        (["--save-every", "0"], None, "expects save_every to be 1 or more. Received: save_every=0"),
+        (["--size", "mini", "--epochs", "1", "--steps", "2"], None, "steps or epochs, not both"),
         (["--devices", "0"], None, "Expected 1 device or more. Received: devices=0"),
-        (["--own-vocabulary"], None, "--own-vocabulary belongs to --init-from PRESET"),
-        (["--init-from", "x", "--lstm-dim", "8"], None, "brings the sizes .* Received: lstm_dim"),
-        ([], {"lstm": {}}, "--config expects .* Received: lstm in"),
-        ([], [1], "--config expects .* Received: list in"),
+        (["--own-vocabulary"], None, "vocabulary .* belongs to init_from. Received: no preset"),
+        (["--init-from", "x", "--lstm-dim", "8"], None, "from_preset expects .* preset='x'"),
+        ([], {"lstm": {}}, "Expected settings as .* Received: lstm in"),
+        ([], [1], "Expected settings as .* Received: list in"),
         ([], {"recipe": {"rate": 1}}, "A recipe has steps, .* Received: rate"),
         (["--decay", "2"], None, "decay to be from 0 to 1"),
     ],
