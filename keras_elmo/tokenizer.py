@@ -171,7 +171,8 @@ class CharacterTokenizer(keras.layers.Layer):
             raise ValueError(
                 "CharacterTokenizer can be part of a model only on TensorFlow. Received: "
                 f"keras.backend.backend()={keras.backend.backend()!r}. Call it in front of the "
-                'model, which then starts at keras.Input((None, 50), dtype="int32")'
+                f"model, which then starts at keras.Input((None, {self.max_characters}), "
+                'dtype="int32")'
             )
         if inputs.dtype != "string" or len(inputs.shape) != 2:
             raise ValueError(

@@ -151,10 +151,11 @@ class ElmoLayer(PretrainedLayer):
         if not self.save_bilm and _is_being_compiled(inputs):
             self._is_compiled = True
         if keras.backend.standardize_dtype(inputs.dtype) == "bfloat16":
+            most = self.config.max_characters_per_token
             raise ValueError(
                 "ElmoLayer expects whole character ids, and bfloat16 rounds those above 256. "
                 "Received: dtype=bfloat16. Pass int32, or start the model with "
-                'keras.Input((None, 50), dtype="int32")'
+                f'keras.Input((None, {most}), dtype="int32")'
             )
         if inputs.shape[0] == 0:  # the maximum over characters refuses a batch of no sentence
             return self._nothing(inputs.shape)
