@@ -494,6 +494,8 @@ def main(seed, count, *kinds):
     import keras_elmo.pretraining.train  # noqa: F401  with Keras and its backend, before the limit
 
     warnings.simplefilter("ignore")  # of unknown keys
+    for kind in kinds or KINDS:  # whatever a backend starts, it starts before the limit
+        attack(kind, int(seed), 0)
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
