@@ -36,6 +36,14 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         "pretraining/test_prepare.py",
         "pretraining/test_preset.py",
         "pretraining/test_train.py",
+        "checkpoints/test_files.py",
+        "checkpoints/test_hdf5.py",
+        "checkpoints/test_hostile.py",
+        "embedding/test_word_table.py",
+        "pretraining/test_growth.py",
+        "pretraining/test_recipe.py",
+        "pretraining/test_settings.py",
+        "test_readme.py",
     ]
 
 # A busy machine is no failure.
