@@ -100,7 +100,7 @@ def prepare(
     >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats don't.\n" * 500)
     >>> counts = prepare(["raw.txt"], "corpus", shards=2, progress=False)
     >>> counts["sentences"], counts["heldout_tokens"]
-    (990, 30)
+    (495, 30)
 
     Reference:
         Kiss and Strunk, 2006, https://aclanthology.org/J06-4003 (Punkt).
