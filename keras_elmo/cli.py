@@ -23,8 +23,9 @@ def make_parser() -> argparse.ArgumentParser:
     info.add_argument(
         "preset",
         metavar="PRESET",
-        help="a bundled name, or a directory, .zip or .tar.gz with options.json and weights.hdf5",
+        help="a bundled name, or a directory, .zip, .tar.gz or checkpoint that holds a biLM",
     )
+    _add_options(info)
     info.add_argument("--json", action="store_true", help="print one JSON object")
     info.set_defaults(run=_info)
 
@@ -34,6 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Embed tokenised sentences, one a line, into an hdf5 file, a dataset each.",
     )
     embed.add_argument("preset", metavar="PRESET", help="as for info")
+    _add_options(embed)
     embed.add_argument("input", metavar="INPUT", help="a UTF-8 text file, or - for stdin")
     embed.add_argument("output", metavar="OUTPUT", help="the hdf5 file to write")
     embed.add_argument(
@@ -47,6 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
     embed.add_argument("--quiet", action="store_true", help="no progress bar")
     embed.add_argument("--json", action="store_true", help="print the counts as one JSON object")
     embed.set_defaults(run=_embed)
+    _add_convert(commands)
     _add_prepare(commands)
     _add_pretrain(commands)
     _add_perplexity(commands)
@@ -62,6 +65,26 @@ def main(argv=None) -> int:
     except (OSError, ValueError, ImportError) as error:
         print(f"keras-elmo {arguments.command}: {error}", file=sys.stderr)
         return 1
+
+
+def _add_options(parser):
+    parser.add_argument(
+        "--options", metavar="FILE", help="options for what the source does not tell of its biLM"
+    )
+
+
+def _add_convert(commands):
+    parser = commands.add_parser(
+        "convert",
+        help="make a preset of another program's biLM",
+        description="Write a checkpoint of bilm-tf, a TF-Hub module, an AllenNLP archive, a model "
+        "of ELMoForManyLangs, or files of bilm-tf's layout, as a preset.",
+    )
+    parser.add_argument("source", metavar="SOURCE", help="as PRESET of info")
+    parser.add_argument("directory", metavar="DIRECTORY", help="the preset to make")
+    _add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=_convert)
 
 
 def _add_prepare(commands):
@@ -158,9 +181,11 @@ def _add_perplexity(commands):
     parser.add_argument(
         "preset",
         metavar="PRESET_OR_RUN",
-        help="a preset with vocab.txt and softmax.hdf5, or a folder of keras-elmo pretrain",
+        help="a preset with vocab.txt and softmax.hdf5, a checkpoint of bilm-tf with vocab.txt, or "
+        "a folder of keras-elmo pretrain",
     )
     parser.add_argument("file", metavar="FILE", help="a UTF-8 text, plain, .gz or .xz")
+    _add_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=_perplexity)
 
@@ -181,7 +206,7 @@ def _add_export(commands):
 def _info(arguments) -> int:
     from keras_elmo.checkpoints.presets import Preset
 
-    preset = Preset(arguments.preset)
+    preset = Preset(arguments.preset, arguments.options)
     checksums = preset.check_sums()
     if checksums.startswith("mismatch"):
         _print({"preset": arguments.preset, "checksums": checksums}, arguments.json)
@@ -193,6 +218,7 @@ def _info(arguments) -> int:
     config = bilm.config
     facts = {
         "preset": arguments.preset,
+        "format": preset.source.kind,
         "checksums": checksums,
         "parameters": bilm.n_parameters,
         "layers": config.n_layers + 1,
@@ -211,7 +237,10 @@ def _embed(arguments) -> int:
     from keras_elmo.embedding.embedder import Embedder
 
     embedder = Embedder(
-        arguments.preset, dtype=arguments.dtype, batch_tokens=arguments.batch_tokens
+        arguments.preset,
+        dtype=arguments.dtype,
+        batch_tokens=arguments.batch_tokens,
+        options=arguments.options,
     )
     if arguments.input == "-":
         arguments.input = sys.stdin.buffer
@@ -234,6 +263,16 @@ def _layers(text):
         return int(text)
     except ValueError:
         return text
+
+
+def _convert(arguments) -> int:
+    from keras_elmo.checkpoints.convert import convert
+
+    facts = convert(arguments.source, arguments.directory, arguments.options)
+    if not arguments.json:
+        facts |= {name: ", ".join(facts[name]) for name in ("files", "used", "left")}
+    _print(facts, arguments.json)
+    return 0
 
 
 def _prepare(arguments) -> int:
@@ -339,8 +378,11 @@ def _perplexity(arguments) -> int:
     from keras_elmo.pretraining.scores import Scorer
     from keras_elmo.pretraining.train import read_run
 
-    read = read_run if RunFolder(arguments.preset).is_begun else read_language_model
-    scorer = Scorer(*read(arguments.preset)[:2])
+    if RunFolder(arguments.preset).is_begun:
+        model, vocabulary = read_run(arguments.preset)[:2]
+    else:
+        model, vocabulary = read_language_model(arguments.preset, options=arguments.options)
+    scorer = Scorer(model, vocabulary)
     _print(scorer.perplexity(read_sentences(arguments.file)), arguments.json)
     return 0
 

@@ -170,6 +170,16 @@ class BiLMConfig:
         """Features behind the max-pool: the sum of the filter counts."""
         return sum(count for _, count in self.filters)
 
+    @property
+    def n_characters(self) -> int:
+        """Number of character ids, padding included."""
+        return N_CHARACTERS
+
+    @property
+    def has_projection(self) -> bool:
+        """Whether the character CNN ends in a linear projection."""
+        return self.n_filters != self.projection_dim
+
     @classmethod
     def from_options(cls, options: dict, origin=None) -> "BiLMConfig":
         """Read the content of a bilm-tf ``options.json``.

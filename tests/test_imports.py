@@ -18,8 +18,17 @@ LINES = [
     {"layers.scan", "layers.custom_gradient", "layers.products"},
     {"checkpoints.rows", "checkpoints.files"},
     {"checkpoints.bilm_table", "checkpoints.archives"},
-    {"checkpoints.bilm_files"},
+    {"checkpoints.bilm_files", "checkpoints.sources.crc32c", "checkpoints.sources.files"},
+    {
+        "checkpoints.sources.base",
+        "checkpoints.sources.tensor_bundle",
+        "checkpoints.sources.torch_file",
+        "checkpoints.sources.torch_table",
+    },
+    {"checkpoints.sources.tensorflow", "checkpoints.sources.allennlp"},
+    {"checkpoints.sources.bilm_hdf5"},
     {"checkpoints.presets"},
+    {"checkpoints.convert"},
     {
         "tokenizer",
         "layers.freezable_layer",

@@ -14,6 +14,7 @@ from keras_elmo.checkpoints.files import read_bytes
 from keras_elmo.checkpoints.hdf5 import LARGEST_RATIO, SLACK
 
 _MOST_MEMBERS = 10_000
+_VARIABLES = "variables"
 _BLOCK = 1 << 20
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -48,7 +49,7 @@ def open_archive(path):
 
 
 class Folder:
-    """The files directly in a directory.
+    """The files directly in a directory, and in the ``variables`` of a SavedModel.
 
     Attributes:
         names: Their names.
@@ -56,7 +57,8 @@ class Folder:
 
     def __init__(self, path):
         self._path = path
-        self.names = sorted(p.name for p in path.iterdir() if not p.is_dir())
+        members = [*path.iterdir(), *(path / _VARIABLES).glob("*")]
+        self.names = sorted(p.relative_to(path).as_posix() for p in members if not p.is_dir())
 
     def origin(self, name) -> str:
         """Return what errors call a member."""
@@ -71,6 +73,17 @@ class Folder:
         with open(self._path / name, "rb") as file:
             while block := file.read(_BLOCK):
                 yield block
+
+    def size(self, name) -> int:
+        """Return the bytes of a member."""
+        return (self._path / name).stat().st_size
+
+    def read_ranges(self, name, ranges):
+        """Yield the bytes of parts of a member, given as (offset, size) by rising offset."""
+        with open(self._path / name, "rb") as file:
+            for offset, size in ranges:
+                file.seek(offset)
+                yield file.read(size)
 
 
 class _Packed:
@@ -103,6 +116,22 @@ class _Packed:
                 yield block
         if left:
             raise OSError(f"Preset {self._path} is damaged: '{name}' lacks {left} bytes")
+
+    def size(self, name) -> int:
+        return self._size_of[name]
+
+    def read_ranges(self, name, ranges):
+        blocks, block, start = self.blocks(name), b"", 0  # where the block starts
+        for offset, size in ranges:
+            parts: list[bytes] = []
+            while size:
+                while offset >= start + len(block):
+                    start += len(block)
+                    block = next(blocks)
+                part = block[offset - start : offset - start + size]
+                parts.append(part)
+                offset, size = offset + len(part), size - len(part)
+            yield b"".join(parts)
 
     def _check_name(self, name, sizes):
         member = pathlib.PurePosixPath(name.replace("\\", "/"))

@@ -7,7 +7,7 @@ import pathlib
 import stat
 import tempfile
 
-_LARGEST_JSON = 1 << 20
+LARGEST_OPTIONS = 1 << 24  # the dictionaries of a biLM over code points are in them
 _LONGEST_NUMBER = 18
 
 
@@ -56,7 +56,7 @@ def read_options(file, origin=None, kind="Options file"):
 
     Raises:
         OSError: If there is no such file.
-        ValueError: If it is not strict JSON in UTF-8, or has more than a mebibyte.
+        ValueError: If it is not strict JSON in UTF-8, or has more than 16 mebibytes.
     """
     if isinstance(file, dict):
         raise ValueError(
@@ -64,7 +64,7 @@ def read_options(file, origin=None, kind="Options file"):
             "weights use ElmoLayer(BiLMConfig.from_options(options))"
         )
     origin = str(file) if origin is None else origin
-    content = read_bytes(file, origin, kind, _LARGEST_JSON)
+    content = read_bytes(file, origin, kind, LARGEST_OPTIONS)
     try:
         return json.loads(
             content.decode("utf-8-sig"),

@@ -1,24 +1,22 @@
-"""Presets: a bundled name, a directory, .zip or .tar.gz with one options and one weight file."""
+"""Presets: a bundled name, or the path of any container of a biLM that ``SOURCES`` knows."""
 
 import hashlib
 import os
 import pathlib
 import re
 
-from keras_elmo.checkpoints.archives import open_archive, read_member
-from keras_elmo.checkpoints.bilm_files import (
-    BiLMFile,
-    largest_weight_file,
-    read_config,
-    read_weights,
-)
+from keras_elmo.checkpoints.bilm_files import BiLMFile
+from keras_elmo.checkpoints.sources.allennlp import AllenNlpArchive
+from keras_elmo.checkpoints.sources.base import Mix, SoftmaxFile
+from keras_elmo.checkpoints.sources.bilm_hdf5 import BilmHdf5
+from keras_elmo.checkpoints.sources.files import Files, base, checkpoint_prefix
+from keras_elmo.checkpoints.sources.tensorflow import BilmTfCheckpoint, HubModule
 from keras_elmo.config import BiLMConfig
 
-_OPTIONS = "*options.json or options_file"
-_WEIGHTS = "*weights.hdf5, model.hdf5, any other *.hdf5 but softmax.hdf5, or weights_file"
-_LARGEST_JSON = 1 << 20
+# In the order in which they are looked for; the first stands for what none recognises.
+SOURCES = (BilmHdf5, HubModule, BilmTfCheckpoint, AllenNlpArchive)
 _LARGEST_CARD = 1 << 20
-_EXPECTED = "the name of a bundled preset or the path of a directory, .zip or .tar.gz"
+_EXPECTED = "the name of a bundled preset or the path of a directory, .zip, .tar.gz or checkpoint"
 
 
 def bundled() -> dict:
@@ -58,10 +56,15 @@ class Preset:
     """The files of a preset, of which nothing is unpacked to disk.
 
     Args:
-        preset: Name of a bundled preset, or path of a directory, .zip or .tar.gz. It
-            holds one options file, named ``*options.json`` or ``options_file``, and one
-            weight file: the one ``*weights.hdf5``, else ``model.hdf5``, else the only
-            ``*.hdf5`` beside ``softmax.hdf5``, else ``weights_file``.
+        preset: Name of a bundled preset, or the path of a directory, .zip or .tar.gz that holds
+            a biLM in one of the formats of ``SOURCES``, or of a checkpoint of TensorFlow
+            without its ending.
+        options: Options in place of those that the preset holds, if any: a dict, or the path of
+            an options file.
+
+    Attributes:
+        path: Of the preset.
+        source: The ``Source``, whose ``kind`` names the format.
 
     Raises:
         ValueError: If there is no such preset, or if a member of an archive points outside
@@ -69,11 +72,11 @@ class Preset:
         OSError: If an archive is damaged.
     """
 
-    def __init__(self, preset):
+    def __init__(self, preset, options=None):
         if not isinstance(preset, str | os.PathLike) or not str(preset):
             raise ValueError(f"from_preset expects {_EXPECTED}. Received: preset={preset!r}")
         self.path = bundled().get(str(preset), pathlib.Path(preset))
-        if not (self.path.is_dir() or self.path.is_file()):
+        if not (self.path.is_dir() or self.path.is_file() or checkpoint_prefix(self.path)):
             raise ValueError(
                 f"from_preset expects {_EXPECTED}. Received: preset={str(preset)!r}. "
                 f"Bundled are: {', '.join(bundled()) or 'none'}"
@@ -83,9 +86,9 @@ class Preset:
                 "from_preset expects a directory, .zip or .tar.gz. Received: one of its two "
                 f"files, {self.path}. Pass the directory, or both files to from_hdf5"
             )
-        self._archive = open_archive(self.path)
-        # macOS leaves resource forks, ._name, beside or below the files.
-        self._names = [n for n in self._archive.names if not _base(n).startswith("._")]
+        self._files = Files(self.path)
+        kind = next((kind for kind in SOURCES if kind.recognises(self._files)), SOURCES[0])
+        self.source = kind(self._files, options)
 
     def read_config(self) -> BiLMConfig:
         """Read the options only.
@@ -94,8 +97,7 @@ class Preset:
             OSError: If the file is missing or damaged.
             ValueError: If there is not one options file, or not of a biLM over characters.
         """
-        name = self._options()
-        return read_config(self._archive.file(name, _LARGEST_JSON), self._archive.origin(name))
+        return self.source.read_config()
 
     def read(self) -> BiLMFile:
         """Read options and weights.
@@ -104,27 +106,23 @@ class Preset:
             OSError: If a file is missing or damaged.
             ValueError: If there are not one options and one weight file that fit together.
         """
-        config = self.read_config()
-        hdf5 = [n for n in self._names if n.endswith(".hdf5") and _base(n) != "softmax.hdf5"]
-        name = self._pick(
-            _WEIGHTS,
-            [n for n in hdf5 if n.endswith("weights.hdf5")],
-            [n for n in hdf5 if _base(n) == "model.hdf5"],
-            hdf5,
-            [n for n in self._names if _base(n) == "weights_file"],
-        )
-        file = self._archive.file(name, largest_weight_file(config))
-        return read_weights(
-            config, file, self._archive.origin(name), self._archive.origin(self._options())
-        )
+        return self.source.read()
+
+    def read_mixes(self) -> list[Mix]:
+        """Read the learned scalar mixes; errors of ``read``."""
+        return self.source.read_mixes()
+
+    def read_softmax(self) -> SoftmaxFile | None:
+        """Read the softmax and its vocabulary, None if there are none; errors of ``read``."""
+        return self.source.read_softmax()
 
     def card(self) -> str:
         """Return the text of the model card, README.md; empty if there is none."""
-        cards = [n for n in self._names if _base(n) == "README.md"]
+        cards = self._files.named("README.md")
         if not cards:
             return ""
         card = min(cards, key=lambda n: n.count("/"))
-        return read_member(self._archive, card, _LARGEST_CARD).decode("utf-8", "replace")
+        return self._files.read(card, _LARGEST_CARD).decode("utf-8", "replace")
 
     def check_sums(self) -> str:
         """Hold the files against the checksums that the model card states.
@@ -140,37 +138,16 @@ class Preset:
         wrong = [file for digest, file in stated if digest != self._digest(file)]
         return f"mismatch: {', '.join(wrong)}" if wrong else "ok"
 
-    def _options(self):
-        return self._pick(
-            _OPTIONS,
-            [n for n in self._names if n.endswith("options.json")],
-            [n for n in self._names if _base(n) == "options_file"],
-        )
-
     def _digest(self, file):
-        names = [name for name in self._names if _base(name) == file]
+        names = [name for name in self._files.names if base(name) == file]
         if len(names) != 1:
             return None
         digest = hashlib.sha256()
-        for block in self._archive.blocks(names[0]):
+        for block in self._files.blocks(names[0]):
             digest.update(block)
         return digest.hexdigest()
 
-    def _pick(self, expected, *choices):
-        """Return the one file of the first choice that has any."""
-        candidates = next((names for names in choices if names), [])
-        if len(candidates) != 1:
-            raise ValueError(
-                f"Preset {self.path} must hold exactly one file named {expected}. "
-                f"Received: {sorted(candidates)[:20]}"
-            )
-        return candidates[0]
 
-
-def read_preset(preset) -> BiLMFile:
-    """Read options and weights of a preset; argument and errors of ``Preset`` and ``read``."""
-    return Preset(preset).read()
-
-
-def _base(name):
-    return name.rpartition("/")[2]
+def read_preset(preset, options=None) -> BiLMFile:
+    """Read options and weights of a preset; arguments and errors of ``Preset`` and ``read``."""
+    return Preset(preset, options).read()

@@ -49,6 +49,7 @@ class Embedder:
             Other words go through the character CNN; so do all words once the weights
             of the layer change, for the files belong to those it had.
         batch_tokens: Tokens in a batch of the LSTMs, padding included.
+        options: As for ``ElmoLayer.from_preset``.
 
     Raises:
         ValueError: If an argument is not as above; errors of ``from_preset``.
@@ -66,7 +67,15 @@ class Embedder:
         Peters et al., 2018, https://arxiv.org/abs/1802.05365
     """
 
-    def __init__(self, preset, dtype="float32", cache=100_000, token_cache=None, batch_tokens=2048):
+    def __init__(
+        self,
+        preset,
+        dtype="float32",
+        cache=100_000,
+        token_cache=None,
+        batch_tokens=2048,
+        options=None,
+    ):
         if dtype not in _DTYPES:
             raise ValueError(
                 f"Embedder expects dtype to be one of {_DTYPES}. Received: dtype={dtype!r}"
@@ -81,7 +90,7 @@ class Embedder:
             preset.check_weights()
             elmo = preset
         else:
-            elmo = ElmoLayer.from_preset(preset, dtype=dtype)
+            elmo = ElmoLayer.from_preset(preset, dtype=dtype, options=options)
         self.elmo = elmo
         self.config = elmo.config
         self.batch_tokens = int(batch_tokens)

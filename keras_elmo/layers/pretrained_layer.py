@@ -54,15 +54,19 @@ class PretrainedLayer(keras.layers.Layer):
         return cls._from_files(read_bilm(options_file, weight_file), kwargs)
 
     @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
-        """Build the layer from a preset.
+    def from_preset(cls, preset, load_weights=True, options=None, **kwargs):
+        """Build the layer from a preset, or from what other programs keep a biLM in.
 
         Args:
-            preset: Name of a bundled preset, or path of a directory, .zip or .tar.gz. It
-                holds one options file, named ``*options.json`` or ``options_file``, and
-                one weight file: the one ``*weights.hdf5``, else ``model.hdf5``, else the
-                only ``*.hdf5`` beside ``softmax.hdf5``, else ``weights_file``.
+            preset: Name of a bundled preset, or the path of a directory, .zip or .tar.gz:
+                options and hdf5 file of bilm-tf's layout by any of their usual names, a
+                checkpoint of bilm-tf, a TF-Hub module, an AllenNLP archive, a model of
+                ELMoForManyLangs. A checkpoint can also be given without its ending, as
+                ``model.ckpt-400``.
             load_weights: With False only the options are read, and the weights random.
+            options: Options for what the source does not tell, or tells wrongly: a dict, or
+                the path of an options file. Without them those of the released models stand
+                in, and a warning names them.
             **kwargs: Passed on to ``ElmoLayer``.
 
         Returns:
@@ -71,10 +75,11 @@ class PretrainedLayer(keras.layers.Layer):
         Raises:
             OSError: If a file is missing or damaged.
             ValueError: If there is no such preset, or its files do not fit together.
+            ImportError: If it takes PyTorch to read it, and there is none.
         """
         if load_weights:
-            return cls._from_files(read_preset(preset), kwargs)
-        layer = cls(Preset(preset).read_config(), **kwargs)
+            return cls._from_files(read_preset(preset, options), kwargs)
+        layer = cls(Preset(preset, options).read_config(), **kwargs)
         layer._build_unbuilt()
         return layer
 
@@ -88,9 +93,9 @@ class PretrainedLayer(keras.layers.Layer):
         """Load weights into this layer, built or not; arguments and errors of ``from_hdf5``."""
         self._load(read_bilm(options_file, weight_file))
 
-    def load_preset(self, preset) -> None:
+    def load_preset(self, preset, options=None) -> None:
         """Load the weights of a preset into this layer, as ``load_hdf5`` does."""
-        self._load(read_preset(preset))
+        self._load(read_preset(preset, options))
 
     def _load(self, bilm):
         if bilm.config != self.config:

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_elmo.checkpoints.presets import Preset
+
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class ScalarMix(keras.layers.Layer):
@@ -64,6 +66,37 @@ class ScalarMix(keras.layers.Layer):
         self.l2 = l2
         self.supports_masking = True
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    @classmethod
+    def from_preset(cls, preset, index=0, **kwargs):
+        """Build the mix that a preset holds: that of an AllenNLP archive or a TF-Hub module.
+
+        Args:
+            preset: As for ``ElmoLayer.from_preset``.
+            index: Which of the mixes of an archive.
+            **kwargs: Passed on to ``ScalarMix``; ``layer_norm`` is that of the archive if not
+                given.
+
+        Returns:
+            A built ``ScalarMix``, with the learned ``scalars`` and ``gamma``.
+
+        Raises:
+            OSError: If a file is missing or damaged.
+            ValueError: If the preset holds no such mix.
+        """
+        mixes = Preset(preset).read_mixes()
+        if not isinstance(index, numbers.Integral) or index not in range(len(mixes)):
+            raise ValueError(
+                f"ScalarMix expects the index of one of the {len(mixes)} mixes of {preset}. "
+                f"Received: index={index!r}. AllenNLP archives, TF-Hub modules and what "
+                "keras-elmo convert makes of them hold mixes"
+            )
+        learned = mixes[index]
+        mix = cls(**{"layer_norm": learned.layer_norm, **kwargs})
+        mix.build((None, None, len(learned.scalars), None))
+        mix.scalars.assign(np.array(learned.scalars, "float32"))
+        mix.gamma.assign(np.float32(learned.gamma))
+        return mix
 
     def build(self, input_shape):
         if len(input_shape) != 4 or input_shape[2] is None:

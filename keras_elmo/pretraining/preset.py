@@ -8,12 +8,12 @@ import numpy as np
 
 from keras_elmo.checkpoints.bilm_table import bilm_rows
 from keras_elmo.checkpoints.files import atomic_write
-from keras_elmo.checkpoints.hdf5 import read_arrays, write_arrays
+from keras_elmo.checkpoints.hdf5 import write_arrays
 from keras_elmo.checkpoints.presets import Preset
 from keras_elmo.checkpoints.rows import extract, to_float32, variables_by_path
 from keras_elmo.pretraining.data.vocabulary import (
     SPECIAL_TOKENS,
-    read_vocabulary,
+    check_vocabulary,
     write_vocabulary,
 )
 from keras_elmo.pretraining.model.language_model import BiLanguageModel
@@ -23,15 +23,16 @@ _BITS, _SOFTMAX_BITS = 16, 12
 _FILES = ("options.json", "weights.hdf5", "vocab.txt", "softmax.hdf5", "README.md")
 
 
-def read_language_model(preset, vocabulary=None, n_negatives=None, **kwargs):
+def read_language_model(preset, vocabulary=None, n_negatives=None, options=None, **kwargs):
     """Read a biLM and its softmax.
 
     Args:
-        preset: Name of a bundled preset, or path of a directory with ``options.json``,
-            ``weights.hdf5``, ``vocab.txt`` and ``softmax.hdf5``.
+        preset: As for ``ElmoLayer.from_preset``; with ``vocab.txt`` and ``softmax.hdf5``, or a
+            checkpoint of bilm-tf with ``vocab.txt``.
         vocabulary: List of tokens to predict instead of those of ``vocab.txt``. Tokens of
             both keep their weights; new ones share what ``<UNK>`` had, evenly.
         n_negatives: Of a sampled softmax in training; None for the full softmax.
+        options: As for ``ElmoLayer.from_preset``.
         **kwargs: Passed on to ``BiLanguageModel``.
 
     Returns:
@@ -39,29 +40,19 @@ def read_language_model(preset, vocabulary=None, n_negatives=None, **kwargs):
 
     Raises:
         OSError: If a file is missing or damaged.
-        ValueError: If the files do not fit together, or the preset is a .zip.
+        ValueError: If the files do not fit together.
     """
-    files = Preset(preset)
-    bilm, directory = files.read(), files.path
-    if directory.is_file():
-        raise ValueError(
-            f"Predicting tokens needs a preset as a directory. Received: {preset}. Unpack it first"
-        )
-    if not (directory / "softmax.hdf5").is_file():
+    files = Preset(preset, options)
+    bilm, config, softmax = files.read(), files.read_config(), files.read_softmax()
+    if softmax is None:
         raise FileNotFoundError(
-            f"Preset {preset} holds no softmax.hdf5, so it can embed tokens but not predict them. "
-            "A preset of keras-elmo export has one"
+            f"Preset {preset} holds no softmax.hdf5 with a vocab.txt, so it can embed tokens but "
+            "not predict them. A preset of keras-elmo export has both, and so has a checkpoint of "
+            "bilm-tf beside its vocabulary"
         )
-    own = read_vocabulary(directory / "vocab.txt")
-    config = bilm.config
-    softmax = read_arrays(
-        directory / "softmax.hdf5",
-        expected={"softmax/W": (len(own), config.projection_dim), "softmax/b": (len(own),)},
-        kind="Softmax file",
-        fits="the options and vocabulary",
-        advice="Do options.json, vocab.txt and softmax.hdf5 belong together?",
-    )
-    kernel, bias = softmax["softmax/W"], softmax["softmax/b"]
+    own = softmax.vocabulary
+    check_vocabulary(own, softmax.origin)
+    kernel, bias = softmax.arrays["softmax/W"], softmax.arrays["softmax/b"]
     vocabulary = own if vocabulary is None else list(vocabulary)
     if vocabulary != own:
         kernel, bias = _moved(kernel, bias, own, vocabulary)

@@ -108,8 +108,14 @@ def test_errors(preset):
     with pytest.raises(ValueError, match=r"Softmax file .*softmax.hdf5 does not fit .*\(7, 6\)"):
         read_language_model(preset)
     (preset / "softmax.hdf5").unlink()
-    with pytest.raises(FileNotFoundError, match="holds no softmax.hdf5, so it can embed tokens"):
+    with pytest.raises(FileNotFoundError, match="holds no softmax.hdf5 with a vocab.txt, so it ca"):
         read_language_model(preset)
+
+
+def test_a_zip(preset):
     archive = shutil.make_archive(preset.with_name("zipped"), "zip", preset)
-    with pytest.raises(ValueError, match="needs a preset as a directory. Received: .*zipped.zip"):
-        read_language_model(archive)
+    model, vocabulary = read_language_model(archive)
+    expected, _ = read_language_model(preset)
+    assert vocabulary == VOCABULARY
+    for ours, theirs in zip(model.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -25,6 +25,12 @@ def read_vocabulary(path) -> list[str]:
             token twice.
     """
     tokens = read_lines(path)
+    check_vocabulary(tokens, path)
+    return tokens
+
+
+def check_vocabulary(tokens, path) -> None:
+    """Raise the ``ValueError`` of ``read_vocabulary`` if the tokens of a file are none."""
     if tuple(tokens[:3]) != SPECIAL_TOKENS:
         raise ValueError(
             f"Vocabulary {path} must start with the lines <S>, </S> and <UNK>. "
@@ -33,4 +39,3 @@ def read_vocabulary(path) -> list[str]:
     if len(set(tokens)) != len(tokens):
         [(token, _)] = collections.Counter(tokens).most_common(1)
         raise ValueError(f"Vocabulary {path} must hold every token once. Received twice: {token!r}")
-    return tokens
