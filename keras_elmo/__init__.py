@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from keras_elmo.layers.crf import CRF
     from keras_elmo.layers.elmo_layer import ElmoLayer
     from keras_elmo.layers.scalar_mix import ScalarMix
-    from keras_elmo.tokenizer import CharacterTokenizer
+    from keras_elmo.tokenizer import CharacterTokenizer, CodePointTokenizer
 
 __version__ = "0.1.0"
 
@@ -23,6 +23,7 @@ __all__ = [
     "BiLMConfig",
     "CRF",
     "CharacterTokenizer",
+    "CodePointTokenizer",
     "ElmoLayer",
     "Embedder",
     "LayerDataset",
@@ -35,6 +36,7 @@ _MODULE_OF = {
     "BiLMConfig": "keras_elmo.config",
     "CRF": "keras_elmo.layers.crf",
     "CharacterTokenizer": "keras_elmo.tokenizer",
+    "CodePointTokenizer": "keras_elmo.tokenizer",
     "ElmoLayer": "keras_elmo.layers.elmo_layer",
     "Embedder": "keras_elmo.embedding.embedder",
     "LayerDataset": "keras_elmo.embedding.layer_dataset",

@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from keras_elmo.config import N_CHARACTERS
-
 # Ids before the shift by one that keeps 0 for padding; 0 to 255 are the bytes.
 BEGIN_SENTENCE = 256
 END_SENTENCE = 257
@@ -57,36 +55,6 @@ def character_ids(tokens, max_characters: int) -> np.ndarray:
     for row, token in enumerate(tokens):
         if token in BOUNDARY_TOKENS:
             ids[row] = boundary_row(BOUNDARY_TOKENS[token], max_characters)
-    return ids
-
-
-def check_ids(ids) -> np.ndarray:
-    """Return an array or nested lists as an array.
-
-    Raises:
-        ValueError: If they are not character ids, from 0 to 261.
-    """
-    try:
-        ids = np.asarray(ids)
-    except ValueError as error:
-        raise ValueError(
-            "ElmoLayer expects character ids in an array. Received: lists of unequal lengths. "
-            "CharacterTokenizer makes ids from tokens"
-        ) from error
-    if ids.dtype.kind not in "iuf":
-        raise ValueError(
-            "ElmoLayer expects character ids. Received: an array of "
-            f"dtype={ids.dtype}. CharacterTokenizer makes them from tokens"
-        )
-    if ids.size and not (ids.min() >= 0 and ids.max() < N_CHARACTERS):
-        raise ValueError(
-            f"ElmoLayer expects character ids from 0 to {N_CHARACTERS - 1}. "
-            f"Received: ids from {ids.min()} to {ids.max()}. CharacterTokenizer makes them"
-        )
-    if ids.dtype.kind == "f" and (ids != np.floor(ids)).any():
-        raise ValueError(
-            f"ElmoLayer expects whole character ids. Received: fractions in dtype={ids.dtype}"
-        )
     return ids
 
 

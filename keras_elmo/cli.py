@@ -215,7 +215,9 @@ def _info(arguments) -> int:
             f"Received: {checksums}. Fetch it again"
         )
     bilm = preset.read()
-    config = bilm.config
+    config, options = bilm.config, bilm.config.to_options()
+    if config.code_points is not None:
+        options["code_points"] = str(config.code_points)
     facts = {
         "preset": arguments.preset,
         "format": preset.source.kind,
@@ -225,7 +227,7 @@ def _info(arguments) -> int:
         "width": 2 * config.projection_dim,
         "max_characters": config.max_characters_per_token,
         "fingerprint": bilm.fingerprint(),
-        "options": config.to_options(),
+        "options": options,
     }
     if not arguments.json:
         facts |= facts.pop("options")

@@ -41,6 +41,7 @@ _VALUE_IF_MISSING = {
 }
 # What no biLM comes near, and a hostile file could ask for.
 _MOST = {"max_characters_per_token": 10_000, "n_highway": 1000, "n_layers": 1000}
+_CODE_POINTS = {"characters", "words", "word_dim"}
 # Read by trainers only, that of bilm-tf and a rewrite of it in PyTorch: they do not change
 # what the biLM computes.
 _TRAINING_KEY = re.compile(
@@ -48,6 +49,57 @@ _TRAINING_KEY = re.compile(
     r"|lr_decay_\w+|max_steps|n_epochs|n_negative_samples_batch|n_tokens_vocab|n_train_tokens"
     r"|sample_softmax|steps_per_epoch|unroll_steps|\w+_every_steps"
 )
+
+
+# What the characters and the words of a biLM over code points start with, in this order.
+SPECIAL_CHARACTERS = ("<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>")
+SPECIAL_WORDS = ("<bos>", "<eos>", "<oov>")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CodePoints:
+    """The alphabet of a biLM that reads code points of Unicode, not bytes: ELMoForManyLangs.
+
+    Attributes:
+        characters: The characters that it knows, behind ``SPECIAL_CHARACTERS``; the first
+            has the id 1.
+        words: The words that it knows, likewise behind ``SPECIAL_WORDS``; empty if it knows
+            characters only.
+        word_dim: Features per word, 0 without words.
+
+    Raises:
+        ValueError: If a value is not as above.
+    """
+
+    characters: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    word_dim: int = 0
+
+    def __post_init__(self):
+        for name, special in (("characters", SPECIAL_CHARACTERS), ("words", SPECIAL_WORDS)):
+            tokens = getattr(self, name)
+            if not (isinstance(tokens, list | tuple) and all(isinstance(t, str) for t in tokens)):
+                raise ValueError(
+                    f"CodePoints expects {name} to be a list of text. "
+                    f"Received: {name}={_shown(tokens)}"
+                )
+            object.__setattr__(self, name, tuple(tokens))
+            if tuple(tokens[: len(special)]) != special and (tokens or name == "characters"):
+                raise ValueError(
+                    f"CodePoints expects {name} to start with {special}. "
+                    f"Received: {name}={_shown(tokens)}"
+                )
+            if len(set(tokens)) < len(tokens):
+                raise ValueError(f"CodePoints expects all {name} to differ. Received: one twice")
+        if not _is_whole(self.word_dim, 0) or bool(self.word_dim) != bool(self.words):
+            raise ValueError(
+                "CodePoints expects word_dim to be a whole number, 1 or more with words and 0 "
+                f"without. Received: word_dim={_shown(self.word_dim)}, {len(self.words)} words"
+            )
+
+    def __repr__(self):
+        sizes = f"{len(self.characters)} characters, {len(self.words)} words"
+        return f"CodePoints({sizes}, word_dim={self.word_dim})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,6 +122,7 @@ class BiLMConfig:
         projection_clip: Bound on the absolute projected output, or None.
         use_skip_connections: Whether the layers from the second up add their input
             to their output.
+        code_points: The ``CodePoints`` that it reads instead of bytes, or None.
 
     Raises:
         ValueError: If a value is out of its range; the error names all of them.
@@ -103,6 +156,7 @@ class BiLMConfig:
     cell_clip: float | None = 3.0
     projection_clip: float | None = 3.0
     use_skip_connections: bool = True
+    code_points: CodePoints | None = None
 
     def __post_init__(self):
         problems = [
@@ -129,6 +183,11 @@ class BiLMConfig:
             problems.append(
                 "use_skip_connections must be True or False. "
                 f"Received: use_skip_connections={_shown(self.use_skip_connections)}"
+            )
+        if not isinstance(self.code_points, CodePoints | None):
+            problems.append(
+                "code_points must be CodePoints or None. "
+                f"Received: code_points={_shown(self.code_points)}"
             )
         if _are_filters(self.filters):
             pairs = tuple((int(width), int(count)) for width, count in self.filters)
@@ -173,12 +232,12 @@ class BiLMConfig:
     @property
     def n_characters(self) -> int:
         """Number of character ids, padding included."""
-        return N_CHARACTERS
+        return N_CHARACTERS if self.code_points is None else len(self.code_points.characters) + 1
 
     @property
     def has_projection(self) -> bool:
         """Whether the character CNN ends in a linear projection."""
-        return self.n_filters != self.projection_dim
+        return self.n_filters != self.projection_dim or self.code_points is not None
 
     @classmethod
     def from_options(cls, options: dict, origin=None) -> "BiLMConfig":
@@ -225,6 +284,13 @@ class BiLMConfig:
                         fields[_FIELD_OF_KEY[key, inner]] = setting
                     elif (key, inner) != ("char_cnn", "n_characters"):
                         unknown.append(f"{key}.{inner}")
+            elif key == "code_points":
+                if not isinstance(value, dict) or not set(value) <= _CODE_POINTS:
+                    raise ValueError(
+                        "BiLMConfig expects 'code_points' in the options to have characters, words "
+                        f"and word_dim. Received: code_points={_shown(value)}"
+                    )
+                fields["code_points"] = CodePoints(**{"characters": (), **value})
             elif key == "bidirectional":
                 if value is not True:
                     raise ValueError(
@@ -252,7 +318,14 @@ class BiLMConfig:
                 f"Received: missing keys {missing}, unknown keys {_shown(unknown)}"
             )
         n_characters = options["char_cnn"].get("n_characters", N_CHARACTERS)
-        if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
+        if "code_points" in fields:
+            if n_characters != len(fields["code_points"].characters) + 1:
+                raise ValueError(
+                    "BiLMConfig expects char_cnn.n_characters to be one more than the characters "
+                    f"of code_points. Received: n_characters={_shown(n_characters)}, for "
+                    f"{fields['code_points']}"
+                )
+        elif n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
             raise ValueError(
                 f"BiLMConfig expects char_cnn.n_characters to be {N_CHARACTERS - 1} (in training) "
                 f"or {N_CHARACTERS} (in use). Received: n_characters={_shown(n_characters)}. A "
@@ -271,11 +344,17 @@ class BiLMConfig:
 
     def to_options(self) -> dict:
         """Return the options as bilm-tf and AllenNLP read them, ready for ``json.dump``."""
-        options: dict = {"char_cnn": {"n_characters": N_CHARACTERS}, "lstm": {}}
+        options: dict = {"char_cnn": {"n_characters": self.n_characters}, "lstm": {}}
         for (section, key), field in _FIELD_OF_KEY.items():
             options[section][key] = getattr(self, field)
         options["char_cnn"]["filters"] = [list(pair) for pair in self.filters]
         options["char_cnn"]["embedding"] = {"dim": self.character_embedding_dim}
+        if self.code_points is not None:
+            options["code_points"] = {
+                "characters": list(self.code_points.characters),
+                "words": list(self.code_points.words),
+                "word_dim": self.code_points.word_dim,
+            }
         return options
 
 

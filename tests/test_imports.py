@@ -15,6 +15,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 LINES = [
     {"config", "text", "checkpoints.hdf5"},
     {"characters"},
+    {"alphabets"},
     {"layers.scan", "layers.custom_gradient", "layers.products"},
     {"checkpoints.rows", "checkpoints.files"},
     {"checkpoints.bilm_table", "checkpoints.archives"},
@@ -25,7 +26,11 @@ LINES = [
         "checkpoints.sources.torch_file",
         "checkpoints.sources.torch_table",
     },
-    {"checkpoints.sources.tensorflow", "checkpoints.sources.allennlp"},
+    {
+        "checkpoints.sources.tensorflow",
+        "checkpoints.sources.allennlp",
+        "checkpoints.sources.many_langs",
+    },
     {"checkpoints.sources.bilm_hdf5"},
     {"checkpoints.presets"},
     {"checkpoints.convert"},

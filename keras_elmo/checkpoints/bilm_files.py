@@ -104,5 +104,5 @@ def write_bilm(directory, config, variables: dict) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     arrays = extract(bilm_rows(config), variables)
     with atomic_write(directory / "options.json", directory / "weights.hdf5") as (o, w):
-        o.write_text(json.dumps(config.to_options(), indent=2) + "\n")
+        o.write_text(json.dumps(config.to_options(), indent=2, ensure_ascii=False) + "\n", "utf-8")
         write_arrays(w, arrays)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_elmo.checkpoints.rows import Row, Transform
-from keras_elmo.config import N_CHARACTERS, BiLMConfig
+from keras_elmo.config import BiLMConfig
 
 
 def _swap_gates(x):
@@ -51,7 +51,7 @@ def bilm_rows(config: BiLMConfig, names=()) -> list[Row]:
             "char_embed",
             "char_cnn/embeddings",
             PREPEND_PADDING_ROW,
-            (N_CHARACTERS - 1, characters),
+            (config.n_characters - 1, characters),
         )
     ]
     for i, (wide, count) in enumerate(config.filters):
@@ -67,10 +67,16 @@ def bilm_rows(config: BiLMConfig, names=()) -> list[Row]:
                 _row(f"{source}/W_{part}", f"{target}/{ours}_kernel", AS_IS, (features, features)),
                 _row(f"{source}/b_{part}", f"{target}/{ours}_bias", AS_IS, (features,)),
             ]
-    if features != width:
+    if config.has_projection:
         rows += [
             _row("CNN_proj/W_proj", "char_cnn/projection_kernel", AS_IS, (features, width)),
             _row("CNN_proj/b_proj", "char_cnn/projection_bias", AS_IS, (width,)),
+        ]
+    if config.code_points is not None and config.code_points.words:
+        words, size = len(config.code_points.words), config.code_points.word_dim
+        rows += [
+            _row("word_embed", "char_cnn/word_embeddings", PREPEND_PADDING_ROW, (words, size)),
+            _row("CNN_proj/W_word", "char_cnn/word_kernel", AS_IS, (size, width)),
         ]
     without_level = config.n_layers == 1 and "RNN_0/RNN/LSTMCell/W_0" in names
     for d, direction in enumerate(("forward", "backward")):

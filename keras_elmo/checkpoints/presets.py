@@ -10,11 +10,12 @@ from keras_elmo.checkpoints.sources.allennlp import AllenNlpArchive
 from keras_elmo.checkpoints.sources.base import Mix, SoftmaxFile
 from keras_elmo.checkpoints.sources.bilm_hdf5 import BilmHdf5
 from keras_elmo.checkpoints.sources.files import Files, base, checkpoint_prefix
+from keras_elmo.checkpoints.sources.many_langs import ManyLangs
 from keras_elmo.checkpoints.sources.tensorflow import BilmTfCheckpoint, HubModule
 from keras_elmo.config import BiLMConfig
 
 # In the order in which they are looked for; the first stands for what none recognises.
-SOURCES = (BilmHdf5, HubModule, BilmTfCheckpoint, AllenNlpArchive)
+SOURCES = (BilmHdf5, HubModule, BilmTfCheckpoint, AllenNlpArchive, ManyLangs)
 _LARGEST_CARD = 1 << 20
 _EXPECTED = "the name of a bundled preset or the path of a directory, .zip, .tar.gz or checkpoint"
 

@@ -10,7 +10,8 @@ import time
 import numpy as np
 import tqdm
 
-from keras_elmo.characters import PAD, character_ids, unpadded
+from keras_elmo.alphabets import alphabet_of
+from keras_elmo.characters import unpadded
 from keras_elmo.embedding.keras_engine import KerasEngine
 from keras_elmo.embedding.layer_file import LayerFileWriter
 from keras_elmo.embedding.word_table import WordTable, read_token_cache, write_token_cache
@@ -20,7 +21,6 @@ from keras_elmo.tokenizer import CharacterTokenizer
 
 _DTYPES = ("float32", "bfloat16")
 _LAYERS = ("all", "top", "average")
-_BOUNDARIES = (b"<S>", b"</S>")
 _WORDS_AT_ONCE = (32, 256)  # in a batch of the character CNN
 
 
@@ -305,8 +305,9 @@ class Embedder:
 
     def _arrays(self, tokens, lengths, layers, table):
         """Yield (index, array) of each sentence, in no order; one batch is in memory."""
-        distinct, places = _distinct([*_BOUNDARIES, *tokens])
-        starts = np.cumsum(lengths) - lengths + len(_BOUNDARIES)
+        boundaries = alphabet_of(self.config).boundary_tokens
+        distinct, places = _distinct([*boundaries, *tokens])
+        starts = np.cumsum(lengths) - lengths + len(boundaries)
         rows = table.look_up(distinct) if len(lengths) else None
         for batch in length_batches(lengths.tolist(), self.batch_tokens):
             longest = lengths[batch].max() + 2
@@ -338,10 +339,11 @@ class _Words:
 
 def _represent(engine, config, tokens, weights):
     """Return the token representations of distinct tokens, the character axis trimmed."""
-    ids = character_ids(tokens, config.max_characters_per_token)
+    alphabet = alphabet_of(config)
+    ids = alphabet.rows(tokens)
     rows = np.empty((len(tokens), config.projection_dim), "float32")
-    for batch, width in word_batches((ids != PAD + 1).sum(axis=1), config):
-        rows[batch] = engine.represent(ids[batch, :width], weights)
+    for batch, width in word_batches(alphabet.lengths(ids), config):
+        rows[batch] = engine.represent(ids[batch, : alphabet.leading + width], weights)
     return rows
 
 

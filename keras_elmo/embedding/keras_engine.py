@@ -7,7 +7,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.characters import PAD
 from keras_elmo.embedding.weight_values import WeightValues, read_values
 from keras_elmo.layers.bilm import select_output
 
@@ -60,7 +59,7 @@ class KerasEngine:
         rows = len(ids)
         if keras.backend.backend() == "jax":  # which compiles for each size
             more = (32 if rows <= 32 else -(-rows // 256) * 256) - rows
-            ids = np.pad(ids, [(0, more), (0, 0)], constant_values=PAD + 1)
+            ids = np.pad(ids, [(0, more), (0, 0)], mode="edge")
         program = self._program("token", lambda: _Program(_Represent(self._elmo.bilm)))
         return program(weights.values, ids)[:rows]
 

@@ -70,6 +70,10 @@ class BiLM(FreezableLayer):
             config.n_highway,
             config.projection_dim,
             config.activation,
+            n_characters=config.n_characters,
+            has_projection=config.has_projection,
+            n_words=len(config.code_points.words) if config.code_points else 0,
+            word_dim=config.code_points.word_dim if config.code_points else 0,
             name="char_cnn",
             **self.inner,
         )

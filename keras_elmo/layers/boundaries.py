@@ -8,8 +8,6 @@ run of zeros in every row, and shifting it is all the arithmetic there is. Only
 import keras
 from keras import ops
 
-from keras_elmo.characters import BEGIN_SENTENCE, END_SENTENCE, boundary_row
-
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class TokenMask(keras.layers.Layer):
@@ -60,13 +58,14 @@ def with_boundaries(mask):
     return ops.pad(mask, [[0, 0], [2, 0]], constant_values=True)
 
 
-def add_boundaries(ids, mask):
+def add_boundaries(ids, mask, alphabet):
     """Put ``<S>`` in front of every sentence and ``</S>`` behind its own last token.
 
     Args:
         ids: Character ids, int32, shape ``(batch, tokens, characters)``; the number
             of characters static.
         mask: Bool, shape ``(batch, tokens)``, the ``TokenMask`` of the ids.
+        alphabet: Of ``alphabet_of``, whose boundary tokens they are.
 
     Returns:
         int32, shape ``(batch, tokens + 2, characters)``.
@@ -75,7 +74,7 @@ def add_boundaries(ids, mask):
     from_begin = ops.pad(ops.pad(mask, [[0, 0], [1, 0]], constant_values=True), [[0, 0], [0, 1]])
     begin = from_begin & ~tokens
     end = with_boundaries(mask) & ~from_begin
-    characters = ids.shape[-1]
+    begin_row, end_row = alphabet.boundary_rows(ids.shape[-1])
     ids = ops.pad(ids, [[0, 0], [1, 1], [0, 0]])
-    ids = ops.where(begin[..., None], boundary_row(BEGIN_SENTENCE, characters), ids)
-    return ops.where(end[..., None], boundary_row(END_SENTENCE, characters), ids)
+    ids = ops.where(begin[..., None], begin_row, ids)
+    return ops.where(end[..., None], end_row, ids)

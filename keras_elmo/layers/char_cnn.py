@@ -29,11 +29,16 @@ class CharCNN(FreezableLayer):
         projection_dim: Features of the token representation. If the filters sum
             to it there is no projection.
         activation: ``"relu"`` or ``"tanh"``, behind the max-pool.
+        n_characters: Character ids, padding included.
+        has_projection: Whether there is a projection; None for what the sizes say.
+        n_words: Words that have an embedding of their own. It goes through the projection
+            with the features of the characters.
+        word_dim: Features of such an embedding.
         **kwargs: Passed on to ``FreezableLayer``.
 
     Call arguments:
         inputs: Character ids, int, shape ``(..., characters)``; ``characters`` at
-            least the widest filter.
+            least the widest filter. With words, the id of the word stands in front of them.
 
     Returns:
         Token representation, float, shape ``(..., projection_dim)``.
@@ -56,6 +61,10 @@ class CharCNN(FreezableLayer):
         n_highway,
         projection_dim,
         activation="relu",
+        n_characters=N_CHARACTERS,
+        has_projection=None,
+        n_words=0,
+        word_dim=0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -64,11 +73,17 @@ class CharCNN(FreezableLayer):
         self.n_highway = n_highway
         self.projection_dim = projection_dim
         self.activation = activation
+        self.n_characters = n_characters
+        if has_projection is None:
+            has_projection = sum(count for _, count in self.filters) != projection_dim
+        self.has_projection = has_projection
+        self.n_words = n_words
+        self.word_dim = word_dim
 
     def build(self, input_shape):
         n_filters = sum(count for _, count in self.filters)
         self.embeddings = self.add_weight(
-            shape=(N_CHARACTERS, self.character_embedding_dim),
+            shape=(self.n_characters, self.character_embedding_dim),
             initializer=keras.initializers.RandomUniform(-1.0, 1.0),
             name="embeddings",
         )
@@ -82,13 +97,19 @@ class CharCNN(FreezableLayer):
         self.highways = [Highway(name=f"highway_{i}", **self.inner) for i in range(self.n_highway)]
         for highway in self.highways:
             highway.build((None, n_filters))
-        self.has_projection = n_filters != self.projection_dim
         if self.has_projection:
             self.projection_kernel = self.add_weight(
                 shape=(n_filters, self.projection_dim), name="projection_kernel"
             )
             self.projection_bias = self.add_weight(
                 shape=(self.projection_dim,), initializer="zeros", name="projection_bias"
+            )
+        if self.n_words:
+            self.word_embeddings = self.add_weight(
+                shape=(self.n_words + 1, self.word_dim), name="word_embeddings"
+            )
+            self.word_kernel = self.add_weight(
+                shape=(self.word_dim, self.projection_dim), name="word_kernel"
             )
 
     def call(self, inputs):
@@ -108,8 +129,9 @@ class CharCNN(FreezableLayer):
         Returns:
             Token representations, float, shape ``(rows, projection_dim)``.
         """
+        rows = ops.convert_to_tensor(rows)
         [embeddings] = self.in_compute_dtype(self.embeddings)
-        embedded = _look_up(embeddings, ops.convert_to_tensor(rows))
+        embedded = _look_up(embeddings, rows[:, 1:] if self.n_words else rows)
         activation = keras.activations.get(self.activation)
         features = []
         for pair in self.convolutions:
@@ -123,6 +145,9 @@ class CharCNN(FreezableLayer):
         if self.has_projection:
             kernel, bias = self.in_compute_dtype(self.projection_kernel, self.projection_bias)
             x = ops.matmul(x, kernel) + bias
+        if self.n_words:
+            embeddings, kernel = self.in_compute_dtype(self.word_embeddings, self.word_kernel)
+            x = x + ops.matmul(_look_up(embeddings, rows[:, 0]), kernel)
         return x
 
     def compute_output_spec(self, inputs):
@@ -139,6 +164,10 @@ class CharCNN(FreezableLayer):
             "n_highway": self.n_highway,
             "projection_dim": self.projection_dim,
             "activation": self.activation,
+            "n_characters": self.n_characters,
+            "has_projection": self.has_projection,
+            "n_words": self.n_words,
+            "word_dim": self.word_dim,
         }
 
 

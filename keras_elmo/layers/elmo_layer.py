@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.characters import check_ids
+from keras_elmo.alphabets import alphabet_of, check_ids
 from keras_elmo.config import BiLMConfig
 from keras_elmo.layers.bilm import BiLM, representation_names, select_output
 from keras_elmo.layers.boundaries import TokenMask, add_boundaries, with_boundaries
@@ -49,7 +49,9 @@ class ElmoLayer(PretrainedLayer):
             characters)``; an all-zero row is padding. ``characters`` is any number
             from the widest filter (at least 3) to ``max_characters_per_token``; the
             result is that of the full width if ``characters`` is at least the longest
-            token's bytes plus 2 plus the widest filter.
+            token's bytes plus 2 plus the widest filter. Of a biLM over code points the ids
+            are those of its own tokenizer, ``CharacterTokenizer.from_preset``, where the id of
+            the word can stand in front.
 
     Attributes:
         presets: Facts about the bundled presets by name: ``description``, ``layers``,
@@ -108,6 +110,7 @@ class ElmoLayer(PretrainedLayer):
                 "Received: trainable_bilm=True, save_bilm=False"
             )
         self.config = config
+        self.alphabet = alphabet_of(config)
         self.output_kind = output
         self.keep_boundaries = keep_boundaries
         self.stateful = stateful
@@ -120,14 +123,14 @@ class ElmoLayer(PretrainedLayer):
 
     def __call__(self, inputs, *args, **kwargs):
         if isinstance(inputs, np.ndarray | list | tuple):
-            inputs = check_ids(inputs)
+            inputs = check_ids(inputs, self.config)
         # A built layer, as from_preset gives, is not built again: check here too.
         self._check_shape(inputs.shape)
         return super().__call__(inputs, *args, **kwargs)
 
     def _check_shape(self, shape):
-        fewest = max(3, self.config.widest_filter)
-        most = self.config.max_characters_per_token
+        fewest = max(3, self.config.widest_filter) + self.alphabet.leading
+        most = self.alphabet.row_length
         if len(shape) != 3 or shape[2] not in range(fewest, most + 1):
             raise ValueError(
                 "ElmoLayer expects character ids of shape (batch, tokens, characters) with "
@@ -151,7 +154,7 @@ class ElmoLayer(PretrainedLayer):
         if not self.save_bilm and _is_being_compiled(inputs):
             self._is_compiled = True
         if keras.backend.standardize_dtype(inputs.dtype) == "bfloat16":
-            most = self.config.max_characters_per_token
+            most = self.alphabet.row_length
             raise ValueError(
                 "ElmoLayer expects whole character ids, and bfloat16 rounds those above 256. "
                 "Received: dtype=bfloat16. Pass int32, or start the model with "
@@ -161,7 +164,9 @@ class ElmoLayer(PretrainedLayer):
             return self._nothing(inputs.shape)
         ids = ops.cast(inputs, "int32")
         mask = self.token_mask(ids)
-        representations = self._run_bilm(add_boundaries(ids, mask), with_boundaries(mask))
+        representations = self._run_bilm(
+            add_boundaries(ids, mask, self.alphabet), with_boundaries(mask)
+        )
         if not self.trainable_bilm:
             representations = {k: ops.stop_gradient(x) for k, x in representations.items()}
         if not self.keep_boundaries:

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_elmo.alphabets import alphabet_of
 from keras_elmo.checkpoints.bilm_files import read_bilm, write_bilm
 from keras_elmo.checkpoints.presets import Preset, bundled_facts, read_preset
 from keras_elmo.checkpoints.rows import fingerprint, variables_by_path
@@ -118,7 +119,7 @@ class PretrainedLayer(keras.layers.Layer):
 
     def _build_unbuilt(self):
         if not self.built:
-            self.build((None, None, self.config.max_characters_per_token))
+            self.build((None, None, alphabet_of(self.config).row_length))
 
     def save_hdf5(self, directory) -> None:
         """Write ``options.json`` and ``weights.hdf5``, which AllenNLP and bilm-tf load.

@@ -39,7 +39,7 @@ def test_json_that_is_too_deep_or_too_long():
     with pytest.raises(ValueError, match="Options file o.json .* nested too deep"):
         read_options(io.BytesIO(b"[" * 100_000), "o.json")
     with pytest.raises(ValueError, match="Options file o.json is too large. Expected: at most"):
-        read_options(io.BytesIO(b" " * (1 << 20) + b"{}"), "o.json")
+        read_options(io.BytesIO(b" " * (1 << 24) + b"{}"), "o.json")
 
 
 def test_lines(tmp_path):

@@ -215,8 +215,8 @@ def test_members_larger_than_the_options_need(tmp_path, files, monkeypatch):
     for pack in (zipped, tarred):
         with pytest.raises(ValueError, match="'weights.hdf5' with at most .* Received: 10485760 b"):
             ElmoLayer.from_preset(pack(tmp_path / "big.zip", files))
-    files["options.json"] = os.urandom(10 << 20)
-    with pytest.raises(ValueError, match="'options.json' with at most 1048576 bytes"):
+    files["options.json"] = os.urandom(20 << 20)
+    with pytest.raises(ValueError, match="'options.json' with at most 16777216 bytes"):
         ElmoLayer.from_preset(zipped(tmp_path / "big.zip", files))
 
 

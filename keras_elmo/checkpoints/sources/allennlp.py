@@ -14,7 +14,6 @@ from keras_elmo.checkpoints.sources.torch_table import (
     read_torch_bilm,
     torch_rows,
 )
-from keras_elmo.config import BiLMConfig
 
 _FIRST = "_elmo_lstm._token_embedder._char_embedding_weights"
 _MIX = re.compile(r"scalar_mix_(\d+)\.(gamma|scalar_parameters\.(\d+))")
@@ -45,7 +44,7 @@ class AllenNlpArchive(Source):
                 f"PyTorch file {self._origin}",
                 ["the tensors of a character CNN and of LSTMs are not all there"],
             )
-        return BiLMConfig(**self.assume_released(**sizes))
+        return self.make_config(self._origin, **sizes)
 
     def read(self) -> BiLMFile:
         config = self.read_config()

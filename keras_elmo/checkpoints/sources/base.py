@@ -128,8 +128,8 @@ class Source:
         origin = self.files.origin(self.files.pick("vocab.txt", names))
         return read_lines(self.files.file(names[0]), origin), origin
 
-    def assume_released(self, **known) -> dict:
-        """Return known fields and, with a warning, those of the released models for the rest."""
+    def make_config(self, origin, **known) -> BiLMConfig:
+        """Return a config of known fields, and for the rest, with a warning, the released ones."""
         assumed = {name: value for name, value in RELEASED.items() if name not in known}
         if assumed:
             told = ", ".join(f"{name}={value!r}" for name, value in assumed.items())
@@ -138,4 +138,7 @@ class Source:
                 f"those of the released models: {told}. Pass options= (--options) if it has others",
                 stacklevel=5,
             )
-        return known | assumed
+        try:
+            return BiLMConfig(**known | assumed)
+        except ValueError as error:
+            raise ValueError(f"{self.kind} {origin} is not that of a biLM. {error}") from None

@@ -9,8 +9,8 @@ class Files:
     """Named files that belong together; nothing is unpacked to disk.
 
     Args:
-        path: A directory, .zip or .tar.gz; or the prefix of a checkpoint of TensorFlow, as
-            ``model.ckpt-400``, or its ``.index`` file.
+        path: A directory, .zip or .tar.gz; TF-Hub's cache with one module; or the prefix of
+            a checkpoint of TensorFlow, as ``model.ckpt-400``, or its ``.index`` file.
 
     Attributes:
         path: As given.
@@ -25,7 +25,7 @@ class Files:
             self.prefix = prefix.name
             self._archive = Folder(prefix.parent)
         else:
-            self._archive = open_archive(self.path)
+            self._archive = open_archive(_inside_cache(self.path))
         # macOS leaves resource forks, ._name, beside or below the files.
         self.names = [name for name in self._archive.names if not base(name).startswith("._")]
 
@@ -67,7 +67,7 @@ class Files:
         Raises:
             ValueError: If there is none, or more than one.
         """
-        candidates = next((names for names in choices if names), [])
+        candidates: list[str] = next((names for names in choices if names), [])
         if len(candidates) != 1:
             raise ValueError(
                 f"Preset {self.path} must hold exactly one file named {expected}. "
@@ -82,6 +82,16 @@ def checkpoint_prefix(path):
         return path.with_name(path.name.removesuffix(".index"))
     is_prefix = not path.exists() and path.with_name(path.name + ".index").is_file()
     return path if path.name and is_prefix else None
+
+
+def _inside_cache(path):
+    """Return the only SavedModel below a directory that has no files of a model; else the path."""
+    if path.is_dir():
+        inside = [p.parent for p in path.glob("*/saved_model.pb")]
+        others = [p for p in path.iterdir() if p.is_file() and not p.name.endswith(".txt")]
+        if len(inside) == 1 and not others:
+            return inside[0]
+    return path
 
 
 def base(name) -> str:

@@ -10,7 +10,7 @@ from keras_elmo.checkpoints.rows import WORDS, expected_shapes
 from keras_elmo.checkpoints.sources.base import Mix, SoftmaxFile, Source
 from keras_elmo.checkpoints.sources.files import base
 from keras_elmo.checkpoints.sources.tensor_bundle import TensorBundle
-from keras_elmo.config import N_CHARACTERS, BiLMConfig
+from keras_elmo.config import N_CHARACTERS
 
 _LARGEST_NOTE = 1 << 20
 _CELL = re.compile(r"RNN_([01])/RNN/(?:MultiRNNCell/Cell(\d+)/)?LSTMCell/(\w+)")
@@ -104,15 +104,14 @@ class _Variables(Source):
         characters, projection = shape("char_embed"), shape("CNN_proj/b_proj")
         if not (filters and bias and len(characters or ()) == 2):
             raise self._misfit(["the tensors of a character CNN and of LSTMs are not all there"])
-        return BiLMConfig(
-            **self.assume_released(
-                filters=filters,
-                character_embedding_dim=characters[1],
-                n_highway=n_highway,
-                lstm_dim=bias[0] // 4,
-                projection_dim=projection[0] if projection else sum(n for _, n in filters),
-                n_layers=max(1, n_layers),
-            )
+        return self.make_config(
+            self._bundle.origin,
+            filters=filters,
+            character_embedding_dim=characters[1],
+            n_highway=n_highway,
+            lstm_dim=bias[0] // 4,
+            projection_dim=projection[0] if projection else sum(n for _, n in filters),
+            n_layers=max(1, n_layers),
         )
 
     def tensors(self):

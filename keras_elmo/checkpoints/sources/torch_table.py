@@ -66,13 +66,20 @@ class TorchNames:
     words: str = ""
 
 
-def torch_rows(config, names: TorchNames, embeddings: Transform = AS_IS, padding=1) -> list[Row]:
+def torch_rows(
+    config,
+    names: TorchNames,
+    embeddings: Transform = AS_IS,
+    word_embeddings: Transform = AS_IS,
+    padding=1,
+) -> list[Row]:
     """Return the weight table of a biLM in PyTorch.
 
     Args:
         config: The ``BiLMConfig``.
         names: The ``TorchNames``.
         embeddings: Between the character embeddings there and ours.
+        word_embeddings: Likewise of the words.
         padding: Rows of those there that belong to the padding.
 
     Returns:
@@ -103,15 +110,26 @@ def torch_rows(config, names: TorchNames, embeddings: Transform = AS_IS, padding
             targets = (f"{target}/transform_{part}", f"{target}/gate_{part}")
             rows.append(Row((f"{source}.{leaf}",), targets, SPLIT_HIGHWAY, (shape,)))
     if config.has_projection:
-        rows.append(_row(f"{names.projection}.bias", "char_cnn/projection_bias", AS_IS, (width,)))
-        rows.append(
-            _row(
-                f"{names.projection}.weight",
-                "char_cnn/projection_kernel",
-                TRANSPOSE,
-                (width, features),
-            )
-        )
+        bias, kernel = (f"{names.projection}.{leaf}" for leaf in ("bias", "weight"))
+        rows.append(_row(bias, "char_cnn/projection_bias", AS_IS, (width,)))
+        known = config.code_points
+        if known is None or not known.words:
+            rows.append(_row(kernel, "char_cnn/projection_kernel", TRANSPOSE, (width, features)))
+        else:
+            rows += [
+                Row(
+                    (kernel,),
+                    ("char_cnn/word_kernel", "char_cnn/projection_kernel"),
+                    _split_columns(known.word_dim),
+                    ((width, known.word_dim + features),),
+                ),
+                _row(
+                    names.words,
+                    "char_cnn/word_embeddings",
+                    word_embeddings,
+                    (len(known.words), known.word_dim),
+                ),
+            ]
     for direction in ("forward", "backward"):
         for layer in range(config.n_layers):
             source, target = f"{names.lstms}{direction}_layer_{layer}", f"{direction}_{layer + 1}"
@@ -132,7 +150,8 @@ def infer_sizes(names: TorchNames, arrays: dict) -> dict | None:
     def shape(name):
         return arrays[name].shape if name in arrays else ()
 
-    filters, n_highway, n_layers = [], 0, 0
+    filters: list[tuple[int, int]] = []
+    n_highway = n_layers = 0
     while len(kernel := shape(names.convolution.format(len(filters)) + ".weight")) == 3:
         filters.append((kernel[2], kernel[0]))
     while shape(names.highway.format(n_highway) + ".weight"):

@@ -76,6 +76,11 @@ class BiLanguageModel(keras.Model):
                 "BiLanguageModel expects n_negatives of 1 or more, or None for the full softmax. "
                 f"Received: n_negatives={n_negatives}"
             )
+        if config.code_points is not None:
+            raise ValueError(
+                "BiLanguageModel expects a biLM over the bytes of UTF-8. "
+                f"Received: code_points={config.code_points}"
+            )
         self.config = config
         self.vocabulary_size = vocabulary_size
         self.n_negatives = n_negatives
