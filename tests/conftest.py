@@ -32,6 +32,7 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         "test_experiments.py",
         "test_imports.py",
         "checkpoints/test_presets.py",
+        "checkpoints/test_sources.py",
         "pretraining/test_corpus.py",
         "pretraining/test_prepare.py",
         "pretraining/test_preset.py",

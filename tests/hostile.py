@@ -12,9 +12,11 @@ import dataclasses
 import io
 import itertools
 import json
+import os
 import pathlib
 import resource
 import signal
+import struct
 import sys
 import tarfile
 import tempfile
@@ -273,6 +275,74 @@ def repack_tar(content, rng):
     return flip_bytes(changed, rng) if trick == 7 else changed
 
 
+def change_index(content, rng):
+    """Change what an index of TensorFlow says, and make its checksum right again."""
+    from keras_elmo.checkpoints.sources import tensor_bundle
+    from keras_elmo.checkpoints.sources.crc32c import masked_crc32c
+
+    *_, offset, size = tensor_bundle._varints(content[-48:], 4)
+    [(_, handle)] = tensor_bundle._pairs(tensor_bundle._block(content, offset, size))
+    _, size = tensor_bundle._varints(handle, 2)
+    block = bytearray(content[:size])
+    for _ in range(rng.integers(1, 4)):
+        block[rng.integers(len(block))] = [0, 0x7F, 0xFF, rng.integers(256)][rng.integers(4)]
+    crc = masked_crc32c(bytes(block) + b"\0")
+    return bytes(block) + b"\0" + struct.pack("<I", crc) + content[size + 5 :]
+
+
+class _Asks:
+    """What calls something while it is unpickled."""
+
+    def __init__(self, function, *arguments):
+        self.answer = function, arguments
+
+    def __reduce__(self):
+        return self.answer
+
+
+def change_torch(content, rng):
+    """Another object in a file of PyTorch, as it is written now or was before."""
+    import torch
+
+    state = torch.load(io.BytesIO(content), weights_only=True)
+    name = list(state)[rng.integers(len(state))]
+    objects = [
+        lambda x: _Asks(os.system, "true"),
+        lambda x: _Asks(eval, "1"),
+        lambda x: _Asks(bytearray, 1 << 40),
+        lambda x: x[..., None],
+        lambda x: x.reshape(-1)[:-1],
+        lambda x: x.to(torch.int64),
+        lambda x: x.to(torch.complex64),
+        lambda x: x.to(torch.bfloat16),
+        lambda x: x.to_sparse(),
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+        lambda x: x * float("nan"),
+        lambda x: torch.zeros(1).expand(1 << 33),
+        lambda x: torch.zeros(1).expand(*[1] * 40),
+        lambda x: x.to("meta"),
+        lambda x: "text",
+        lambda x: {"more": x},
+    ]
+    others = [lambda: [], lambda: 3, lambda: {}, lambda: {1: 2}, lambda: None]
+    changed = {**state, name: objects[rng.integers(len(objects))](state[name])}
+    if rng.random() < 0.1:
+        changed = others[rng.integers(len(others))]()
+    packed = io.BytesIO()
+    torch.save(changed, packed, _use_new_zipfile_serialization=bool(rng.integers(2)))
+    return packed.getvalue()
+
+
+def change_dictionary(content, rng):
+    """A line twice, without a tab, with another number, or none."""
+    lines = content.decode().split("\n")
+    i = rng.integers(len(lines) - 1)
+    token, _, number = lines[i].partition("\t")
+    other = [token, number, f"{token}\t-1", f"{token}\t{'9' * 5000}", "", f"\t{number}", "\t\t"]
+    lines[i] = [*other, f"{token}\t\u0663", f"{token} {number}", lines[i - 1]][rng.integers(10)]
+    return "\n".join(lines).encode()
+
+
 # A good file of each kind, and how to load it.
 
 
@@ -422,6 +492,45 @@ def _load_language_model(path):
     assert len(vocabulary) == 5 and model.softmax_kernel.shape[0] == 5
 
 
+def _write_variables(folder):
+    """A checkpoint of TensorFlow: one block, one shard."""
+    from tests import sources
+
+    config, arrays = _tiny()
+    (folder / "options.json").write_text(json.dumps(config.to_options()))
+    sources.write_checkpoint(folder / "model", sources.checkpoint_variables(arrays))
+    return folder
+
+
+def _write_archive(folder, is_zip):
+    from tests import sources
+
+    config, arrays = _tiny()
+    (folder / "options.json").write_text(json.dumps(config.to_options()))
+    sources.write_allennlp(folder, sources.allennlp_tensors(arrays), is_zip)
+    return folder / "weights.th"
+
+
+def _write_dictionaries(folder):
+    from tests import sources
+
+    config, arrays = _tiny()
+    arrays["char_embed"] = arrays["char_embed"][:9]
+    sources.write_many_langs(folder, config, arrays, "abc", ["fox", "é"], 5)
+    (folder / "config.json").write_text('{"config_path": "cnn.json"}')
+    return folder
+
+
+def _load_source(path):
+    from keras_elmo.checkpoints.presets import Preset
+
+    preset = Preset(path.parent)
+    bilm = preset.read()
+    assert all(np.isfinite(array).all() for array in bilm.arrays.values())
+    preset.read_mixes()
+    preset.read_softmax()
+
+
 KINDS = {
     "options": Kind(
         lambda folder: _write_preset(folder) / "options.json",
@@ -452,6 +561,35 @@ KINDS = {
         lambda folder: _write_language_model(folder) / "vocab.txt",
         _load_language_model,
         [spoil_text, *BYTES],
+    ),
+    "index": Kind(
+        lambda folder: _write_variables(folder) / "model.index",
+        _load_source,
+        [change_index] * 12 + BYTES,
+    ),
+    "shard": Kind(
+        lambda folder: _write_variables(folder) / "model.data-00000-of-00001", _load_source, BYTES
+    ),
+    "torch": Kind(
+        lambda folder: _write_archive(folder, is_zip=True),
+        _load_source,
+        [change_torch] * 12 + BYTES,
+    ),
+    "old torch": Kind(lambda folder: _write_archive(folder, is_zip=False), _load_source, BYTES),
+    "dictionary": Kind(
+        lambda folder: _write_dictionaries(folder) / "char.dic",
+        _load_source,
+        [change_dictionary] * 6 + [spoil_text, *BYTES],
+    ),
+    "words": Kind(
+        lambda folder: _write_dictionaries(folder) / "word.dic",
+        _load_source,
+        [change_dictionary] * 6 + [spoil_text, *BYTES],
+    ),
+    "architecture": Kind(
+        lambda folder: _write_dictionaries(folder) / "cnn.json",
+        _load_source,
+        [change_json, change_json, change_json, spoil_text, *BYTES],
     ),
 }
 

@@ -62,8 +62,10 @@ def lstm(inputs, prefix, options, weights, state):
     return np.array(outputs), (h, c)
 
 
-def bilm(rows, options, weights, states=None):
+def bilm(rows, options, weights, states=None, word_vectors=0):
     """All representations of one sentence, given as character rows with boundaries.
+
+    ``word_vectors``, (tokens, projection_dim), are added to the token representations.
 
     Returns a dict of (tokens, projection_dim) arrays, and the final states by the
     same names. ``states`` starts at zero.
@@ -71,7 +73,8 @@ def bilm(rows, options, weights, states=None):
     weights = {name: np.asarray(array, "float64") for name, array in weights.items()}
     settings = options["lstm"]
     zero = (np.zeros(settings["projection_dim"]), np.zeros(settings["dim"]))
-    found = {"token": np.array([token_representation(r, options, weights) for r in rows])}
+    token = np.array([token_representation(r, options, weights) for r in rows]) + word_vectors
+    found = {"token": token}
     final = {}
     for d, direction in enumerate(("forward", "backward")):
         order = slice(None, None, -1 if direction == "backward" else 1)

@@ -124,8 +124,8 @@ class AllenNlpArchive(Source):
         types = sorted({str(x["type"]) for x in _objects(self._settings) if "type" in x})
         raise ValueError(
             f"AllenNLP archive {self.files.path} must hold a biLM of bilm-tf's kind, as 'elmo' and "
-            f"'elmo_token_embedder' have. Received: parts of the types {types[:20]}, without a "
-            f"tensor *{_FIRST}. Transformers, and language models that AllenNLP trained itself, "
+            f"'elmo_token_embedder' have. Received: parts of the types {types[:20]}, and no tensor "
+            f"*{_FIRST} in {self._file}. Transformers, and language models that AllenNLP trained itself, "
             "are other models"
         )
 

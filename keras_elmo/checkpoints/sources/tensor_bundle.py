@@ -127,7 +127,7 @@ class TensorBundle:
             if entry.shard not in sizes:
                 sizes[entry.shard] = self._files.size(self._shard(entry.shard))
             if entry.offset + entry.size > sizes[entry.shard]:
-                raise ValueError(f"'{name}' lies beyond the end of its shard")
+                raise ValueError(f"'{name}' lies beyond the end of {self._shard(entry.shard)}")
         return entries, others
 
     def _entry(self, value):

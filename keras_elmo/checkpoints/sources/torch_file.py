@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import re
 import zipfile
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from keras_elmo.checkpoints.hdf5 import LARGEST_RATIO, SLACK
 
 _LARGEST_FILE = 1 << 36
+_ASKS_FOR_MORE = re.compile("unsupported (global|class)|unrecognized function|blocked", re.I)
 _DAMAGE = (
     pickle.UnpicklingError,
     zipfile.BadZipFile,
@@ -56,12 +58,13 @@ def read_tensors(files, name) -> dict:
     except _Refused as error:
         raise ValueError(str(error)) from None
     except _DAMAGE as error:
-        reason = " ".join(str(error).split())
-        if "Unsupported global" in reason or "Unsupported class" in reason:
-            asked = reason.partition("nsupported ")[2][:200]
+        # PyTorch says first how to run what the file asks for.
+        _, _, reason = str(error).rpartition("trusted source.")
+        reason = " ".join(reason.partition("Check the documentation")[0].split())
+        if _ASKS_FOR_MORE.search(reason):
             raise ValueError(
-                f"PyTorch file {origin} must hold tensors only. Received: a pickle with an "
-                f"unsupported {asked}. It is not loaded"
+                f"PyTorch file {origin} must hold tensors only. Received: a pickle that asks for "
+                f"more: {reason[:200]} It is not loaded"
             ) from None
         raise OSError(
             f"PyTorch file {origin} is damaged or not one of PyTorch's ({reason[:300]}). Fetch it "

@@ -1,0 +1,98 @@
+"""Parity with what the programs that made them compute of models in their own formats."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_elmo import CharacterTokenizer, ElmoLayer, Embedder, ScalarMix
+from keras_elmo.checkpoints.convert import convert
+from keras_elmo.pretraining.preset import read_language_model
+from keras_elmo.pretraining.scores import Scorer
+from tests.conftest import SHARED, numpy
+
+FIXTURES = SHARED / "fixtures" / "foreign"
+TOLERANCE = 1e-5
+
+pytestmark = pytest.mark.skipif(not FIXTURES.is_dir(), reason="the peers' fixtures are not here")
+
+# Source, reference, options.
+SOURCES = {
+    "checkpoint": ("bilm_tf_checkpoint/model", "bilm_tf_checkpoint/reference/layers", None),
+    "prefix": (
+        "bilm_tf_checkpoint/model/model.ckpt-400",
+        "bilm_tf_checkpoint/reference/layers",
+        None,
+    ),
+    "dumped": ("bilm_tf_checkpoint/dumped", "bilm_tf_checkpoint/reference/layers", None),
+    "nlpl": ("nlpl_zip/model.zip", "nlpl_zip/reference/layers", None),
+    "hub": (
+        "tf_hub_module/module",
+        "tf_hub_module/reference/reference",
+        "tf_hub_module/reference/options_of_the_reference.json",
+    ),
+    "allennlp": (
+        "allennlp_archive/model.tar.gz",
+        "allennlp_archive/reference/reference",
+        "allennlp_archive/options.json",
+    ),
+    "word_char": ("efml/word_char", "efml/reference/word_char", None),
+    "char_only": ("efml/char_only", "efml/reference/char_only", None),
+}
+
+
+def open_source(name):
+    """The source, its options, sentences and reference."""
+    source, reference, options = SOURCES[name]
+    sentences = FIXTURES / f"{reference}.sentences.json"
+    if not sentences.exists():
+        sentences = (FIXTURES / reference).with_name("sentences.json")
+    arrays = np.load(FIXTURES / f"{reference}.npz")
+    options = options and FIXTURES / options
+    return FIXTURES / source, options, json.loads(sentences.read_text("utf-8")), arrays
+
+
+def skip_without_torch(name):
+    if name in ("allennlp", "word_char", "char_only"):
+        pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_layers(name, tmp_path):
+    skip_without_torch(name)
+    source, options, sentences, reference = open_source(name)
+    layer = ElmoLayer.from_preset(source, options=options)
+    tokenizer = CharacterTokenizer.from_preset(source, options)
+    found = numpy(layer(tokenizer(sentences)))
+    for i, sentence in enumerate(sentences):
+        expected = np.moveaxis(reference[f"layers_{i}"], 0, 1)
+        assert np.abs(found[i, : len(sentence)] - expected).max() < TOLERANCE
+    convert(source, tmp_path / "preset", options)
+    again = ElmoLayer.from_preset(tmp_path / "preset")
+    assert again.fingerprint() == layer.fingerprint() and again.config == layer.config
+    if name in ("checkpoint", "word_char"):
+        for i, array in enumerate(Embedder(tmp_path / "preset").embed(sentences)):
+            assert np.abs(array - reference[f"layers_{i}"]).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("name, key", [("hub", "elmo_{}"), ("allennlp", "mix_0_{}")])
+def test_mixes(name, key):
+    skip_without_torch(name)
+    source, _, sentences, reference = open_source(name)
+    mix = ScalarMix.from_preset(source)
+    for i in range(len(sentences)):
+        layers = np.moveaxis(reference[f"layers_{i}"], 0, 1)[None]
+        assert np.abs(numpy(mix(layers))[0] - reference[key.format(i)]).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "nlpl"])
+def test_language_model(name):
+    scorer = Scorer(*read_language_model(FIXTURES / SOURCES[name][0]))
+    folder = FIXTURES / "bilm_tf_checkpoint" / "reference"
+    sentences = [line.split() for line in (folder / "test.txt").read_text("utf-8").splitlines()]
+    found = scorer.perplexity(sentences)["perplexity"]
+    assert found == pytest.approx(8.352309, abs=1e-5)
+    reference = np.load(folder / "token_logprobs.npz")
+    for i, (forward, backward) in enumerate(scorer.log_probabilities(sentences)):
+        assert np.abs(forward - reference[f"forward_{i}"]).max() < TOLERANCE
+        assert np.abs(backward - reference[f"backward_{i}"]).max() < TOLERANCE
