@@ -125,8 +125,8 @@ class AllenNlpArchive(Source):
         raise ValueError(
             f"AllenNLP archive {self.files.path} must hold a biLM of bilm-tf's kind, as 'elmo' and "
             f"'elmo_token_embedder' have. Received: parts of the types {types[:20]}, and no tensor "
-            f"*{_FIRST} in {self._file}. Transformers, and language models that AllenNLP trained itself, "
-            "are other models"
+            f"*{_FIRST} in {self._file}. Transformers, and language models that AllenNLP trained "
+            "itself, are other models"
         )
 
     @functools.cached_property
