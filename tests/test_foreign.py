@@ -7,6 +7,7 @@ import pytest
 
 from keras_elmo import CharacterTokenizer, ElmoLayer, Embedder, ScalarMix
 from keras_elmo.checkpoints.convert import convert
+from keras_elmo.checkpoints.presets import Preset
 from keras_elmo.pretraining.preset import read_language_model
 from keras_elmo.pretraining.scores import Scorer
 from tests.conftest import SHARED, numpy
@@ -68,7 +69,7 @@ def test_layers(name, tmp_path):
         expected = np.moveaxis(reference[f"layers_{i}"], 0, 1)
         assert np.abs(found[i, : len(sentence)] - expected).max() < TOLERANCE
     convert(source, tmp_path / "preset", options)
-    again = ElmoLayer.from_preset(tmp_path / "preset")
+    again = Preset(tmp_path / "preset").read()
     assert again.fingerprint() == layer.fingerprint() and again.config == layer.config
     if name in ("checkpoint", "word_char"):
         for i, array in enumerate(Embedder(tmp_path / "preset").embed(sentences)):

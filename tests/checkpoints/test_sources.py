@@ -15,12 +15,14 @@ from keras_elmo import CharacterTokenizer, ElmoLayer, ScalarMix
 from keras_elmo.checkpoints.bilm_table import AS_IS
 from keras_elmo.checkpoints.convert import convert
 from keras_elmo.checkpoints.presets import Preset
-from keras_elmo.checkpoints.sources.crc32c import crc32c
+from keras_elmo.checkpoints.sources import tensor_bundle
+from keras_elmo.checkpoints.sources.crc32c import crc32c, masked_crc32c
 from keras_elmo.checkpoints.sources.torch_table import (
     CONVOLUTION,
     SPLIT_HIGHWAY,
     SUBTRACT_FORGET_BIAS,
     TRANSPOSE,
+    TorchNames,
     torch_rows,
 )
 from keras_elmo.cli import main
@@ -571,14 +573,10 @@ def test_save_undoes_load(transform, shape):
 
 def test_blocks_that_are_compressed(tmp_path):
     """TensorFlow writes none; whoever else does is told so."""
-    from keras_elmo.checkpoints.sources.crc32c import masked_crc32c
-    from keras_elmo.checkpoints.sources.tensor_bundle import _Reader
-
     sources.write_checkpoint(tmp_path / "m", {"char_embed": np.zeros((261, 4), "float32")})
     path = tmp_path / "m.index"
     content = bytearray(path.read_bytes())
-    footer = _Reader(bytes(content[-48:]))
-    *_, offset, size = [footer.varint() for _ in range(4)]
+    *_, offset, size = tensor_bundle._varints(bytes(content[-48:]), 4)
     content[offset + size] = 1
     crc = masked_crc32c(bytes(content[offset : offset + size + 1]))
     content[offset + size + 1 : offset + size + 5] = struct.pack("<I", crc)
@@ -587,11 +585,26 @@ def test_blocks_that_are_compressed(tmp_path):
         Preset(tmp_path).read()
 
 
+def test_tensors_that_lie_over_each_other(tmp_path):
+    """A part of an archive is read once, from its start to its end."""
+    variables = {"a": np.ones(70, "float32"), "char_embed": np.zeros((261, 4), "float32")}
+    sources.write_checkpoint(tmp_path / "m", variables)
+    path = tmp_path / "m.index"
+    content = path.read_bytes()
+    offset = content.index(b"\x20\x98\x02\x28")  # field 4, 280 bytes
+    changed = content[: offset + 1] + b"\x97" + content[offset + 2 :]
+    *_, start, size = tensor_bundle._varints(content[-48:], 4)
+    [(_, handle)] = tensor_bundle._pairs(tensor_bundle._block(content, start, size))
+    _, size = tensor_bundle._varints(handle, 2)
+    crc = struct.pack("<I", masked_crc32c(changed[: size + 1]))
+    path.write_bytes(changed[: size + 1] + crc + changed[size + 5 :])
+    with pytest.raises(OSError, match="'char_embed' lies where another tensor does"):
+        Preset(tmp_path).read()
+
+
 def test_the_table_has_a_row_for_every_tensor():
     names = sources.allennlp_tensors(make_arrays(make_config()), "")
     embedder = "_elmo_lstm._token_embedder"
-    from keras_elmo.checkpoints.sources.torch_table import TorchNames
-
     rows = torch_rows(
         make_config(),
         TorchNames(

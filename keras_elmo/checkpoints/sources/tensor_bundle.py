@@ -122,11 +122,13 @@ class TensorBundle:
                 others.append(name)
             else:
                 entries[name] = entry
-        sizes: dict[int, int] = {}
-        for name, entry in entries.items():
-            if entry.shard not in sizes:
-                sizes[entry.shard] = self._files.size(self._shard(entry.shard))
-            if entry.offset + entry.size > sizes[entry.shard]:
+        ends: dict[int, int] = {}
+        for name in sorted(entries, key=lambda name: entries[name].offset):
+            entry = entries[name]
+            if entry.offset < ends.get(entry.shard, 0):
+                raise ValueError(f"'{name}' lies where another tensor does")
+            ends[entry.shard] = entry.offset + entry.size
+            if ends[entry.shard] > self._files.size(self._shard(entry.shard)):
                 raise ValueError(f"'{name}' lies beyond the end of {self._shard(entry.shard)}")
         return entries, others
 

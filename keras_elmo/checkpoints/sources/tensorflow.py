@@ -190,8 +190,10 @@ class BilmTfCheckpoint(_Variables):
 
     def read_softmax(self):
         vocabulary, origin = self.read_vocabulary()
+        if vocabulary is None:
+            return None
         kernel, bias = self._softmax_names()
-        if vocabulary is None or kernel not in self._bundle.declared:
+        if kernel not in self._bundle.declared:
             return None
         size, width = len(vocabulary), self.read_config().projection_dim
         expected = {kernel: (size, width), bias: (size,)}
