@@ -14,8 +14,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 
 
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+PAGES = [README, *(path.read_text("utf-8") for path in sorted((ROOT / "docs").glob("*.md")))]
+
+
+def blocks(language, text=README):
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def test_the_python_of_readme_runs_from_top_to_bottom(tmp_path, monkeypatch):
@@ -35,7 +38,8 @@ def test_the_python_of_readme_runs_from_top_to_bottom(tmp_path, monkeypatch):
 
 COMMANDS = [
     command
-    for block in blocks("bash")
+    for page in PAGES
+    for block in blocks("bash", page)
     for command in re.split(r"\n|&&|\|", block.replace("\\\n", " "))
     if re.search(r"(^|/|\s)keras-elmo\s", command)
 ]

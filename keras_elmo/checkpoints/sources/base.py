@@ -1,5 +1,6 @@
 """What every source of a biLM gives, and what it falls back on where it holds nothing."""
 
+import abc
 import dataclasses
 import functools
 import warnings
@@ -50,7 +51,7 @@ class SoftmaxFile:
     origin: str
 
 
-class Source:
+class Source(abc.ABC):
     """A container of a biLM; a subclass for each format.
 
     Args:
@@ -69,9 +70,9 @@ class Source:
         self.given_options = options
 
     @classmethod
+    @abc.abstractmethod
     def recognises(cls, files: Files) -> bool:
         """Tell by the names of files whether they are of this format."""
-        raise NotImplementedError(f"{cls.__name__} must tell its files")
 
     def read_config(self) -> BiLMConfig:
         """Read the sizes and switches only."""
@@ -83,12 +84,12 @@ class Source:
         return self.infer_config() if options is None else BiLMConfig.from_options(options, origin)
 
     def infer_config(self) -> BiLMConfig:
-        """Return what the tensors tell of the config, where there are no options."""
+        """Return what the tensors tell of the config, if a format's do; there are no options."""
         return BiLMConfig.from_options(*self.options_of(self.files.pick(OPTIONS_NAMES)))
 
+    @abc.abstractmethod
     def read(self) -> BiLMFile:
         """Read the biLM."""
-        raise NotImplementedError(f"{type(self).__name__} must read a biLM")
 
     def read_mixes(self) -> list[Mix]:
         """Read the scalar mixes."""
@@ -98,9 +99,9 @@ class Source:
         """Read the softmax and its vocabulary; None if there are none."""
         return None
 
+    @abc.abstractmethod
     def tensors(self) -> tuple[list[str], list[str]]:
         """Return the names of all tensors that are read, and of those that are left."""
-        raise NotImplementedError(f"{type(self).__name__} must tell its tensors")
 
     def read_options(self):
         """Return the options that were given, or else the source's own, and their name.

@@ -1,5 +1,6 @@
 """Variables of TensorFlow 1: training checkpoints of bilm-tf, and modules of TF-Hub."""
 
+import abc
 import dataclasses
 import re
 
@@ -58,9 +59,9 @@ class _Variables(Source):
         super().__init__(files, options)
         self._opened = None
 
+    @abc.abstractmethod
     def index(self) -> str:
         """Return the name of the checkpoint's index file."""
-        raise NotImplementedError(f"{type(self).__name__} must find its index")
 
     def read(self) -> BiLMFile:
         config = self.read_config()
