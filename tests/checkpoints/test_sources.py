@@ -499,7 +499,7 @@ def test_many_langs_that_do_not_fit(tmp_path, name, change, message):
 def test_many_langs_with_a_dead_path_take_options(tmp_path):
     folder = many_langs(tmp_path / "m")
     given = (folder / "cnn.json").rename(tmp_path / "architecture.json")
-    with pytest.warns(UserWarning, match="ELMoForManyLangs .* characters_per_token=50, cell_clip"):
+    with pytest.warns(UserWarning, match="ELMoForManyLangs .* max_characters_per_token=50, cell"):
         assert Preset(folder).read_config().max_characters_per_token == 50
     assert Preset(folder, given).read_config().max_characters_per_token == 13
     (folder / "encoder.pkl").write_bytes((folder / "token_embedder.pkl").read_bytes())

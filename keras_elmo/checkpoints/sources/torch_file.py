@@ -3,6 +3,7 @@
 import io
 import pickle
 import re
+import warnings
 import zipfile
 
 import numpy as np
@@ -54,7 +55,9 @@ def read_tensors(files, name) -> dict:
     try:
         file = files.file(name, _LARGEST_FILE)
         _check_zip(file, origin)
-        state = torch.load(file, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old ways to pickle, which are read all the same
+            state = torch.load(file, map_location="cpu", weights_only=True)
     except _Refused as error:
         raise ValueError(str(error)) from None
     except _DAMAGE as error:
