@@ -1,15 +1,17 @@
 """What the layers know: the analyses of the paper on small files, against what they should say."""
 
+import importlib
 import json
 import lzma
 import runpy
 
+import keras
 import numpy as np
 import pytest
 
 import keras_elmo
 from tests.conftest import make_arrays, make_config, write_preset
-from tests.example_runs import EXAMPLES, EXPERIMENTS, run
+from tests.example_runs import EXAMPLES, EXPERIMENTS, run, write_columns
 
 KEYS = {"money": "bank%1:14:00::", "water": "bank%1:17:01::", "first": "run%2:38:00::"}
 TRAIN = [
@@ -156,3 +158,63 @@ def test_layers_plot(tmp_path):
     names = [tmp_path / name for name in ("wsd.json", "pos.json", "layers.png")]
     run(EXPERIMENTS / "layers_plot.py", *names)
     assert names[2].read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A tiny random BERT, as a preset of KerasHub."""
+    models = pytest.importorskip("keras_hub").models
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK] ada love ##lace saw london paris the smith left".split()
+    tokenizer = models.BertTokenizer(vocabulary=words, lowercase=True)
+    sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16}
+    backbone = models.BertBackbone(len(words), **sizes, max_sequence_length=9)
+    preprocessor = models.BertMaskedLMPreprocessor(
+        tokenizer, sequence_length=8, mask_selection_length=2
+    )
+    folder = tmp_path_factory.mktemp("bert") / "preset"
+    models.BertMaskedLM(backbone, preprocessor).save_to_preset(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def eager():
+    """Run each operation by itself: compiling takes longer than small scripts do."""
+    tf = pytest.importorskip("tensorflow")
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not apply to tf.data functions")
+@pytest.mark.filterwarnings("ignore:Gradients do not exist for variables .*pooled_dense")
+def test_bert_layers(tmp_path, preset, bert, eager):
+    columns = write_columns(tmp_path / "train.conll", "IOB2")
+    text = tmp_path / "text.txt"
+    text.write_text("the ada saw london\n\nparis left\n")
+    given = [f"--{part}={columns}" for part in ("train", "dev", "test")]
+    given += ["--bert", bert, "--preset", preset, "--epochs", 1, "--units", 4]
+    out = run(EXAMPLES / "bert_layers.py", *given, "--continue-on", text, "--steps", 1)
+    assert out.startswith("masked language model: loss ")
+    for name in ("ELMo", "BERT"):
+        assert f"{name}: test F1 0." in out
+    weights = json.loads(out.rpartition("layer weights ")[2])
+    assert len(weights) == 3 and sum(weights) == pytest.approx(1, abs=0.01)
+
+
+def test_words_have_the_mean_of_their_pieces(bert, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("bert_layers")
+    task = example.keras_hub.models.MaskedLM.from_preset(bert)
+    model, tokenizer = example.hidden_layers(task.backbone), task.preprocessor.tokenizer
+    sentences = [["Ada", "Lovelace", "left"], ["Paris"]]
+    long, short = example.represent(model, tokenizer, sentences, 9)
+    assert long.shape == (3, 3, 8) and short.shape == (1, 3, 8)
+    ids = np.array([[tokenizer.token_to_id(x) for x in "[CLS] ada love ##lace left [SEP]".split()]])
+    inputs = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": np.ones_like(ids)}
+    top = np.asarray(task.backbone(inputs)["sequence_output"])[0]
+    expected = [top[1], top[2:4].mean(axis=0), top[4]]
+    np.testing.assert_allclose(long[:, -1], expected, atol=2e-3)
+    with pytest.raises(ValueError, match="at most 5 word pieces. Received: one of 6"):
+        example.represent(model, tokenizer, sentences, 5)
+    with pytest.raises(ValueError, match="Received: Sequential"):
+        example.hidden_layers(keras.Sequential())
