@@ -2,11 +2,14 @@
 
     python examples/words_in_context.py
     python examples/words_in_context.py --word bank --text corpus.txt --plot bank.png
+    python examples/words_in_context.py --word play --static weights/elmo_mini_en/vocab.txt
 
 Repeats table 4 of the paper, the neighbours of "play": for every token of --word it lists
 the closest other tokens of the same spelling, by the cosine of a contextual layer, and says
 whether the context-free layer 0 tells them apart. --text takes tokenised sentences, one a
-line; without it the script has its own. --plot draws all tokens of the word in the plane of
+line; without it the script has its own. --static sets beside it, as the paper does, the nearest
+words without context: those of a vocabulary, a word a line, by layer 0, or those of word vectors
+as text (GloVe, word2vec, fastText). --plot draws all tokens of the word in the plane of
 their two principal components.
 """
 
@@ -59,6 +62,32 @@ def neighbours(vectors, count):
     return order, np.take_along_axis(cosines, order, axis=1)
 
 
+def static_neighbours(embedder, path, word, count):
+    """Return the nearest words without context, and their cosines.
+
+    Raises:
+        ValueError: If the word vectors of the file have none for the word.
+    """
+    with open(path, encoding="utf-8", errors="replace") as file:
+        rows = [line.split() for line in file]
+    if len(rows[0]) == 2:  # the header of word2vec: how many words, how many numbers
+        rows = rows[1:]
+    words = list(dict.fromkeys([word, *(row[0] for row in rows if row)]))
+    if len(rows[0]) > 1:
+        table = {row[0]: row[1:] for row in rows if len(row) == len(rows[0])}
+        if word not in table:
+            raise ValueError(f"--static expects vectors with {word!r}. Received: {path}")
+        words = [w for w in words if w in table]
+        vectors = np.array([table[w] for w in words], "float32")
+    else:
+        vectors = embedder.embed_tokens(words)
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    cosines = unit @ unit[0]
+    cosines[0] = -np.inf
+    order = np.argsort(-cosines)[: min(count, len(words) - 1)]
+    return [words[i] for i in order], cosines[order]
+
+
 def plane(vectors):
     """Return the first two principal components of rows."""
     centred = vectors - vectors.mean(axis=0)
@@ -95,6 +124,7 @@ def main():
     parser.add_argument("--preset", default="elmo_mini_en", help="name, directory or .zip")
     parser.add_argument("--layer", type=int, default=1, help="contextual layer to compare")
     parser.add_argument("--neighbours", type=int, default=2)
+    parser.add_argument("--static", type=pathlib.Path, help="a vocabulary, or word vectors as text")
     parser.add_argument("--plot", type=pathlib.Path, help="picture to write, of the first word")
     arguments = parser.parse_args()
 
@@ -113,6 +143,10 @@ def main():
         order, cosines = neighbours(vectors[:, arguments.layer], arguments.neighbours)
         same = np.allclose(vectors[:, 0], vectors[:1, 0], atol=1e-5)
         print(f"{word}: {len(places)} tokens, {'all alike' if same else 'not alike'} in layer 0")
+        if arguments.static:
+            words, values = static_neighbours(embedder, arguments.static, word, 10)
+            nearest = ", ".join(f"{w} {v:.2f}" for w, v in zip(words, values, strict=True))
+            print(f"  without context: {nearest}")
         for (sentence, i), others, values in zip(places, order, cosines, strict=True):
             print(f"  {marked(sentence, i)}")
             for other, cosine in zip(others, values, strict=True):

@@ -27,6 +27,7 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         *(["embedding/test_embedder.py"] if BACKEND == "jax" else []),
         "embedding/test_layer_dataset.py",
         "embedding/test_layer_file.py",
+        "test_analyses.py",
         "test_docstrings.py",
         "test_examples.py",
         "test_experiments.py",
@@ -44,7 +45,7 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         "pretraining/test_growth.py",
         "pretraining/test_recipe.py",
         "pretraining/test_settings.py",
-        "test_readme.py",
+        "test_pages.py",
     ]
 
 # A busy machine is no failure.

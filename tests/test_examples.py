@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+import keras_elmo
 from tests.conftest import make_arrays, make_config, numpy, write_preset
 from tests.example_runs import COLUMNS, EXAMPLES, TOKENS, run, write_columns, write_trees
 
@@ -29,6 +30,8 @@ def load(monkeypatch):
 def test_help(path):
     for name in ("nltk", "seqeval", "matplotlib"):
         pytest.importorskip(name)
+    if path.stem == "bert_layers":
+        pytest.importorskip("keras_hub")
     text = path.read_text("utf-8")
     assert text.startswith('"""')
     if "ArgumentParser" not in text:  # a part of others
@@ -80,6 +83,26 @@ def test_words_in_context(tmp_path, preset):
     assert "inf" not in out  # the other token is all the neighbours there are
     assert out.startswith("bank: 2 tokens, all alike in layer 0\n  a [bank] here\n")
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_neighbours_without_context(tmp_path, preset):
+    text = tmp_path / "text.txt"
+    text.write_text("a bank here\nthe bank\n")
+    given = "--word", "bank", "--text", text, "--preset", preset, "--static"
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("4 2\nfar -1 0\nbank 2 0\nnear 3 1\nnearer 9 1\n")
+    out = run(EXAMPLES / "words_in_context.py", *given, vectors)
+    assert "\n  without context: nearer 0.99, near 0.95, far -1.00\n" in out
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("bank\nbanks\nxyz\nbank\n")
+    out = run(EXAMPLES / "words_in_context.py", *given, vocabulary)
+    [line] = [line for line in out.splitlines() if "without context" in line]
+    one, two = keras_elmo.Embedder(preset).embed_tokens(["bank", "banks"])
+    cosine = one @ two / np.linalg.norm(one) / np.linalg.norm(two)
+    assert f"banks {cosine:.2f}" in line and "xyz" in line and " bank " not in line
+    vectors.write_text("far -1 0\n")
+    with pytest.raises(ValueError, match="--static expects vectors with 'bank'"):
+        run(EXAMPLES / "words_in_context.py", *given, vectors)
 
 
 def scores(out, name):

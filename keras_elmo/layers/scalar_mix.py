@@ -18,12 +18,14 @@ class ScalarMix(keras.layers.Layer):
     ``gamma`` at one, so an untrained mix is the plain average of the layers.
 
     Args:
-        layer_norm: Normalise every layer first to mean 0 and variance 1, both taken
-            over all features of all unmasked tokens of the *whole batch*, without
-            scale or shift. The result for a sentence then depends on the other
-            sentences of its batch. As in bilm-tf, ``<S>`` and ``</S>`` do not count
-            (unless ``ElmoLayer(keep_boundaries=True)`` keeps them); AllenNLP counts
-            them, and differs by 0.1 to 0.3.
+        layer_norm: Normalise every layer first to mean 0 and variance 1, without scale or
+            shift. ``True`` takes both, as bilm-tf does, over all features of all unmasked
+            tokens of the *whole batch*: the result for a sentence then depends on the other
+            sentences of its batch. ``<S>`` and ``</S>`` do not count (unless
+            ``ElmoLayer(keep_boundaries=True)`` keeps them); AllenNLP counts them, and
+            differs by 0.1 to 0.3. ``"token"`` takes them over the features of each token
+            alone (Ba et al., 2016), so that batch-mates make no difference; it is the one
+            for models that serve single sentences.
         dropout: Rate in [0, 1) on the mixed representation, in training only.
         l2: Weight of the penalty ``sum(scalars**2)``, on the scalars before the
             softmax. 1 keeps the mix near the average, 1e-3 lets the layers differ
@@ -42,8 +44,8 @@ class ScalarMix(keras.layers.Layer):
     Masking: hands the incoming mask on; padded tokens leave as zeros.
 
     Raises:
-        ValueError: If ``dropout`` or ``l2`` is out of its range; in ``build``, if the
-            input is not 4-D or ``layers`` is unknown.
+        ValueError: If ``layer_norm`` is none of the above, ``dropout`` or ``l2`` out of its
+            range; in ``build``, if the input is not 4-D or ``layers`` is unknown.
 
     Example:
 
@@ -52,11 +54,17 @@ class ScalarMix(keras.layers.Layer):
     (2, 7, 1024)
 
     Reference:
-        Peters et al., 2018, section 3.2, https://arxiv.org/abs/1802.05365
+        Peters et al., 2018, section 3.2, https://arxiv.org/abs/1802.05365; Ba et al., 2016,
+        https://arxiv.org/abs/1607.06450
     """
 
     def __init__(self, layer_norm=False, dropout=0.0, l2=0.0, **kwargs):
         super().__init__(**kwargs)
+        if not (isinstance(layer_norm, bool) or layer_norm == "token"):
+            raise ValueError(
+                'ScalarMix expects layer_norm to be False, True or "token". '
+                f"Received: layer_norm={layer_norm!r}"
+            )
         if not (isinstance(dropout, numbers.Real) and 0 <= dropout < 1):
             raise ValueError(f"ScalarMix expects dropout in [0, 1). Received: dropout={dropout!r}")
         if not (isinstance(l2, numbers.Real) and 0 <= l2 < float("inf")):
@@ -116,7 +124,8 @@ class ScalarMix(keras.layers.Layer):
 
     def call(self, inputs, mask=None, training=None):
         if self.layer_norm:
-            inputs = ops.cast(_normalize(ops.cast(inputs, "float32"), mask), inputs.dtype)
+            normalize = _normalize_tokens if self.layer_norm == "token" else _normalize_batch
+            inputs = ops.cast(normalize(ops.cast(inputs, "float32"), mask), inputs.dtype)
         weights = self.gamma * ops.softmax(self.scalars)
         mixed = sum(weights[j] * inputs[:, :, j] for j in range(inputs.shape[2]))
         if mask is not None:
@@ -144,7 +153,13 @@ class ScalarMix(keras.layers.Layer):
         }
 
 
-def _normalize(x, mask):
+def _normalize_tokens(x, mask):
+    """Shift and scale every layer of every token by the mean and variance of its features."""
+    mean, variance = ops.moments(x, axes=-1, keepdims=True)
+    return (x - mean) * ops.rsqrt(variance + 1e-12)
+
+
+def _normalize_batch(x, mask):
     """Shift and scale every layer by one mean and one variance of its unmasked values."""
     if mask is None:
         mask = ops.ones_like(x[:, :, 0, 0])

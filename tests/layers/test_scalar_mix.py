@@ -55,6 +55,30 @@ def test_layer_norm_without_a_mask_and_without_a_token():
     assert not call(make(layer_norm=True), mask=np.zeros((3, 4), bool)).any()
 
 
+def test_layer_norm_of_each_token_alone():
+    centred = X - X.mean(-1, keepdims=True)
+    normed = centred / np.sqrt((centred**2).mean(-1, keepdims=True))
+    expected = reference.scalar_mix(normed, np.array([0.3, -1.2]), 0.7)
+    found = call(make(layer_norm="token"))
+    np.testing.assert_allclose(found, expected * MASK[..., None], atol=1e-5)
+    alone = call(make(layer_norm="token"), X[:1, :2], MASK[:1, :2])
+    np.testing.assert_allclose(alone, found[:1, :2], atol=1e-6)
+    # Over the batch, its batch-mates count.
+    apart = call(make(layer_norm=True), X[:1, :2], MASK[:1, :2])
+    assert np.abs(apart - call(make(layer_norm=True))[:1, :2]).max() > 0.1
+    constant = call(make(layer_norm="token"), np.ones_like(X))
+    assert not constant.any()
+
+
+@pytest.mark.parametrize("layer_norm", [False, True, "token"])
+def test_config(layer_norm):
+    mix = make(layer_norm=layer_norm)
+    again = ScalarMix.from_config(mix.get_config())
+    again.build(X.shape)
+    again.set_weights(mix.get_weights())
+    np.testing.assert_array_equal(call(again), call(mix))
+
+
 def test_layer_norm_in_float16_does_not_overflow():
     x = (100 * RNG.normal(size=(8, 64, 3, 64))).astype("float16")
     found = numpy(ScalarMix(layer_norm=True, dtype="mixed_float16")(x))
@@ -89,6 +113,8 @@ def test_what_is_trained():
         ({"dropout": -0.1}, r"dropout in \[0, 1\)"),
         ({"l2": -1}, "l2 of 0 or more. Received: l2=-1"),
         ({"l2": "0.1"}, "l2 of 0 or more. Received: l2='0.1'"),
+        ({"layer_norm": "batch"}, """False, True or "token". Received: layer_norm='batch'"""),
+        ({"layer_norm": 1}, "Received: layer_norm=1"),
         ({"dropout": None}, "dropout in .* Received: dropout=None"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The code of README runs, and its commands have the flags that it gives them."""
+"""The code of README and of the pages in docs runs, and their commands have the flags given."""
 
 import pathlib
 import re
@@ -12,23 +12,24 @@ from keras_elmo.cli import make_parser
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
-
-
-PAGES = [README, *(path.read_text("utf-8") for path in sorted((ROOT / "docs").glob("*.md")))]
+PAGES = {str(p.relative_to(ROOT)): p.read_text("utf-8") for p in ROOT.glob("docs/**/*.md")}
 
 
 def blocks(language, text=README):
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
+def run_blocks(text, page, names):
+    for block in blocks("python", text):
+        exec(compile(block, page, "exec"), names)  # noqa: S102
+
+
 def test_the_python_of_readme_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("sentences.txt").write_text("The bank of the river .\nIt closed at five .\n")
     names = {"labels": [1, 0], "n_tags": 3}
-    code = blocks("python")
-    assert len(code) >= 4
-    for block in code:
-        exec(compile(block, "README.md", "exec"), names)  # noqa: S102
+    assert len(blocks("python")) >= 4
+    run_blocks(README, "README.md", names)
     [scores] = names["log_probabilities"]
     assert scores.shape == (2, 4) and (scores < 0).all()
     assert names["arrays"][0].shape[0] == 3
@@ -36,17 +37,28 @@ def test_the_python_of_readme_runs_from_top_to_bottom(tmp_path, monkeypatch):
     assert np.isfinite(names["vectors"]).all()
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks("python", PAGES[page])])
+def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    run_blocks(PAGES[page], page, names)
+    if page == "docs/index.md":
+        assert names["same"] and names["apart"] > 0.1
+    if page == "docs/guide/classify.md":
+        np.testing.assert_allclose(names["probabilities"].sum(), 1, atol=1e-5)
+
+
 COMMANDS = [
     command
-    for page in PAGES
-    for block in blocks("bash", page)
+    for text in (README, *PAGES.values())
+    for block in blocks("bash", text)
     for command in re.split(r"\n|&&|\|", block.replace("\\\n", " "))
     if re.search(r"(^|/|\s)keras-elmo\s", command)
 ]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_commands_of_readme_are_understood(command):
+def test_the_commands_are_understood(command):
     words = shlex.split(command, comments=True)
     arguments = words[next(i for i, w in enumerate(words) if w.endswith("keras-elmo")) + 1 :]
     assert make_parser().parse_args(arguments).run

@@ -1,0 +1,42 @@
+"""Draw what each layer knows: word senses and parts of speech in one picture.
+
+python wsd.py --json ... > wsd.json; python parts_of_speech.py --json ... > pos.json
+python experiments/layers_plot.py wsd.json pos.json layers.png
+"""
+
+import argparse
+import json
+import pathlib
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("senses", type=pathlib.Path, help="what wsd.py --json prints")
+    parser.add_argument("tags", type=pathlib.Path, help="what parts_of_speech.py --json prints")
+    parser.add_argument("picture", type=pathlib.Path, help=".png to write")
+    arguments = parser.parse_args()
+
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    senses = json.loads(arguments.senses.read_text("utf-8"))["f1"]["ALL"]
+    tags = json.loads(arguments.tags.read_text("utf-8"))["accuracy"]
+    rows = [row for row in tags if row.startswith("layer")]
+    figure, left = plt.subplots(figsize=(7, 4.5))
+    right = left.twinx()
+    [line] = left.plot(rows, [senses[row] for row in rows], "o-", color="tab:blue")
+    frequent = left.axhline(senses["most frequent"], color="tab:blue", linestyle=":")
+    accuracies, deviations = ([tags[row][key] for row in rows] for key in ("mean", "deviation"))
+    bars = right.errorbar(rows, accuracies, deviations, fmt="s-", color="tab:orange", capsize=4)
+    left.set_ylabel("word senses: F1 on ALL")
+    right.set_ylabel("parts of speech: accuracy of a linear probe")
+    labels = ["word senses", "most frequent sense", "parts of speech"]
+    left.legend([line, frequent, bars], labels, loc="lower right")
+    figure.tight_layout()
+    figure.savefig(arguments.picture, dpi=120)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Word senses by nearest neighbour: which layer of a biLM knows the sense of a word.
+
+    python examples/wsd.py --train semcor.data.xml --test ALL.data.xml --senses index.sense
+
+Repeats table 5 of the paper. The text of --train gives every sense a centroid, the mean of
+the representations of its tokens. A token of --test takes the sense of its lemma and part of
+speech whose centroid is nearest by cosine; where --train has none, the first sense of
+WordNet. Printed is F1, which is accuracy where every token is answered, for every layer of
+the biLM, for their plain average, and for the most frequent sense of --train.
+
+Both texts are in the format of Raganato et al., 2017 (http://lcl.uniroma1.it/wsdeval/): XML,
+and beside it a file that ends in .gold.key.txt. --senses is the index.sense of WordNet 3.0, or a
+table whose columns are named sense_key and sense_number; it may be compressed with xz.
+"""
+
+import argparse
+import collections
+import json
+import lzma
+import pathlib
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+
+import keras_elmo
+
+# A sense key names the part of speech by number; 5 is an adjective as well.
+PARTS_OF_SPEECH = {"1": "NOUN", "2": "VERB", "3": "ADJ", "4": "ADV", "5": "ADJ"}
+SENTENCES_AT_ONCE = 2000
+
+Instance = collections.namedtuple("Instance", "name lemma first last keys")
+
+
+def read_text(path):
+    """Return a list of sentences: their tokens, and the instances to tell the senses of.
+
+    A compound such as "New York" is as many tokens as it has words.
+    """
+    gold_path = str(path).removesuffix(".data.xml") + ".gold.key.txt"
+    with open(gold_path, encoding="utf-8") as file:
+        gold = {name: keys for name, *keys in map(str.split, file)}
+    sentences = []
+    for _, element in ElementTree.iterparse(path):
+        if element.tag != "sentence":
+            continue
+        tokens, instances = [], []
+        for word in element:
+            first = len(tokens)
+            tokens += (word.text or "").split() or ["_"]
+            if word.tag == "instance":
+                lemma, name = (word.get("lemma"), word.get("pos")), word.get("id")
+                instances.append(Instance(name, lemma, first, len(tokens), gold[name]))
+        sentences.append((tokens, instances))
+        element.clear()
+    return sentences
+
+
+def first_senses(path):
+    """Return the key of the first sense of each lemma and part of speech."""
+    columns, first = (0, 2), {}
+    with (lzma.open if pathlib.Path(path).suffix == ".xz" else open)(path, "rt") as file:
+        for line in file:
+            fields = line.split()
+            if "sense_key" in fields:
+                columns = fields.index("sense_key"), fields.index("sense_number")
+            elif fields[columns[1]] == "1":
+                key = fields[columns[0]]
+                lemma, _, rest = key.partition("%")
+                first[lemma, PARTS_OF_SPEECH[rest[0]]] = key
+    return first
+
+
+def represent(embedder, sentences):
+    """Yield every instance with its representations, (layers + 1, width), the average last."""
+    for start in range(0, len(sentences), SENTENCES_AT_ONCE):
+        some = sentences[start : start + SENTENCES_AT_ONCE]
+        arrays = embedder.embed([tokens for tokens, _ in some])
+        for (_, instances), array in zip(some, arrays, strict=True):
+            for instance in instances:
+                layers = array[:, instance.first : instance.last].mean(axis=1)
+                yield instance, np.concatenate([layers, layers.mean(axis=0, keepdims=True)])
+
+
+def centroids(embedder, sentences):
+    """Return the unit centroids, (senses, layers + 1, width), and of each lemma its senses."""
+    place, of_lemma = {}, collections.defaultdict(collections.Counter)
+    for _, instances in sentences:
+        for instance in instances:
+            of_lemma[instance.lemma].update(instance.keys)
+            for key in instance.keys:
+                place.setdefault(key, len(place))
+    shape = (len(place), embedder.config.n_layers + 2, 2 * embedder.config.projection_dim)
+    sums = np.zeros(shape, "float32")
+    for instance, vectors in represent(embedder, sentences):
+        for key in instance.keys:
+            sums[place[key]] += vectors
+    sums /= np.maximum(np.linalg.norm(sums, axis=-1, keepdims=True), 1e-12)
+    return sums, place, of_lemma
+
+
+def scores(right):
+    """Return F1 in percent, of all instances and of each of the sets that they come from."""
+    sets = collections.defaultdict(list)
+    for name, values in right:
+        sets["ALL"].append(values)
+        if "." in name:
+            sets[name.split(".")[0]].append(values)
+    if len(sets) == 2:  # one set: its instances are all
+        sets = {"ALL": sets["ALL"]}
+    return {name: 100 * np.mean(values, axis=0) for name, values in sets.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--train", required=True, help="SemCor, .data.xml")
+    parser.add_argument("--test", required=True, help="an evaluation set, .data.xml")
+    parser.add_argument("--senses", required=True, help="index.sense of WordNet 3.0, or a table")
+    parser.add_argument("--preset", default="elmo_mini_en", help="name, directory or .zip")
+    parser.add_argument("--limit", type=int, help="sentences of --train to read")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+
+    first = first_senses(arguments.senses)
+    embedder = keras_elmo.Embedder(arguments.preset)
+    units, place, of_lemma = centroids(embedder, read_text(arguments.train)[: arguments.limit])
+    test, right, covered = read_text(arguments.test), [], 0
+    for instance, vectors in represent(embedder, test):
+        senses = of_lemma.get(instance.lemma)
+        if senses:
+            covered += 1
+            keys = list(senses)
+            cosines = np.einsum("slw,lw->sl", units[[place[key] for key in keys]], vectors)
+            answers = [keys[best] for best in cosines.argmax(axis=0)]
+            answers.append(
+                max(keys, key=lambda key: (senses[key], key == first.get(instance.lemma)))
+            )
+        else:
+            answers = [first.get(instance.lemma)] * (units.shape[1] + 1)
+        right.append((instance.name, [answer in instance.keys for answer in answers]))
+    rows = [f"layer {j}" for j in range(units.shape[1] - 1)] + ["average", "most frequent"]
+    found = scores(right)
+    if arguments.json:
+        table = {name: dict(zip(rows, values.round(2).tolist())) for name, values in found.items()}
+        print(json.dumps({"preset": arguments.preset, "senses": len(place), "f1": table}))
+        return
+    print(f"{len(place)} senses; {covered} of {len(right)} tokens have some, the rest the first")
+    print(f"{'F1':<14}" + "".join(f"{name:>14}" for name in found))
+    for j, row in enumerate(rows):
+        print(f"{row:<14}" + "".join(f"{values[j]:>14.1f}" for values in found.values()))
+
+
+if __name__ == "__main__":
+    main()
