@@ -34,9 +34,13 @@ LINES = [
     {"layers.bilm"},
     {"layers.elmo_layer"},
     {"layers"},
+    {"onnx.graph"},
+    {"onnx.bilm_graph"},
+    {"onnx.models"},
+    {"onnx.export"},
     {"embedding.word_table", "embedding.file_lock", "embedding.weight_values"},
     {"embedding.layer_file"},
-    {"embedding.layer_dataset", "embedding.keras_engine"},
+    {"embedding.layer_dataset", "embedding.keras_engine", "embedding.onnx_engine"},
     {"embedding.embedder"},
     {"embedding"},
     # Pretraining stands on the biLM, never on ElmoLayer.
@@ -54,7 +58,7 @@ LINES = [
 ]
 LINE_OF = {name: i for i, names in enumerate(LINES) for name in names}
 # Checkpoint code sees {path: variable}, never a layer class.
-FORBIDDEN = {"tensorflow", "jax", "torch"}
+FORBIDDEN = {"tensorflow", "jax", "torch", "onnx", "onnxruntime"}
 
 
 def find_modules():
