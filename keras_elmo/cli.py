@@ -204,6 +204,7 @@ def _add_export_onnx(commands):
 
 def _info(arguments) -> int:
     from keras_elmo.checkpoints.presets import Preset
+    from keras_elmo.cpu import advise_bfloat16, cpu_flags
 
     preset = Preset(arguments.preset)
     checksums = preset.check_sums()
@@ -223,6 +224,7 @@ def _info(arguments) -> int:
         "width": 2 * config.projection_dim,
         "max_characters": config.max_characters_per_token,
         "fingerprint": bilm.fingerprint(),
+        "bfloat16": advise_bfloat16(cpu_flags()),
         "options": config.to_options(),
     }
     if not arguments.json:

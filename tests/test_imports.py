@@ -13,8 +13,9 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # From the bottom up; a module may import modules below its own line, or the same line
 # where it says so in SAME_LINE.
 LINES = [
-    {"config", "text", "checkpoints.hdf5"},
+    {"config", "text", "cpu", "checkpoints.hdf5"},
     {"characters"},
+    {"layers.converters"},
     {"layers.scan", "layers.custom_gradient", "layers.products"},
     {"checkpoints.rows", "checkpoints.files"},
     {"checkpoints.bilm_table", "checkpoints.archives"},
