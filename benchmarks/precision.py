@@ -1,4 +1,4 @@
-"""What bfloat16 changes: the error of every layer against float32.
+"""What bfloat16 and int8 change: the error of every layer against float32.
 
     python benchmarks/precision.py [--text TOKENISED] [--presets elmo_mini_en]
 
@@ -34,13 +34,18 @@ def main():
             layer.save_hdf5(f"{folder}/{name}")
             presets[f"{name}, random"] = f"{folder}/{name}"
         for name, preset in presets.items():
-            exact, half = (
-                np.concatenate(keras_elmo.Embedder(preset, dtype=dtype).embed(sentences), axis=1)
-                for dtype in ("float32", "bfloat16")
-            )
-            for layer, (x, error) in enumerate(zip(exact, half - exact, strict=True)):
-                share = np.sqrt((error**2).mean() / (x**2).mean())
-                print(f"{name}, layer {layer}: {share:.2%}, at most {np.abs(error).max():.3f}")
+            exact = embed(sentences, preset)
+            for how in (("bfloat16", "keras"), ("int8", "onnxruntime")):
+                rounded = embed(sentences, preset, *how)
+                for layer, (x, error) in enumerate(zip(exact, rounded - exact, strict=True)):
+                    share = np.sqrt((error**2).mean() / (x**2).mean())
+                    most = np.abs(error).max()
+                    print(f"{name}, {how[0]}, layer {layer}: {share:.2%}, at most {most:.3f}")
+
+
+def embed(sentences, preset, dtype="float32", engine="keras"):
+    arrays = keras_elmo.Embedder(preset, dtype=dtype, engine=engine).embed(sentences)
+    return np.concatenate(arrays, axis=1)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""Tokens/s of Embedder, next to its matrix products alone and to AllenNLP, in one run.
+"""Tokens/s of Embedder on every engine and dtype, beside its products alone and AllenNLP.
 
-    python benchmarks/throughput.py --data test.txt [--allennlp-python PYTHON]
+    python benchmarks/throughput.py --data test.txt [--allennlp-python PYTHON] [--table FILE]
 
 --data takes Penn Treebank trees, one a line (SST test); without it sentences of random
-words, as long as those of SST. Weights are random, sizes those of the released models.
-The limit is the time of the products of the very batches that Embedder makes: those of
-the LSTMs for every batch, those of the character CNN once for every distinct word; for
-single sentences those of the LSTMs alone, beside the time for words that are known. Run it
+words, as long as those of SST. Weights are random, sizes those of the released models. Run it
 on an idle machine; the backend is that of KERAS_BACKEND.
+
+The limit is the time of the float32 products of the very batches that Embedder makes, each
+in the library at hand that is fastest at all of them: those of the LSTMs for every batch,
+those of the character CNN once for every distinct word; for single sentences those of the
+LSTMs alone, beside the time for words that are known. --table keeps a table for each kind of
+CPU in a Markdown file, and replaces that of this one.
 """
 
 import argparse
@@ -15,31 +18,24 @@ import datetime
 import json
 import os
 import pathlib
-import sys
+import platform
+import re
 import tempfile
-import time
 
 import keras
 import numpy as np
+from limit import lstm_seconds, seconds, word_seconds
 from peer import ask_allennlp
-from products import CharCNNProducts, LSTMProducts, as_model
 
 import keras_elmo
-from keras_elmo.embedding.embedder import length_batches
+from keras_elmo.cpu import cpu_flags, cpu_name
+from keras_elmo.embedding.embedder import DTYPES, length_batches
 
 SIZES = {
     "original": keras_elmo.BiLMConfig(),
     "small": keras_elmo.BiLMConfig(lstm_dim=1024, projection_dim=128, n_highway=1),
 }
-
-
-def seconds(call, repeats=1):
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
+CASES = {f"{engine}/{dtype}": (engine, dtype) for engine in DTYPES for dtype in DTYPES[engine]}
 
 
 def read_sentences(path, limit):
@@ -55,80 +51,86 @@ def read_sentences(path, limit):
     return [rng.choice(words, n, p=frequency / frequency.sum()).tolist() for n in lengths]
 
 
-def measure_products(config, sentences, batch_tokens):
-    """Return the seconds that the products take for the sentences as Embedder groups them."""
-    zero = np.zeros((1, 1))
-    total = 0.0
-    for batch in length_batches([len(s) for s in sentences], batch_tokens):
-        tokens = max(len(sentences[i]) for i in batch) + 2
-        model = as_model(LSTMProducts(config, len(batch), tokens))
-        model.predict_on_batch(zero)
-        total += seconds(lambda model=model: model.predict_on_batch(zero), 2)
+def measure_limit(config, sentences, batch_tokens):
+    """Return the seconds by library of LSTMs and character CNN for the sentences in batches."""
+    groups = length_batches([len(s) for s in sentences], batch_tokens)
+    batches = [(len(group), max(len(sentences[i]) for i in group) + 2) for group in groups]
     lengths = [len(w.encode()) for w in {w for s in sentences for w in s}]
     longest = min(50, int(np.mean(lengths)) + 2 + config.widest_filter)
-    model = as_model(CharCNNProducts(config, 256, longest))
-    model.predict_on_batch(zero)
-    words = len(lengths) / 256 * seconds(lambda: model.predict_on_batch(zero), 3)
-    return total, words
+    words = word_seconds(config, len(lengths), longest)
+    lstms = lstm_seconds(config, batches)
+    return {name: took + words[name] for name, took in lstms.items()}
 
 
-def measure_single_products(config, sentences):
-    """Return the seconds that the LSTM products take, one sentence at a time."""
-    zero = np.zeros((1, 1))
-    total = 0.0
-    for length in {len(s) for s in sentences}:
-        model = as_model(LSTMProducts(config, 1, length + 2))
-        model.predict_on_batch(zero)
-        count = sum(len(s) == length for s in sentences)
-        total += count * seconds(lambda model=model: model.predict_on_batch(zero), 3)
-    return total
+def fresh(embedder):
+    """Let an Embedder forget its words, but nothing that it compiled, as in a long run."""
+    embedder._words.table = embedder._words.without_memory()
+    return embedder
+
+
+def measure_case(elmo, engine, dtype, sentences, singles, arguments):
+    """Return seconds: batched, and one at a time with words that are new and known."""
+    if engine == "keras" and dtype != "float32":
+        half = keras_elmo.ElmoLayer(elmo.config, dtype=dtype)
+        half.build((None, None, 50))
+        half.set_weights(elmo.get_weights())
+        elmo = half
+    embedder = keras_elmo.Embedder(
+        elmo, dtype=dtype, engine=engine, batch_tokens=arguments.batch_tokens
+    )
+    embedder.embed(sentences)
+    for sentence in singles if keras.backend.backend() == "jax" else singles[:3]:
+        embedder.embed([sentence])  # JAX compiles for every eight tokens of length
+    batched = seconds(lambda: fresh(embedder).embed(sentences), arguments.repeats)
+
+    def one_at_a_time():
+        for sentence in singles:
+            embedder.embed([sentence])
+
+    fresh(embedder)
+    return batched, seconds(one_at_a_time), seconds(one_at_a_time)
 
 
 def measure(name, sentences, arguments):
+    """Return rows of the table: dicts of size, case and figures."""
     config = SIZES[name]
-    elmo = keras_elmo.ElmoLayer(config, dtype=arguments.dtype)
+    elmo = keras_elmo.ElmoLayer(config)
     elmo.build((None, None, 50))
-    tokens = sum(map(len, sentences))
     singles = sentences[: arguments.single]
-    single_tokens = sum(map(len, singles))
+    tokens, single_tokens = (sum(map(len, some)) for some in (sentences, singles))
+    rows = []
 
-    warm = keras_elmo.Embedder(elmo, batch_tokens=arguments.batch_tokens)
-    warm.embed(sentences)
-    for sentence in singles if keras.backend.backend() == "jax" else singles[:3]:
-        warm.embed([sentence])  # JAX compiles for every eight tokens of length
+    def add(case, batched, new=None, known=None, note=""):
+        figures = {
+            "batched": tokens / batched,
+            "one_new": new and single_tokens / new,
+            "one_known": known and single_tokens / known,
+        }
+        rows.append({"size": name, "case": case, **figures, "note": note})
+        print(rows[-1], flush=True)
 
-    def fresh():
-        """Return an Embedder that knows no word, compiled before, as in a long run."""
-        embedder = keras_elmo.Embedder(elmo, batch_tokens=arguments.batch_tokens)
-        embedder._engine._programs = warm._engine._programs
-        return embedder
-
-    batched = seconds(lambda: fresh().embed(sentences))
-    new, known = fresh(), warm
-    single, single_known = (
-        seconds(lambda e=embedder: [e.embed([s]) for s in singles]) for embedder in (new, known)
-    )
-    lstm_products, cnn_products = measure_products(config, sentences, arguments.batch_tokens)
-    single_products = measure_single_products(config, singles)
-    row = {
-        "size": name,
-        "backend": keras.backend.backend(),
-        "dtype": arguments.dtype,
-        "tokens": tokens,
-        "batched_tokens_per_s": tokens / batched,
-        "single_tokens_per_s": single_tokens / single,
-        "single_known_words_tokens_per_s": single_tokens / single_known,
-        "limit_batched_tokens_per_s": tokens / (lstm_products + cnn_products),
-        "limit_single_tokens_per_s": single_tokens / single_products,
-        "share_of_limit_batched": (lstm_products + cnn_products) / batched,
-        "share_of_limit_single": single_products / single_known,
-    }
+    limits = measure_limit(config, sentences, arguments.batch_tokens)
+    one = lstm_seconds(config, [(1, len(s) + 2) for s in singles])
+    for library in limits:
+        add(f"products, {library}", limits[library], None, one[library])
+    for case in arguments.cases:
+        add(case, *measure_case(elmo, *CASES[case], sentences, singles, arguments))
     if arguments.allennlp_python:
-        row |= measure_allennlp(elmo, warm, sentences, arguments)
-    return row
+        found = measure_allennlp(elmo, sentences, arguments)
+        new = single_tokens / found["single"]
+        add(
+            "AllenNLP", tokens / found["batched"], new, new, f"differs by {found['difference']:.1e}"
+        )
+    best = max(row["batched"] for row in rows if row["case"].startswith("products"))
+    best_one = max(row["one_known"] for row in rows if row["case"].startswith("products"))
+    for row in rows:
+        row["batched_of_limit"] = row["batched"] / best
+        row["one_of_limit"] = row["one_known"] and row["one_known"] / best_one
+    return rows
 
 
-def measure_allennlp(elmo, embedder, sentences, arguments):
+def measure_allennlp(elmo, sentences, arguments):
+    """Return tokens/s, the better of one thread and one a core, and the difference of layers."""
     with tempfile.TemporaryDirectory() as folder:
         elmo.save_hdf5(folder)
         best = {"batched": 0, "single": 0}
@@ -141,10 +143,45 @@ def measure_allennlp(elmo, embedder, sentences, arguments):
                 {"sentences": sentences, **job},
             )
             best = {key: max(best[key], found[key]) for key in best}
-    row = {f"allennlp_{key}_tokens_per_s": value for key, value in best.items()}
-    ours = embedder.embed(sentences[:1])[0]
-    row["difference_from_allennlp"] = float(np.abs(ours - np.array(found["layers"][0])).max())
-    return row
+    ours = keras_elmo.Embedder(elmo).embed(sentences[:1])[0]
+    return {**best, "difference": float(np.abs(ours - np.array(found["layers"][0])).max())}
+
+
+def machine():
+    flags = cpu_flags()
+    name = f"{os.cpu_count()} cores of {cpu_name()}"
+    return name + (f" ({', '.join(flags)})" if flags else "")
+
+
+def as_markdown(result):
+    """Return the section of this machine."""
+    columns = ("size", "what", "batched", "of the limit", "one at a time, words new", "known")
+    lines = [
+        f"## {result['machine']}",
+        "",
+        f"{result['date']}, {result['sentences']} sentences, {result['single']} one at a time; "
+        + ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+        + ". Tokens/s.",
+        "",
+        "| " + " | ".join([*columns, "of the limit"]) + " |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    for row in result["rows"]:
+        shares = [row[key] and f"{row[key]:.2f}" for key in ("batched_of_limit", "one_of_limit")]
+        speeds = [row[key] and f"{row[key]:.0f}" for key in ("batched", "one_new", "one_known")]
+        what = f"{row['case']}, {row['note']}" if row["note"] else row["case"]
+        cells = [row["size"], what, speeds[0], shares[0], speeds[1], speeds[2], shares[1]]
+        lines.append("| " + " | ".join(cell or "" for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def keep_table(path, result):
+    """Write the section of this machine into the file, in place of the one that was there."""
+    text = path.read_text("utf-8") if path.exists() else "# Throughput by machine\n"
+    sections = re.split(r"(?m)^(?=## )", text)
+    title = f"## {result['machine']}\n"
+    kept = [section.rstrip() + "\n" for section in sections if not section.startswith(title)]
+    path.write_text("\n".join([*kept, as_markdown(result)]), "utf-8")
 
 
 def sweep(arguments):
@@ -177,33 +214,39 @@ def plot(rows, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=pathlib.Path, help="Penn Treebank trees, one a line")
-    parser.add_argument("--limit", type=int, default=2210, help="sentences, batched")
-    parser.add_argument("--single", type=int, default=50, help="sentences one at a time")
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--limit", type=int, default=300, help="sentences, batched")
+    parser.add_argument("--single", type=int, default=20, help="sentences one at a time")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["original"])
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--repeats", type=int, default=2, help="of the batched runs")
     parser.add_argument("--batch-tokens", type=int, default=2048)
     parser.add_argument("--allennlp-python", help="a Python that has AllenNLP 2.10.1")
     parser.add_argument("--plot", help="write a picture of tokens/s over batch size and length")
     parser.add_argument("--json", type=pathlib.Path, help="write all figures to this file")
+    parser.add_argument("--table", type=pathlib.Path, help="keep the table in this Markdown file")
     arguments = parser.parse_args()
     sentences = read_sentences(arguments.data, arguments.limit)
-    rows = [measure(name, sentences, arguments) for name in arguments.sizes]
-    for row in rows:
-        print()
-        for key, value in row.items():
-            print(f"{key:28} {value:.3g}" if isinstance(value, float) else f"{key:28} {value}")
+    print(machine(), flush=True)
+    rows = [row for name in arguments.sizes for row in measure(name, sentences, arguments)]
     result = {
+        "machine": machine(),
         "date": datetime.date.today().isoformat(),
-        "cores": os.cpu_count(),
-        "python": sys.version.split()[0],
-        "keras": keras.__version__,
+        "sentences": len(sentences),
+        "single": arguments.single,
+        "versions": {
+            "Python": platform.python_version(),
+            "Keras": f"{keras.__version__} on {keras.backend.backend()}",
+        },
         "rows": rows,
     }
+    print(as_markdown(result))
     if arguments.plot:
         result["sweep"] = sweep(arguments)
         plot(result["sweep"], arguments.plot)
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    if arguments.table:
+        keep_table(arguments.table, result)
 
 
 if __name__ == "__main__":

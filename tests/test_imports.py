@@ -13,9 +13,9 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # From the bottom up; a module may import modules below its own line, or the same line
 # where it says so in SAME_LINE.
 LINES = [
-    {"config", "text", "checkpoints.hdf5"},
+    {"config", "text", "cpu", "checkpoints.hdf5"},
     {"characters"},
-    {"alphabets"},
+    {"alphabets", "layers.converters"},
     {"layers.scan", "layers.custom_gradient", "layers.products"},
     {"checkpoints.rows", "checkpoints.files"},
     {"checkpoints.bilm_table", "checkpoints.archives"},
@@ -48,9 +48,13 @@ LINES = [
     {"layers.bilm"},
     {"layers.elmo_layer"},
     {"layers"},
+    {"onnx.graph"},
+    {"onnx.bilm_graph"},
+    {"onnx.models"},
+    {"onnx.export"},
     {"embedding.word_table", "embedding.file_lock", "embedding.weight_values"},
     {"embedding.layer_file"},
-    {"embedding.layer_dataset", "embedding.keras_engine"},
+    {"embedding.layer_dataset", "embedding.keras_engine", "embedding.onnx_engine"},
     {"embedding.embedder"},
     {"embedding"},
     # Pretraining stands on the biLM, never on ElmoLayer.
@@ -68,7 +72,7 @@ LINES = [
 ]
 LINE_OF = {name: i for i, names in enumerate(LINES) for name in names}
 # Checkpoint code sees {path: variable}, never a layer class.
-FORBIDDEN = {"tensorflow", "jax", "torch"}
+FORBIDDEN = {"tensorflow", "jax", "torch", "onnx", "onnxruntime"}
 
 
 def find_modules():

@@ -37,6 +37,11 @@ class WeightValues:
         pairs = zip(self._variables, self.values, strict=True)
         return all(_is_same(_read(variable), value) for variable, value in pairs)
 
+    def as_float32(self) -> list[np.ndarray]:
+        """Return the values as NumPy, float32."""
+        cast = (keras.ops.cast(value, "float32") for value in self.values)
+        return [keras.ops.convert_to_numpy(value) for value in cast]
+
 
 def read_values(variables) -> list:
     """Return the values of variables as tensors of the backend, not copied."""

@@ -55,7 +55,7 @@ class TokenMask(keras.layers.Layer):
 
 def with_boundaries(mask):
     """Return the mask with room for ``<S>`` and ``</S>``: ``(batch, tokens + 2)``."""
-    return ops.pad(mask, [[0, 0], [2, 0]], constant_values=True)
+    return _pad(mask, 2, 0, True)
 
 
 def add_boundaries(ids, mask, alphabet):
@@ -70,11 +70,17 @@ def add_boundaries(ids, mask, alphabet):
     Returns:
         int32, shape ``(batch, tokens + 2, characters)``.
     """
-    tokens = ops.pad(mask, [[0, 0], [1, 1]])
-    from_begin = ops.pad(ops.pad(mask, [[0, 0], [1, 0]], constant_values=True), [[0, 0], [0, 1]])
+    tokens = _pad(mask, 1, 1)
+    from_begin = _pad(_pad(mask, 1, 0, True), 0, 1)
     begin = from_begin & ~tokens
     end = with_boundaries(mask) & ~from_begin
     begin_row, end_row = alphabet.boundary_rows(ids.shape[-1])
     ids = ops.pad(ids, [[0, 0], [1, 1], [0, 0]])
     ids = ops.where(begin[..., None], begin_row, ids)
     return ops.where(end[..., None], end_row, ids)
+
+
+def _pad(mask, before, after, value=False):
+    """Pad the tokens of a mask, as numbers: ONNX has no padding of truth values."""
+    mask = ops.cast(mask, "int32")
+    return ops.pad(mask, [[0, 0], [before, after]], constant_values=int(value)) > 0

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_elmo.config import N_CHARACTERS
+from keras_elmo.layers.converters import is_for_a_converter
 from keras_elmo.layers.custom_gradient import call_with_gradient
 from keras_elmo.layers.freezable_layer import FreezableLayer
 from keras_elmo.layers.highway import Highway
@@ -18,9 +19,9 @@ class CharCNN(FreezableLayer):
     linear projection follow (Peters et al., 2018, section 3.4).
 
     On CPUs TensorFlow and PyTorch find the distinct tokens of a batch first and compute
-    each once. JAX and XLA compile for fixed sizes, and on a GPU the search takes longer than
-    what it saves: there all tokens are computed. ``represent`` is for tokens that are known
-    to be distinct.
+    each once. JAX and XLA compile for fixed sizes, on a GPU the search takes longer than what
+    it saves, and exports of TensorFlow to ONNX and LiteRT know no such search: there all
+    tokens are computed. ``represent`` is for tokens that are known to be distinct.
 
     Args:
         filters: Pairs (width in characters, number of filters).
@@ -178,7 +179,7 @@ def _distinct(rows):
         import tensorflow as tf
 
         # UniqueV2 has no kernel for a GPU, and sorts under XLA.
-        if not (_in_xla() or tf.config.list_logical_devices("GPU")):
+        if not (_in_xla() or is_for_a_converter() or tf.config.list_logical_devices("GPU")):
             return tf.raw_ops.UniqueV2(x=rows, axis=[0])
     if backend == "torch" and rows.device.type == "cpu":
         import torch

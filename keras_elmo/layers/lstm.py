@@ -82,7 +82,7 @@ def projected_lstm(
 def _run(options, gates, h, c, kernel, projection, mask):
     cell_clip, projection_clip, reverse, product_dtype = options
     constants = (*_cast(product_dtype, kernel, projection), cell_clip, projection_clip)
-    shapes = [(None, kernel.shape[0])]
+    shapes = [(gates.shape[1], kernel.shape[0])]
     (h, c), (outputs,) = scan(_step, (h, c), (gates, mask), constants, shapes, reverse)
     return _without_padding(outputs, mask), h, c
 
@@ -92,7 +92,8 @@ def _record(options, gates, h, c, kernel, projection, mask):
     cell_clip, projection_clip, reverse, product_dtype = options
     constants = (*_cast(product_dtype, kernel, projection), cell_clip, projection_clip)
     start = (h, c)
-    shapes = [(None, n) for n in (kernel.shape[0], kernel.shape[1] // 4, kernel.shape[1])]
+    rows, size = gates.shape[1], kernel.shape[1]  # LiteRT needs the rows where they are known
+    shapes = [(rows, n) for n in (kernel.shape[0], size // 4, size)]
     (h, c), kept = scan(_step_with_record, start, (gates, mask), constants, shapes, reverse)
     outputs = _without_padding(kept[0], mask)
     return (outputs, h, c), (*start, *kept, kernel, projection, mask)

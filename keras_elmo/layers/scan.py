@@ -4,6 +4,8 @@ import functools
 
 import keras
 
+from keras_elmo.layers.converters import is_for_a_converter
+
 
 def scan(step, carry, inputs, constants, output_shapes, reverse=False):
     """Run ``step`` over the first axis of arrays, and stack what it gives.
@@ -43,10 +45,14 @@ def scan(step, carry, inputs, constants, output_shapes, reverse=False):
         tf.TensorArray(carry[0].dtype, n, element_shape=shape) for shape in output_shapes
     )
 
+    # tf2onnx takes for granted that what is written first stands first.
+    flipped = reverse and is_for_a_converter()
+
     def body(k, carry, arrays):
         t = n - 1 - k if reverse else k
         carry, outputs = step(constants, carry, _slices(inputs, t))
-        return k + 1, carry, tuple(a.write(t, x) for a, x in zip(arrays, outputs))
+        place = k if flipped else t
+        return k + 1, carry, tuple(a.write(place, x) for a, x in zip(arrays, outputs))
 
     _, carry, arrays = tf.while_loop(
         lambda k, *_: k < n,
@@ -55,7 +61,8 @@ def scan(step, carry, inputs, constants, output_shapes, reverse=False):
         parallel_iterations=1,
         maximum_iterations=n,  # XLA needs it for the gradient
     )
-    return carry, tuple(array.stack() for array in arrays)
+    outputs = tuple(array.stack() for array in arrays)
+    return carry, tuple(tf.reverse(x, [0]) for x in outputs) if flipped else outputs
 
 
 def _slices(inputs, t):

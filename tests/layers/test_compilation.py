@@ -88,6 +88,41 @@ def test_distinct_tokens_are_sought_without_xla_only(jit_compile):
 
 
 @only_tensorflow
+@pytest.mark.parametrize("exporter", ["keras.src.export.onnx", "keras.src.export.litert"])
+def test_what_converters_cannot_read_is_left_out(exporter):
+    """The search for equal tokens; and places written last to first, which tf2onnx mistakes."""
+    import tensorflow as tf
+
+    layer = ElmoLayer(make_config())
+    layer.build(IDS.shape)
+    scope = {"__name__": exporter, "tf": tf, "layer": layer, "ids": IDS}
+    exec("program = tf.function(layer.call, autograph=False).get_concrete_function(ids)", scope)
+    kinds = {operation.type for operation in scope["program"].graph.get_operations()}
+    assert "UniqueV2" not in kinds
+    np.testing.assert_allclose(scope["program"](tf.constant(IDS)), layer(IDS), atol=1e-6)
+
+
+@only_tensorflow
+def test_a_training_step_never_goes_back_to_python():
+    import tensorflow as tf
+
+    layer = ElmoLayer(make_config(), trainable_bilm=True)
+    layer.build(IDS.shape)
+
+    @tf.function(autograph=False)
+    def step(ids):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(ids) ** 2)
+        return tape.gradient(loss, [w.value for w in layer.trainable_weights])
+
+    graph = step.get_concrete_function(tf.TensorSpec((None, None, 13), "int32")).graph
+    inner = graph.as_graph_def().library.function
+    kinds = {node.op for function in inner for node in function.node_def}
+    kinds |= {operation.type for operation in graph.get_operations()}
+    assert "MatMul" in kinds and not [kind for kind in kinds if "PyFunc" in kind]
+
+
+@only_tensorflow
 def test_gradients_of_looked_up_weights_are_dense():
     """Their global norm is that of the gradient: no row of it comes in two parts."""
     import tensorflow as tf

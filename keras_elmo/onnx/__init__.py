@@ -1,0 +1,1 @@
+"""The biLM as an ONNX graph, for programs without Keras or Python."""

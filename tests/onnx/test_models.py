@@ -1,0 +1,188 @@
+"""The biLM as ONNX, run by ONNX Runtime, beside the goldens and the specification."""
+
+import json
+
+import numpy as np
+import pytest
+
+import keras_elmo
+from keras_elmo.checkpoints.bilm_table import bilm_rows
+from keras_elmo.checkpoints.rows import load
+from keras_elmo.cli import main
+from keras_elmo.config import CodePoints
+from keras_elmo.onnx.export import export_onnx
+from keras_elmo.onnx.graph import quantize
+from keras_elmo.onnx.models import bilm_model
+from tests import reference
+from tests.conftest import GOLDEN, SENTENCES, make_arrays, make_config, numpy, tokenize
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+BATCHES = ["mixed", "single", "uniform", "special", "empty_sentence"]
+
+
+def session(model):
+    if not isinstance(model, bytes):
+        onnx.checker.check_model(model, full_check=True)
+        model = model.SerializeToString()
+    return onnxruntime.InferenceSession(model)
+
+
+def exported(preset, folder, **kwargs):
+    export_onnx(preset, folder / "bilm.onnx", **kwargs)
+    return session((folder / "bilm.onnx").read_bytes())
+
+
+@pytest.fixture(params=["a_standard", "f_clip"])
+def golden(request):
+    folder = GOLDEN / request.param
+    return folder, json.loads((folder / "golden.json").read_text()), np.load(folder / "golden.npz")
+
+
+def test_layers_of_the_goldens(golden, tmp_path):
+    folder, facts, arrays = golden
+    exact, rounded = (exported(folder, tmp_path, int8=int8) for int8 in (False, True))
+    for name in BATCHES:
+        ids = tokenize(facts["batches"][name])
+        expected = np.moveaxis(arrays[f"{name}.activations"], 0, 2)[:, 1:-1]
+        inside = (ids > 0).any(-1)
+        for run, bound in ((exact, 1e-5), (rounded, 0.1)):
+            layers, mask = run.run(["layers", "mask"], {"ids": ids})
+            np.testing.assert_array_equal(mask, inside)
+            assert not layers[~mask].any()
+            assert np.abs(layers - expected)[mask].max() < bound
+        errors = ((layers - expected)[mask] ** 2).mean((0, 2)) / (expected[mask] ** 2).mean((0, 2))
+        assert (0 < errors).all() and (errors < 0.03**2).all()
+
+
+def test_states_of_the_goldens(golden, tmp_path):
+    folder, facts, arrays = golden
+    run = exported(folder, tmp_path, stateful=True)
+    shapes = {value.name: value.shape for value in run.get_inputs()}
+    rows = max(map(len, facts["stream"]))
+    states = {
+        name: np.zeros((shapes[name][0], rows, shapes[name][2]), "float32")
+        for name in ("state_h", "state_c")
+    }
+    for i, batch in enumerate(facts["stream"]):
+        start = {name: state[:, : len(batch)] for name, state in states.items()}
+        layers, mask, *ends = run.run(None, {"ids": tokenize(batch), **start})
+        expected = np.moveaxis(arrays[f"stream{i}.activations"], 0, 2)[:, 1:-1]
+        assert np.abs(layers - expected)[mask].max() < 1e-5
+        for (name, state), end in zip(states.items(), ends, strict=True):
+            state[:, : len(batch)] = end
+            recorded = arrays[f"stream{i}.{name}"]
+            np.testing.assert_allclose(state[:, : recorded.shape[1]], recorded, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"n_highway": 0},
+        {"n_highway": 2, "activation": "tanh"},
+        {"n_layers": 1},
+        {"n_layers": 3, "use_skip_connections": False},
+        {"cell_clip": None, "projection_clip": None},
+        {"cell_clip": 0.1, "projection_clip": 0.05},
+        {"projection_dim": 17},
+        {"lstm_dim": 6},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("stateful", [False, True])
+def test_every_shape_of_a_bilm(changes, stateful):
+    config = make_config(**{"lstm_dim": 19, **changes})
+    arrays = make_arrays(config)
+    model = bilm_model(config, load(bilm_rows(config), arrays), stateful=stateful)
+    inputs = {"ids": tokenize(SENTENCES, 13)}
+    if stateful:
+        for name, width in (("state_h", config.projection_dim), ("state_c", config.lstm_dim)):
+            shape = (config.n_layers, len(SENTENCES), 2 * width)
+            inputs[name] = np.zeros(shape, "float32")
+    layers = session(model).run(["layers"], inputs)[0]
+    for found, sentence in zip(layers, SENTENCES, strict=True):
+        expected = reference.elmo_layers(sentence, config.to_options(), arrays)
+        np.testing.assert_allclose(found[: len(sentence)], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_no_sentence_depends_on_its_neighbours(tiny_preset, tmp_path, int8):
+    """Not even by the scales of int8; nor on the width of the characters."""
+    run = exported(tiny_preset, tmp_path, int8=int8)
+    together = run.run(["layers"], {"ids": tokenize(SENTENCES, 13)})[0]
+    for row, sentence in zip(together, SENTENCES[:3]):
+        ids = tokenize([sentence], 13)
+        alone = run.run(["layers"], {"ids": ids})[0][0]
+        np.testing.assert_allclose(row[: len(sentence)], alone, atol=1e-6)
+    narrow = run.run(["layers"], {"ids": tokenize([["fox", "a"]], 13)[..., :9]})[0]
+    wide = run.run(["layers"], {"ids": tokenize([["fox", "a"]], 13)})[0]
+    np.testing.assert_allclose(narrow, wide, atol=1e-6)
+
+
+def test_int8_on_the_bundled_bilm(tmp_path):
+    """At most 3% of every layer, in a quarter of the bytes of what it rounds."""
+    text = "The river Thames flows through London , and its banks were once marshes ."
+    sentences = [
+        text.split(),
+        text.lower().split()[3:],
+        ["Yes", "!"],
+        "It 's 1,234.5 km away".split(),
+    ]
+    ids = tokenize(sentences)
+    exact, rounded = (
+        exported("elmo_mini_en", tmp_path, int8=int8).run(None, {"ids": ids})
+        for int8 in (False, True)
+    )
+    mask = exact[1]
+    error, size = (rounded[0] - exact[0])[mask], exact[0][mask]
+    shares = np.sqrt((error**2).mean((0, 2)) / (size**2).mean((0, 2)))
+    assert (shares < 0.03).all() and shares[1] > 0.001
+    whole = keras_elmo.ElmoLayer.from_preset("elmo_mini_en")(ids)
+    np.testing.assert_allclose(exact[0], numpy(whole), atol=5e-5)
+
+
+def test_quantize():
+    kernel = np.float32([[1, 0, -127], [-0.5, 0, 254]])
+    rounded, scale = quantize(kernel)
+    np.testing.assert_array_equal(rounded, [[127, 0, -64], [-64, 0, 127]])
+    assert rounded.dtype == "int8" and scale.dtype == "float32"
+    np.testing.assert_allclose(rounded * scale, kernel, atol=1)
+
+
+def test_command_line(tiny_preset, tmp_path, capsys):
+    file = tmp_path / "bilm.onnx"
+    assert main(["export-onnx", str(tiny_preset), str(file), "--stateful", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["bytes"] == file.stat().st_size
+    assert facts["inputs"]["ids"] == ["batch", "tokens", "characters"]
+    assert facts["outputs"]["layers"] == ["batch", "tokens", 3, 12]
+    assert facts["outputs"]["next_state_c"] == [2, "batch", 20]
+    fingerprint = keras_elmo.ElmoLayer.from_preset(tiny_preset).fingerprint()
+    assert facts["fingerprint"] == fingerprint
+    metadata = session(file.read_bytes()).get_modelmeta().custom_metadata_map
+    assert metadata == {"fingerprint": fingerprint, "max_characters": "13"}
+    assert main(["export-onnx", str(tiny_preset), str(tmp_path / "nowhere" / "x.onnx")]) == 1
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_code_points_are_refused():
+    code_points = CodePoints(characters=("<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>", "a"))
+    config = make_config(code_points=code_points)
+    with pytest.raises(
+        ValueError, match="ONNX expects a biLM that reads bytes. Received: one that"
+    ):
+        bilm_model(config, {})
+    layer = keras_elmo.ElmoLayer(config)
+    layer.build((None, None, 13))
+    with pytest.raises(ValueError, match='code points .* Use engine="keras"'):
+        keras_elmo.Embedder(layer, engine="onnxruntime")
+
+
+def test_without_onnx(tiny_preset, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(
+        ImportError, match=r"needs ONNX. Received: no module onnx. .*keras-elmo\[onnx"
+    ):
+        export_onnx(tiny_preset, tmp_path / "x.onnx")

@@ -1,0 +1,73 @@
+"""Whole models with an ElmoLayer leave Python through model.export, with the same numbers.
+
+SavedModel, with strings and with ids, is in test_models.py.
+"""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import keras_elmo
+from tests.conftest import BACKEND, SENTENCES, tokenize
+
+if BACKEND != "tensorflow":
+    pytest.skip("TensorFlow only", allow_module_level=True)
+
+IDS = tokenize(SENTENCES, 13)
+
+# Of tf2onnx and the converter of TensorFlow.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+def model(preset, recurrent):
+    over_tokens = layers.Bidirectional(layers.LSTM(4)) if recurrent else layers.Lambda(_mean)
+    built = keras.Sequential(
+        [
+            keras.Input((None, 13), dtype="int32"),
+            keras_elmo.ElmoLayer.from_preset(preset),
+            keras_elmo.ScalarMix(),
+            over_tokens,
+            layers.Dense(5, activation="softmax"),
+        ]
+    )
+    built(IDS)  # Keras exports what was called
+    return built
+
+
+def _mean(x):
+    return keras.ops.mean(x, axis=1)
+
+
+def test_onnx(tiny_preset, tmp_path):
+    """Any batch, any length; both directions of the biLM and of the user's LSTM."""
+    pytest.importorskip("tf2onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    ours = model(tiny_preset, recurrent=True)
+    ours.export(tmp_path / "model.onnx", format="onnx", verbose=False)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    [name] = [value.name for value in session.get_inputs()]
+    for ids in (IDS, IDS[:2], IDS[1:2, :3]):
+        found = session.run(None, {name: ids})[0]
+        np.testing.assert_allclose(found, ours(ids), atol=1e-6)
+
+
+def test_litert(tiny_preset, tmp_path):
+    """One sentence of fixed length, in operations of LiteRT alone."""
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    ours = model(tiny_preset, recurrent=False)
+    file = str(tmp_path / "model.tflite")
+    one = keras.InputSpec(shape=(1, 5, 13), dtype="int32")
+    ours.export(file, format="litert", input_signature=[one], verbose=False)
+    interpreter = litert.Interpreter(file)  # refuses operations of TensorFlow
+    interpreter.allocate_tensors()
+    [ids_in], [out] = interpreter.get_input_details(), interpreter.get_output_details()
+    for ids in (IDS[:1], IDS[1:2]):
+        interpreter.set_tensor(ids_in["index"], ids)
+        interpreter.invoke()
+        found = interpreter.get_tensor(out["index"])
+        np.testing.assert_allclose(found, ours(ids), atol=1e-6)
