@@ -119,7 +119,11 @@ def _add_pretrain(commands):
         "may be given anew",
     )
     parser.add_argument("--save-every", type=int, default=500, help="steps between checkpoints")
-    parser.add_argument("--devices", type=int, help="devices that share each batch; 1 if not given")
+    parser.add_argument(
+        "--devices",
+        type=int,
+        help="devices that share each batch; if not given, all those of several processes, or 1",
+    )
     parser.add_argument("--tensorboard", metavar="DIR", help="log for TensorBoard too")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--json", action="store_true", help="print the end as one JSON object")
@@ -263,6 +267,7 @@ def _pretrain(arguments) -> int:
 
     from keras_elmo.config import BiLMConfig
     from keras_elmo.pretraining.run.devices import sharing
+    from keras_elmo.pretraining.run.folder import RunFolder
     from keras_elmo.pretraining.run.recipe import Recipe
     from keras_elmo.pretraining.run.settings import merge_settings
     from keras_elmo.pretraining.train import Pretraining
@@ -285,26 +290,28 @@ def _pretrain(arguments) -> int:
         own_vocabulary=arguments.own_vocabulary,
         devices=arguments.devices,
     )
-    with sharing(settings.devices):
+    is_resumed = arguments.resume and RunFolder(arguments.folder).is_begun
+    with sharing(settings.devices, resume=is_resumed) as devices:
         run = Pretraining(
             arguments.folder,
             arguments.corpus,
             settings.config,
             settings.recipe,
             save_every=arguments.save_every,
-            devices=settings.devices,
+            devices=devices,
             resume=arguments.resume,
             init_from=settings.init_from,
             own_vocabulary=settings.own_vocabulary,
         )
         callbacks = []
-        if arguments.tensorboard:
+        if arguments.tensorboard and run.share.is_first:
             callbacks.append(keras.callbacks.TensorBoard(arguments.tensorboard))
         run.run(callbacks, progress=not arguments.quiet)
         names = ("step", "tokens", "seconds")
         facts = {name: run.facts[name] for name in names}
         facts["perplexity"] = run.heldout_perplexity()
-    _print(facts, arguments.json)
+    if run.share.is_first:
+        _print(facts, arguments.json)
     return 0
 
 
