@@ -31,11 +31,12 @@ def make_parser() -> argparse.ArgumentParser:
     embed = commands.add_parser(
         "embed",
         help="embed a file of tokenised sentences",
-        description="Embed tokenised sentences, one a line, into an hdf5 file, a dataset each.",
+        description="Embed tokenised sentences, one a line, into an hdf5 file, a dataset each; "
+        "with --ray, text or Parquet into a folder of Parquet files.",
     )
     embed.add_argument("preset", metavar="PRESET", help="as for info")
     embed.add_argument("input", metavar="INPUT", help="a UTF-8 text file, or - for stdin")
-    embed.add_argument("output", metavar="OUTPUT", help="the hdf5 file to write")
+    embed.add_argument("output", metavar="OUTPUT", help="the hdf5 file, or folder, to write")
     embed.add_argument(
         "--layers", type=_layers, default="all", help="all, top, average or a number, from 0"
     )
@@ -46,6 +47,17 @@ def make_parser() -> argparse.ArgumentParser:
     embed.add_argument("--resume", action="store_true", help="go on with an interrupted run")
     embed.add_argument("--quiet", action="store_true", help="no progress bar")
     embed.add_argument("--json", action="store_true", help="print the counts as one JSON object")
+    cluster = embed.add_argument_group("Ray", "all paths must be there on every node")
+    cluster.add_argument(
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="embed on this Ray cluster; without ADDRESS on the one that runs, or on this machine",
+    )
+    cluster.add_argument("--column", default="tokens", help="of the sentences in Parquet")
+    cluster.add_argument("--ray-cpus", type=float, default=1, help="CPUs of each actor")
+    cluster.add_argument("--ray-gpus", type=float, default=0, help="GPUs of each actor")
     embed.set_defaults(run=_embed)
     _add_prepare(commands)
     _add_pretrain(commands)
@@ -212,6 +224,8 @@ def _info(arguments) -> int:
 
 
 def _embed(arguments) -> int:
+    if arguments.ray is not None:
+        return _embed_on_ray(arguments)
     from keras_elmo.embedding.embedder import Embedder
 
     embedder = Embedder(
@@ -227,6 +241,30 @@ def _embed(arguments) -> int:
         compression=arguments.compression,
         resume=arguments.resume,
         progress=not arguments.quiet,
+    )
+    _print(counts, arguments.json)
+    return 0
+
+
+def _embed_on_ray(arguments) -> int:
+    from keras_elmo.ray import embed_files
+
+    if arguments.compression:
+        raise ValueError("--compression is of hdf5. Received: --ray, which writes Parquet")
+    counts = embed_files(
+        arguments.preset,
+        arguments.input,
+        arguments.output,
+        address=arguments.ray or None,
+        column=arguments.column,
+        layers=arguments.layers,
+        float16=arguments.float16,
+        resume=arguments.resume,
+        cpus=arguments.ray_cpus,
+        gpus=arguments.ray_gpus,
+        progress=not arguments.quiet,
+        dtype=arguments.dtype,
+        batch_tokens=arguments.batch_tokens,
     )
     _print(counts, arguments.json)
     return 0

@@ -35,10 +35,11 @@ LINES = [
     {"layers.elmo_layer"},
     {"layers"},
     {"embedding.word_table", "embedding.file_lock", "embedding.weight_values"},
-    {"embedding.layer_file"},
+    {"embedding.layer_file", "embedding.parquet"},
     {"embedding.layer_dataset", "embedding.keras_engine"},
     {"embedding.embedder"},
     {"embedding"},
+    {"ray"},
     # Pretraining stands on the biLM, never on ElmoLayer.
     {"pretraining.data.text", "pretraining.data.vocabulary"},
     {"pretraining.data.sentences"},

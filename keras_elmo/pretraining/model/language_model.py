@@ -167,6 +167,9 @@ class BiLanguageModel(keras.Model):
             found.append(ops.reshape(nll, ops.shape(targets)))
         return ops.stack(found)
 
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Do nothing: the model is built, and Keras cannot average a batch of several hosts."""
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if keras.backend.backend() != "tensorflow":
             return y_pred
