@@ -27,12 +27,14 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         *(["embedding/test_embedder.py"] if BACKEND == "jax" else []),
         "embedding/test_layer_dataset.py",
         "embedding/test_layer_file.py",
+        "embedding/test_parquet.py",
         "test_docstrings.py",
         "test_examples.py",
         "test_experiments.py",
         "test_imports.py",
         "checkpoints/test_presets.py",
         "pretraining/test_corpus.py",
+        "pretraining/test_hosts.py",
         "pretraining/test_prepare.py",
         "pretraining/test_preset.py",
         "pretraining/test_train.py",
@@ -43,6 +45,7 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         "pretraining/test_growth.py",
         "pretraining/test_recipe.py",
         "pretraining/test_settings.py",
+        "test_ray.py",
         "test_readme.py",
     ]
 

@@ -146,9 +146,6 @@ class Pretraining:
         self.optimizer = make_optimizer(self.recipe, Schedule(self.recipe))
         # JAX has its fixed shapes; for TensorFlow XLA would compile anew for every batch.
         self.model.compile(self.optimizer, jit_compile=is_jax)
-        if self.share.processes > 1:
-            # Of the losses of a batch, on TensorFlow; the mean of an epoch is that of all devices.
-            self.model.distribute_reduction_method = "first"
         self.optimizer.build(self.model.trainable_variables)
         self.facts = {"step": 0, "tokens": 0, "seconds": 0.0, "position": START}
         self.facts["settings"] = before

@@ -178,6 +178,17 @@ class BiLanguageModel(keras.Model):
         # Replicas add their gradients up, and Keras multiplies the loss that it reports.
         return y_pred / tf.distribute.get_strategy().num_replicas_in_sync
 
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        metrics = super().compute_metrics(x, y, y_pred, sample_weight)
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            strategy = tf.distribute.get_strategy()
+            if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+                # Keras takes the mean of the hosts' over the first axis.
+                return {name: ops.reshape(value, (1,)) for name, value in metrics.items()}
+        return metrics
+
     def get_config(self):
         return {
             **super().get_config(),
