@@ -32,12 +32,13 @@ def make_parser() -> argparse.ArgumentParser:
     embed = commands.add_parser(
         "embed",
         help="embed a file of tokenised sentences",
-        description="Embed tokenised sentences, one a line, into an hdf5 file, a dataset each.",
+        description="Embed tokenised sentences, one a line, into an hdf5 file, a dataset each; "
+        "with --ray, text or Parquet into a folder of Parquet files.",
     )
     embed.add_argument("preset", metavar="PRESET", help="as for info")
     _add_options(embed)
     embed.add_argument("input", metavar="INPUT", help="a UTF-8 text file, or - for stdin")
-    embed.add_argument("output", metavar="OUTPUT", help="the hdf5 file to write")
+    embed.add_argument("output", metavar="OUTPUT", help="the hdf5 file, or folder, to write")
     embed.add_argument(
         "--layers", type=_layers, default="all", help="all, top, average or a number, from 0"
     )
@@ -54,6 +55,17 @@ def make_parser() -> argparse.ArgumentParser:
     embed.add_argument("--resume", action="store_true", help="go on with an interrupted run")
     embed.add_argument("--quiet", action="store_true", help="no progress bar")
     embed.add_argument("--json", action="store_true", help="print the counts as one JSON object")
+    cluster = embed.add_argument_group("Ray", "all paths must be there on every node")
+    cluster.add_argument(
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="embed on this Ray cluster; without ADDRESS on the one that runs, or on this machine",
+    )
+    cluster.add_argument("--column", default="tokens", help="of the sentences in Parquet")
+    cluster.add_argument("--ray-cpus", type=float, default=1, help="CPUs of each actor")
+    cluster.add_argument("--ray-gpus", type=float, default=0, help="GPUs of each actor")
     embed.set_defaults(run=_embed)
     _add_convert(commands)
     _add_prepare(commands)
@@ -149,7 +161,11 @@ def _add_pretrain(commands):
         "may be given anew",
     )
     parser.add_argument("--save-every", type=int, default=500, help="steps between checkpoints")
-    parser.add_argument("--devices", type=int, help="devices that share each batch; 1 if not given")
+    parser.add_argument(
+        "--devices",
+        type=int,
+        help="devices that share each batch; if not given, all those of several processes, or 1",
+    )
     parser.add_argument("--tensorboard", metavar="DIR", help="log for TensorBoard too")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--json", action="store_true", help="print the end as one JSON object")
@@ -262,6 +278,8 @@ def _info(arguments) -> int:
 
 
 def _embed(arguments) -> int:
+    if arguments.ray is not None:
+        return _embed_on_ray(arguments)
     from keras_elmo.embedding.embedder import Embedder
 
     embedder = Embedder(
@@ -281,6 +299,32 @@ def _embed(arguments) -> int:
         compression=arguments.compression,
         resume=arguments.resume,
         progress=not arguments.quiet,
+    )
+    _print(counts, arguments.json)
+    return 0
+
+
+def _embed_on_ray(arguments) -> int:
+    from keras_elmo.ray import embed_files
+
+    if arguments.compression:
+        raise ValueError("--compression is of hdf5. Received: --ray, which writes Parquet")
+    counts = embed_files(
+        arguments.preset,
+        arguments.input,
+        arguments.output,
+        address=arguments.ray or None,
+        column=arguments.column,
+        layers=arguments.layers,
+        float16=arguments.float16,
+        resume=arguments.resume,
+        cpus=arguments.ray_cpus,
+        gpus=arguments.ray_gpus,
+        progress=not arguments.quiet,
+        dtype=arguments.dtype,
+        batch_tokens=arguments.batch_tokens,
+        options=arguments.options,
+        engine=arguments.engine,
     )
     _print(counts, arguments.json)
     return 0
@@ -331,6 +375,7 @@ def _pretrain(arguments) -> int:
 
     from keras_elmo.config import BiLMConfig
     from keras_elmo.pretraining.run.devices import sharing
+    from keras_elmo.pretraining.run.folder import RunFolder
     from keras_elmo.pretraining.run.recipe import Recipe
     from keras_elmo.pretraining.run.settings import merge_settings
     from keras_elmo.pretraining.train import Pretraining
@@ -353,26 +398,28 @@ def _pretrain(arguments) -> int:
         own_vocabulary=arguments.own_vocabulary,
         devices=arguments.devices,
     )
-    with sharing(settings.devices):
+    is_resumed = arguments.resume and RunFolder(arguments.folder).is_begun
+    with sharing(settings.devices, resume=is_resumed) as devices:
         run = Pretraining(
             arguments.folder,
             arguments.corpus,
             settings.config,
             settings.recipe,
             save_every=arguments.save_every,
-            devices=settings.devices,
+            devices=devices,
             resume=arguments.resume,
             init_from=settings.init_from,
             own_vocabulary=settings.own_vocabulary,
         )
         callbacks = []
-        if arguments.tensorboard:
+        if arguments.tensorboard and run.share.is_first:
             callbacks.append(keras.callbacks.TensorBoard(arguments.tensorboard))
         run.run(callbacks, progress=not arguments.quiet)
         names = ("step", "tokens", "seconds")
         facts = {name: run.facts[name] for name in names}
         facts["perplexity"] = run.heldout_perplexity()
-    _print(facts, arguments.json)
+    if run.share.is_first:
+        _print(facts, arguments.json)
     return 0
 
 

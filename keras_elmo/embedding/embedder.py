@@ -140,7 +140,7 @@ class Embedder:
         elmo.set_weights(weights)
         self._start(elmo, **state)
 
-    def embed(self, sentences, layers="all") -> list[np.ndarray]:
+    def embed(self, sentences, layers="all", remember=True) -> list[np.ndarray]:
         """Embed a list of sentences.
 
         Args:
@@ -149,6 +149,8 @@ class Embedder:
                 tokens in a list.
             layers: ``"all"``, ``"top"``, ``"average"``, or the number of one layer: 0 is
                 the token representation, and -1 the last, as in Python.
+            remember: Whether to use the words that earlier calls computed, and to remember
+                those of this one. Without, the last bit too depends on these sentences alone.
 
         Returns:
             A float32 array for each sentence, in order: ``(layers, tokens, width)`` for
@@ -163,7 +165,9 @@ class Embedder:
         tokens = CharacterTokenizer.check(sentences)
         lengths = np.array([len(sentence) for sentence in sentences], "int64")
         found: list = [None] * len(lengths)
-        for i, array in self._arrays(tokens, lengths, layers, self._words_now().table):
+        words = self._words_now()
+        table = words.table if remember else words.without_memory()
+        for i, array in self._arrays(tokens, lengths, layers, table):
             # A copy, or one sentence would keep its whole batch in memory.
             found[i] = np.array(array, order="C")
         return found

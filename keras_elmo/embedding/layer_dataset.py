@@ -1,4 +1,4 @@
-"""Batches of the layer representations in an hdf5 file."""
+"""Batches of the layer representations in an hdf5 file, or in Parquet files."""
 
 import os
 import pathlib
@@ -7,10 +7,11 @@ import keras
 import numpy as np
 
 from keras_elmo.checkpoints.hdf5 import open_hdf5
+from keras_elmo.embedding.parquet import ParquetLayers
 
 
 class LayerDataset(keras.utils.PyDataset):
-    """Batches of the layer representations in an hdf5 file, padded, with their mask.
+    """Batches of the layer representations in a file, padded, with their mask.
 
     A task model then trains on layers that were computed once, with a ``ScalarMix`` in
     front: the paper's third way to use a biLM. ``fit``, ``evaluate`` and ``predict``
@@ -18,7 +19,9 @@ class LayerDataset(keras.utils.PyDataset):
 
     Args:
         file: Path of an hdf5 file that ``Embedder.embed_file``, bilm-tf or AllenNLP
-            wrote with all layers.
+            wrote with all layers; or of a Parquet file, or a folder of them, with the
+            column ``layers`` that ``keras_elmo.ray`` wrote. Parquet is read in row groups, so
+            it is quick in its own order, and slow with ``shuffle`` if it is large.
         labels: One for each sentence: a number, or a list of numbers, one a token,
             padded with 0. None to give inputs only.
         batch_size: Sentences in a batch.
@@ -55,15 +58,12 @@ class LayerDataset(keras.utils.PyDataset):
         self._path = pathlib.Path(file)
         self._file = self._process = None
         layers = self._layers()
-        names = {name for name in layers.names() if name.isascii() and name.isdecimal()}
-        count = len(names)
-        self._shape = layers.declared("0").shape if "0" in names else ()
+        count, self._shape = layers.count, layers.shape
         self.close()
-        if len(self._shape) != 3 or names != {str(i) for i in range(count)}:
+        if len(self._shape) != 2:
             raise ValueError(
                 "LayerDataset expects a file with all layers, (layers, tokens, width) for each "
-                f"line, from 0 on. Received: {self._path}, which holds {count} lines of shape "
-                f"{self._shape}"
+                f"line, from 0 on. Received: {self._path}, which holds {layers.contents}"
             )
         if labels is not None and len(labels) != count:
             raise ValueError(
@@ -99,24 +99,26 @@ class LayerDataset(keras.utils.PyDataset):
         return self._order[index * self._batch_size : (index + 1) * self._batch_size]
 
     def _width(self, sentences):
-        return max(self._layers().declared(str(i)).shape[1] for i in sentences)
+        return max(self._layers().tokens(i) for i in sentences)
 
     def _array(self, sentence):
         """Return the layers of a sentence, (tokens, layers, width), once they are checked."""
-        array = self._layers().read(str(sentence), kinds="f")
-        layers, _, width = self._shape
-        if array.ndim != 3 or array.shape[::2] != (layers, width):
+        array = self._layers().array(sentence)
+        if array is None or array.ndim != 3 or array.shape[1:] != self._shape:
+            layers, width = self._shape
+            found = "none" if array is None else self._layers().describe(array)
             raise ValueError(
                 f"LayerDataset expects floats of shape ({layers}, tokens, {width}) for sentence "
-                f"{sentence} of {self._path}. Received: {array.dtype} of shape {array.shape}"
+                f"{sentence} of {self._path}. Received: {found}"
             )
-        return np.moveaxis(array, 0, 1)
+        return array
 
     def _layers(self):
         """Return the open file."""
         if self._process != os.getpid():  # a process that was forked opens its own
-            file = open_hdf5(self._path, kind="Layer file", remedy="Embed the text again")
-            self._file, self._process = file, os.getpid()
+            is_parquet = self._path.is_dir() or self._path.suffix == ".parquet"
+            self._file = (ParquetLayers if is_parquet else _Hdf5Layers)(self._path)
+            self._process = os.getpid()
         return self._file
 
     def close(self):
@@ -194,3 +196,34 @@ class LayerDataset(keras.utils.PyDataset):
             self.on_epoch_end()
 
         return tf.data.Dataset.from_generator(epoch, output_signature=signature)
+
+
+class _Hdf5Layers:
+    """The layer representations in an hdf5 file, a dataset a line."""
+
+    def __init__(self, path):
+        self._file = open_hdf5(path, kind="Layer file", remedy="Embed the text again")
+        names = {name for name in self._file.names() if name.isascii() and name.isdecimal()}
+        self.count = len(names)
+        shape = self._file.declared("0").shape if "0" in names else ()
+        fits = len(shape) == 3 and names == {str(i) for i in range(self.count)}
+        self.shape = shape[::2] if fits else ()
+        self.contents = f"{self.count} lines of shape {shape}"
+
+    @property
+    def is_open(self):
+        return self._file.is_open
+
+    def tokens(self, line):
+        return self._file.declared(str(line)).shape[1]
+
+    def array(self, line):
+        array = self._file.read(str(line), kinds="f")
+        return np.moveaxis(array, 0, 1) if array.ndim == 3 else array
+
+    def describe(self, array):
+        shape = np.moveaxis(array, 0, 1).shape if array.ndim == 3 else array.shape
+        return f"{array.dtype} of shape {shape}"
+
+    def close(self):
+        self._file.close()

@@ -199,6 +199,11 @@ def _inside(gradient, x, bound):
 
 def _outer(x, y, product_dtype):
     """Return the sum over tokens and batch of the outer products."""
+    if keras.backend.backend() == "jax":
+        # Devices may share the batch: in one axis with the tokens they would gather it.
+        dtype = product_dtype or x.dtype
+        product = ops.tensordot(ops.cast(x, dtype), ops.cast(y, dtype), axes=((0, 1), (0, 1)))
+        return ops.cast(product, x.dtype)
     x, y = (ops.reshape(a, (-1, a.shape[-1])) for a in (x, y))
     return matmul(ops.transpose(x), y, product_dtype)
 

@@ -17,6 +17,8 @@ from keras_elmo.pretraining.data.vocabulary import read_vocabulary
 from keras_elmo.pretraining.model.growth import grow_language_model
 from keras_elmo.pretraining.model.language_model import BiLanguageModel
 from keras_elmo.pretraining.preset import read_language_model
+from keras_elmo.pretraining.run.checkpoint import to_numpy
+from keras_elmo.pretraining.run.devices import current_share
 from keras_elmo.pretraining.run.folder import RunFolder
 from keras_elmo.pretraining.run.optimizers import make_optimizer
 from keras_elmo.pretraining.run.recipe import CHANGEABLE, Schedule
@@ -31,18 +33,22 @@ _MOST_SKIPPED = 20
 class Pretraining:
     """A training run: a ``BiLanguageModel``, its corpus and optimizer, kept in a folder.
 
+    Of several processes (``sharing``) each makes its parts of the batches; all read the
+    corpus and the folder, and the first one writes.
+
     Args:
         folder: The run's folder; made if it does not exist.
         corpus: Folder of ``prepare``.
         config: The ``BiLMConfig``. None for that of ``init_from``, or to resume.
         recipe: The ``Recipe``.
         save_every: Steps between checkpoints; at most those are lost if the run is killed.
-        devices: Number of devices that share each batch; more than one inside of
-            ``sharing(devices)``.
+        devices: Into how many parts a batch is split; inside of ``sharing(devices)`` each
+            device computes its own.
         resume: Go on from the checkpoint in the folder, if there is one. The recipe may
             then have other ``steps`` or ``epochs``, ``learning_rate``, ``decay``,
             ``decay_shape`` and ``clip_norm``, which the log tells; all else must be as it
-            was, the backend too.
+            was, the backend and ``devices`` too; but fewer devices may compute more parts each,
+            in fewer processes or more.
         init_from: Preset to start from instead of random weights: fine-tuning. With a
             larger ``config`` its biLM grows to that first.
         own_vocabulary: With ``init_from``, predict the tokens of the corpus's vocabulary and
@@ -77,7 +83,9 @@ class Pretraining:
                     f"Pretraining expects {name} to be 1 or more. Received: {name}={value}"
                 )
         self.folder = RunFolder(folder)
-        self.save_every, self.devices = save_every, devices
+        self.save_every = save_every
+        self.share = current_share()
+        self.parts = self.share.parts(devices)
         is_begun = self.folder.is_begun
         if is_begun and not resume:
             raise ValueError(
@@ -127,6 +135,7 @@ class Pretraining:
             batch_tokens=recipe.batch_tokens,
             devices=devices,
             fixed_shapes=is_jax,
+            parts=self.parts,
         )
         self._corpus = Corpus(files, batcher, recipe.max_tokens, recipe.seed)
         if recipe.steps is None:
@@ -146,8 +155,9 @@ class Pretraining:
             self.optimizer.skipped_in_a_row.assign(0)
         self._scorer = Scorer(self.model, self.vocabulary)
         self._sample = _sample(corpus)
-        self.folder.cut_log(self.facts["step"])
-        self.folder.write_settings(config, recipe, origin, self.vocabulary)
+        if self.share.is_first:
+            self.folder.cut_log(self.facts["step"])
+            self.folder.write_settings(config, recipe, origin, self.vocabulary)
 
     def _variables(self):
         return {"model": self.model.variables, "optimizer": self.optimizer.variables}
@@ -204,9 +214,7 @@ class Pretraining:
         if keras.backend.backend() == "jax":
             self.model.jax_state_sync()
         counts = (self.optimizer.skipped, self.optimizer.skipped_in_a_row)
-        total, in_a_row = (
-            int(keras.ops.convert_to_numpy(keras.ops.copy(count))) for count in counts
-        )
+        total, in_a_row = (int(to_numpy(count)) for count in counts)
         return total, in_a_row
 
     def check(self) -> None:
@@ -252,7 +260,7 @@ class Pretraining:
             return ((batch,) for batch in batches())
         import tensorflow as tf
 
-        n = self.devices
+        n = len(self.parts)
         spec = {
             "characters": tf.TensorSpec((n, None, None), tf.int32),
             "words": tf.TensorSpec((n, 2, None, None), tf.int32),
@@ -260,7 +268,20 @@ class Pretraining:
             "weights": tf.TensorSpec((n, 2, None, None), tf.float32),
         }
         feed = tf.data.Dataset.from_generator(batches, output_signature=spec)
-        return feed.map(lambda batch: (batch,)).prefetch(4)
+        if self.share.processes == 1:  # Keras shares it among the devices
+            return feed.map(lambda batch: (batch,)).prefetch(4)
+
+        def of_replicas(batch):
+            """Return the batch of each device of this process."""
+            first = [self.share.replicas, -1]
+            return {
+                name: tf.reshape(x, tf.concat([first, tf.shape(x)[1:]], axis=0))
+                for name, x in batch.items()
+            }
+
+        feed = feed.map(of_replicas).unbatch().map(lambda batch: (batch,)).prefetch(4)
+        strategy = tf.distribute.get_strategy()
+        return strategy.distribute_datasets_from_function(lambda _: feed)
 
 
 class _Keeper(keras.callbacks.Callback):
@@ -277,7 +298,7 @@ class _Keeper(keras.callbacks.Callback):
             initial=run.facts["step"],
             unit=" steps",
             desc="pretraining",
-            disable=not progress,
+            disable=not (progress and run.share.is_first),
         )
 
     def on_train_batch_end(self, batch, logs=None):
@@ -298,7 +319,7 @@ class _Keeper(keras.callbacks.Callback):
         skipped, in_a_row = run.skipped()
         if in_a_row and facts["step"] < run.recipe.steps:
             return  # the weights are in doubt until an update is good again
-        weights = (keras.ops.convert_to_numpy(w) for w in run.model.trainable_variables)
+        weights = map(to_numpy, run.model.trainable_variables)
         if not all(np.isfinite(weight).all() for weight in weights):
             raise run.diverged("a weight is not finite")
         perplexity = run.heldout_perplexity()
@@ -317,9 +338,10 @@ class _Keeper(keras.callbacks.Callback):
         }
         facts["settings"] = run.settings
         logs.update({k: v for k, v in row.items() if v is not None and k != "change"})
-        # The log first: a row without its checkpoint is cut when the run is resumed.
-        run.folder.log(row)
-        run.save()
+        if run.share.is_first:
+            # The log first: a row without its checkpoint is cut when the run is resumed.
+            run.folder.log(row)
+            run.save()
 
 
 def _first_model(config, recipe, vocabulary, init_from, own_vocabulary):

@@ -1,5 +1,10 @@
 """The bidirectional language model against the executable specification."""
 
+import os
+import re
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -10,7 +15,7 @@ from keras_elmo.pretraining.data.corpus import Batcher
 from keras_elmo.pretraining.model.language_model import BiLanguageModel
 from keras_elmo.pretraining.scores import Scorer
 from tests import reference
-from tests.conftest import make_config, numpy
+from tests.conftest import BACKEND, make_config, numpy
 from tests.gradients import gradients
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "The", "fox", "Café", "!"]
@@ -184,3 +189,51 @@ def test_learns_and_half_precision_products_learn_alike(config):
         ends.append(float(numpy(model(tensors(batch)))))
         assert ends[-1] < 0.6 * float(losses[0])
     assert 0 < abs(ends[0] - ends[1]) < 0.1
+
+
+# Two devices, each with 11 rows of 7 tokens, of 23 distinct ones.
+COMPILED = """
+import jax, keras, numpy as np
+from keras_elmo.pretraining.model.language_model import BiLanguageModel
+from keras_elmo.pretraining.run.devices import sharing
+from tests.conftest import make_config
+
+with sharing(2):
+    config = make_config(n_layers=2, n_highway=0, filters=((2, 5), (3, 4)))
+    model = BiLanguageModel(config, 40, n_negatives=8, dropout=0.1)
+    model.compile(keras.optimizers.SGD(0.1))
+    model.optimizer.build(model.trainable_variables)
+    shapes = {"characters": (2, 23, 13), "words": (2, 2, 7, 11)}
+    shapes |= {name: shapes["words"] for name in ("targets", "weights")}
+    batch = {}
+    for name, shape in shapes.items():
+        layout = keras.distribution.distribution().get_data_layout(shape).backend_layout
+        kind = "float32" if name == "weights" else "int32"
+        batch[name] = jax.ShapeDtypeStruct(shape, kind, sharding=layout)
+    state = ([v.value for v in variables] for variables in (
+        model.trainable_variables, model.non_trainable_variables,
+        model.optimizer.variables, model.metrics_variables))
+    print(jax.jit(model.train_step).lower(tuple(state), (batch,)).compile().as_text())
+"""
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="XLA divides the work on JAX")
+def test_each_device_computes_its_own_rows():
+    flags = "--xla_force_host_platform_device_count=2"
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", COMPILED],
+        env={**os.environ, "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "all-reduce" in run.stdout  # of the gradients
+    for operation in ("all-gather", "all-to-all", "collective-permute"):
+        assert operation not in run.stdout
+    sizes = {
+        int(size)
+        for shape in re.findall(r"\b[a-z]+\d*\[([\d,]+)\]", run.stdout)
+        for size in shape.split(",")
+    }
+    assert {11, 23, 77} <= sizes
+    assert not {22, 46, 154} & sizes  # of both devices together

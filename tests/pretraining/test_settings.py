@@ -48,7 +48,7 @@ def write(tmp_path):
 def test_defaults(tmp_path):
     settings = merge_settings(tmp_path / "run")
     assert settings.config == BiLMConfig() and settings.recipe == Recipe()
-    assert (settings.init_from, settings.own_vocabulary, settings.devices) == (None, False, 1)
+    assert (settings.init_from, settings.own_vocabulary, settings.devices) == (None, False, None)
     assert not (tmp_path / "run").exists()
 
 

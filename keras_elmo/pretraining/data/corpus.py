@@ -39,6 +39,8 @@ class Batcher:
         batch_tokens: Bound on rows times longest sentence of one device's part; a longer
             sentence is alone.
         devices: Number of parts of a batch.
+        parts: Range of those that are made, all if None; the first axis is theirs alone.
+            Several processes make the same batches, and each its own parts of them.
         fixed_shapes: Round the sizes of the arrays up to few values, for backends that
             compile anew for each.
 
@@ -64,6 +66,7 @@ class Batcher:
         batch_tokens=2048,
         devices=1,
         fixed_shapes=False,
+        parts=None,
     ):
         self.vocabulary = {token: i for i, token in enumerate(vocabulary)}
         self.max_characters = max_characters
@@ -71,6 +74,7 @@ class Batcher:
         self.batch_tokens = batch_tokens
         self.devices = devices
         self.fixed_shapes = fixed_shapes
+        self.parts = range(devices) if parts is None else parts
 
     def encode(self, sentences, max_tokens=None) -> "EncodedSentences":
         """Look up the tokens of sentences, lists of tokens of one token or more.
@@ -139,17 +143,23 @@ class Batcher:
         if self.fixed_shapes:  # a whole batch, or a half or a quarter of one, ...
             size = self._rows(tokens) >> max(0, (self._rows(tokens) // size).bit_length() - 1)
         made: dict[str, list] = {"characters": [], "words": [], "targets": [], "weights": []}
+        most = width = 0
         for device in range(devices):
+            if device not in self.parts and not self.fixed_shapes:
+                continue
             # Rows are dealt out in turn, so that the parts are alike.
             mine = slice(device, None, devices)
             missing = size - len(range(n)[mine])
             distinct, places = np.unique(words[:, :, mine], return_inverse=True)
+            most = max(most, len(distinct))
+            width = max(width, sentences.widths[distinct].max(initial=0))
+            if device not in self.parts:  # its sizes count: those of all parts are equal
+                continue
             made["characters"].append(distinct)
             made["words"].append(_widen(places.reshape(2, tokens, -1).astype("int32"), missing))
             made["targets"].append(_widen(targets[:, :, mine], missing))
             made["weights"].append(_widen(weights[:, :, mine], missing))
-        most = self._padded(max(map(len, made["characters"])), max(256, self.batch_tokens // 2))
-        width = max(sentences.widths[distinct].max(initial=0) for distinct in made["characters"])
+        most = self._padded(most, max(256, self.batch_tokens // 2))
         width = min(self._padded(width + self.widest_filter, 16), self.max_characters)
         made["characters"] = [
             sentences.characters[np.pad(distinct, (0, most - len(distinct))), :width]

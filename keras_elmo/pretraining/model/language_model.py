@@ -106,22 +106,26 @@ class BiLanguageModel(keras.Model):
         sample = None
         if self.n_negatives is not None and self.n_negatives < self.vocabulary_size:
             sample = sample_log_uniform(self.n_negatives, self.vocabulary_size, self.seed_generator)
-        weights = _join(inputs["weights"])
-        targets = _join(inputs["targets"])
-        devices = ops.cast(ops.shape(inputs["weights"])[0], "float32")
-        losses = [
-            softmax_loss(
-                ops.reshape(outputs[d], (-1, self.config.projection_dim)),
-                ops.reshape(targets[d], (-1,)),
-                ops.reshape(weights[d], (-1,)) / (len(DIRECTIONS) * devices),
+        devices = ops.shape(inputs["weights"])[0]
+
+        def loss(part):
+            return softmax_loss(
+                ops.reshape(part["outputs"], (-1, self.config.projection_dim)),
+                ops.reshape(part["targets"], (-1,)),
+                ops.reshape(part["weights"], (-1,)) / len(DIRECTIONS),
                 self.softmax_kernel,
                 self.softmax_bias,
                 sample,
                 self.product_dtype,
             )
-            for d in range(len(DIRECTIONS))
-        ]
-        return sum(losses)
+
+        total = 0.0
+        for d in range(len(DIRECTIONS)):
+            parts = {name: inputs[name][:, d] for name in ("targets", "weights")}
+            parts["outputs"] = _split(outputs[d], devices)
+            is_apart = _is_apart(devices)
+            total += ops.sum(ops.vectorized_map(loss, parts)) if is_apart else loss(parts)
+        return total / ops.cast(devices, "float32")
 
     def read(self, inputs, training=False) -> list:
         """Return the top outputs of both directions, each in its own reading order.
@@ -135,12 +139,11 @@ class BiLanguageModel(keras.Model):
         """
         devices, distinct, characters = ops.shape(inputs["characters"])
         token = self.bilm.char_cnn.represent(ops.reshape(inputs["characters"], (-1, characters)))
-        first = ops.arange(devices, dtype="int32") * distinct
-        words = _join(inputs["words"] + ops.reshape(first, (-1, 1, 1, 1)))
+        token = ops.reshape(token, (devices, distinct, self.config.projection_dim))
         drop_out = functools.partial(self.dropout, training=training)
         top = []
         for d, direction in enumerate(DIRECTIONS):
-            x = ops.take(token, words[d], axis=0)
+            x = _look_up(token, inputs["words"][:, d])
             outputs, _ = self.bilm.read(
                 direction, x, dropout=drop_out, product_dtype=self.product_dtype
             )
@@ -157,17 +160,20 @@ class BiLanguageModel(keras.Model):
             Nats, float32, shape ``(2, tokens, devices * batch)``, in the order of
             ``targets``.
         """
-        targets = _join(inputs["targets"])
-        found = [
-            negative_log_likelihood(
+        found = []
+        for d, outputs in enumerate(self.read(inputs)):
+            targets = _join(inputs["targets"][:, d])
+            nll = negative_log_likelihood(
                 ops.reshape(outputs, (-1, self.config.projection_dim)),
-                ops.reshape(targets[d], (-1,)),
+                ops.reshape(targets, (-1,)),
                 self.softmax_kernel,
                 self.softmax_bias,
             )
-            for d, outputs in enumerate(self.read(inputs))
-        ]
-        return ops.reshape(ops.stack(found), ops.shape(targets))
+            found.append(ops.reshape(nll, ops.shape(targets)))
+        return ops.stack(found)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Do nothing: the model is built, and Keras cannot average a batch of several hosts."""
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if keras.backend.backend() != "tensorflow":
@@ -176,6 +182,17 @@ class BiLanguageModel(keras.Model):
 
         # Replicas add their gradients up, and Keras multiplies the loss that it reports.
         return y_pred / tf.distribute.get_strategy().num_replicas_in_sync
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        metrics = super().compute_metrics(x, y, y_pred, sample_weight)
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            strategy = tf.distribute.get_strategy()
+            if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+                # Keras takes the mean of the hosts' over the first axis.
+                return {name: ops.reshape(value, (1,)) for name, value in metrics.items()}
+        return metrics
 
     def get_config(self):
         return {
@@ -193,7 +210,28 @@ class BiLanguageModel(keras.Model):
         return cls(**{**config, "config": BiLMConfig.from_options(config["config"])})
 
 
+def _is_apart(devices):
+    """Whether devices share the first axis of a batch, and each shall compute its own part."""
+    return keras.backend.backend() == "jax" and devices > 1
+
+
+def _look_up(token, words):
+    """Return (tokens, devices * batch, width); the words of a device are of its own tokens."""
+    devices, distinct, width = ops.shape(token)
+    if _is_apart(devices):
+        found = ops.vectorized_map(lambda part: ops.take(*part, axis=0), (token, words))
+        return ops.reshape(ops.transpose(found, (1, 0, 2, 3)), (found.shape[1], -1, width))
+    first = ops.arange(devices, dtype="int32") * distinct
+    words = _join(words + ops.reshape(first, (-1, 1, 1)))
+    return ops.take(ops.reshape(token, (-1, width)), words, axis=0)
+
+
 def _join(x):
-    """Bring the parts of all devices together: (devices, d, tokens, batch) to (d, tokens, -1)."""
-    _, d, tokens, _ = ops.shape(x)
-    return ops.reshape(ops.transpose(x, (1, 2, 0, 3)), (d, tokens, -1))
+    """Bring the parts of all devices together: (devices, tokens, batch) to (tokens, -1)."""
+    return ops.reshape(ops.transpose(x, (1, 0, 2)), (ops.shape(x)[1], -1))
+
+
+def _split(x, devices):
+    """Part what devices compute: (tokens, devices * batch, d) to (devices, tokens, batch, d)."""
+    tokens, _, width = ops.shape(x)
+    return ops.transpose(ops.reshape(x, (tokens, devices, -1, width)), (1, 0, 2, 3))

@@ -16,13 +16,16 @@ def save_checkpoint(path, variables: dict, facts: dict) -> None:
         variables: Lists of Keras variables by the name of their group.
         facts: Anything that JSON holds.
     """
-    # A copy: on several devices TensorFlow keeps one value a device.
-    arrays = {
-        name: keras.ops.convert_to_numpy(keras.ops.copy(variable))
-        for name, variable in _named(variables).items()
-    }
+    arrays = {name: to_numpy(variable) for name, variable in _named(variables).items()}
     with atomic_write(path) as (temporary,):
         write_arrays(temporary, arrays, {"facts": json.dumps(facts)})
+
+
+def to_numpy(variable):
+    """Return the value of a variable that is the same on all devices."""
+    if keras.backend.backend() == "tensorflow":
+        variable = keras.ops.copy(variable)  # TensorFlow keeps one value a device
+    return keras.ops.convert_to_numpy(variable)
 
 
 def load_checkpoint(path, variables: dict) -> dict:

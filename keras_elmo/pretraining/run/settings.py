@@ -30,14 +30,14 @@ class RunSettings:
         recipe: The ``Recipe``.
         init_from: Preset to start from, or None.
         own_vocabulary: Whether to predict the tokens of the corpus and not of ``init_from``.
-        devices: That share each batch.
+        devices: That share each batch; None for all of several processes, or for one.
     """
 
     config: BiLMConfig | None
     recipe: Recipe
     init_from: str | None = None
     own_vocabulary: bool = False
-    devices: int = 1
+    devices: int | None = None
 
 
 def merge_settings(
@@ -66,7 +66,7 @@ def merge_settings(
         resume: Whether to go on with the run in the folder, if there is one.
         init_from: Preset to start from. With sizes too its biLM grows to them.
         own_vocabulary: See ``RunSettings``.
-        devices: See ``RunSettings``; None for those of the run, or 1.
+        devices: See ``RunSettings``; None for those of the run, if it is resumed.
 
     Returns:
         The ``RunSettings``.
@@ -111,7 +111,7 @@ def merge_settings(
         recipe=Recipe(**_over(recipe, _over(of_file, base))),
         init_from=init_from,
         own_vocabulary=own_vocabulary,
-        devices=1 if devices is None else devices,
+        devices=devices,
     )
 
 

@@ -1,0 +1,195 @@
+"""Embedding on Ray: batches apart, and a cluster of two nodes that loses processes."""
+
+import os
+import random
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from keras_elmo import Embedder, LayerDataset
+from keras_elmo.cli import main
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+from keras_elmo import ray as on_ray  # noqa: I001
+
+LINES = random.Random(0)
+LINES = [
+    " ".join("".join(LINES.choices("abcdé", k=LINES.randint(1, 9))) for _ in range(length))
+    for length in [LINES.randint(0, 9) for _ in range(90)]
+]
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_preset):
+    """What one Embedder gives for the lines."""
+    found = Embedder(tiny_preset).embed([line.split() for line in LINES])
+    return [array.swapaxes(0, 1) for array in found]
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    return path
+
+
+def same(found, expected, atol=1e-5):
+    assert len(found) == len(expected)
+    for ours, right in zip(found, expected, strict=True):
+        assert ours.shape == right.shape
+        np.testing.assert_allclose(ours, right, atol=atol)
+
+
+def test_a_batch(tiny_preset, expected):
+    embed = on_ray.EmbedBatch(str(tiny_preset))
+    ids = list(range(len(LINES)))
+    lists = pyarrow.table({"id": ids, "tokens": [line.split() for line in LINES]})
+    embedded = embed(lists)
+    assert embedded.column_names == ["id", "tokens", "layers"]
+    same(on_ray.read_layers(embedded), expected)
+    # Neither the words of other batches nor their order matter.
+    other = on_ray.EmbedBatch(str(tiny_preset))
+    other(lists.slice(50))
+    assert other(lists.slice(0, 20)).equals(embed(lists.slice(0, 20)))
+    strings = on_ray.EmbedBatch(
+        str(tiny_preset), "text", "top", layers="top", float16=True, batch_tokens=64
+    )
+    found = on_ray.read_layers(strings(pyarrow.table({"text": [*LINES, None]})), "top")
+    assert found.pop() is None and found[0].dtype == "float16"
+    same(found, [array[:, -1] for array in expected], atol=2e-3)
+    for table in (pyarrow.table({"text": LINES}), embedded):
+        with pytest.raises(ValueError, match="expects a column 'tokens' .* none 'layers' yet. Rec"):
+            embed(table)
+
+
+def test_inputs_that_do_not_fit(tiny_preset, text, tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    arguments = str(tiny_preset), text, tmp_path / "out"
+    settings = {"preset": "x", "input": "y"}
+    on_ray._claim(tmp_path / "out", settings, resume=False)
+    on_ray._claim(tmp_path / "out", settings, resume=True)
+    with pytest.raises(ValueError, match="Expected a new folder. .* with the files of another job"):
+        on_ray.embed_files(*arguments)
+    with pytest.raises(ValueError, match="that it began with. Received for .*: another preset, in"):
+        on_ray.embed_files(*arguments, resume=True)
+    with pytest.raises(ValueError, match="Expected a new folder. .*, which is not empty"):
+        on_ray.embed_files(str(tiny_preset), text, tmp_path)
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(ValueError, match="Expected a text to embed. Received: .*, which is empty"):
+        on_ray.embed_files(str(tiny_preset), tmp_path / "empty.txt", tmp_path / "new")
+    (tmp_path / "latin.txt").write_bytes(b"a\n\xe9\n")
+    with pytest.raises(ValueError, match="Expected UTF-8 text. Received: line 2 "):
+        on_ray.embed_files(str(tiny_preset), tmp_path / "latin.txt", tmp_path / "new")
+    parquet.write_table(pyarrow.table({"a": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="a column 'tokens' of sentences in .*: columns a$"):
+        on_ray.embed_files(str(tiny_preset), tmp_path / "a.parquet", tmp_path / "new")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match="Expected Parquet files with rows. Received: .*, with no"):
+        on_ray.embed_files(str(tiny_preset), tmp_path / "folder", tmp_path / "new")
+
+
+def test_parts_hold_every_line_once(tiny_preset, tmp_path, monkeypatch):
+    """Cut anywhere, a text gives its lines, and Parquet its rows, whatever their groups."""
+    monkeypatch.setattr(on_ray, "ROWS_IN_A_FILE", 7)
+    lines = ["\ufeffone two", "", " ", "no\u2028break", *LINES]
+    path = tmp_path / "text.txt"
+    for end in ("", "\n"):
+        path.write_text("\n".join(lines) + end, encoding="utf-8")
+        tables = [on_ray._read_text(part) for part in on_ray._cut_text(path)[0]]
+        assert max(map(len, tables)) == 7
+        whole = pyarrow.concat_tables(tables)
+        assert whole["id"].to_pylist() == list(range(len(lines)))
+        assert whole["tokens"].to_pylist()[:4] == [["one", "two"], [], [], ["no\u2028break"]]
+        assert whole["tokens"].to_pylist()[4:] == [line.split() for line in LINES]
+    table = pyarrow.table({"key": lines, "tokens": lines})
+    parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=5)
+    parts, _ = on_ray._cut_parquet(tmp_path / "rows.parquet", "tokens")
+    assert pyarrow.concat_tables(map(on_ray._read_parquet, parts)).equals(table)
+
+
+def test_ray_is_missing(tiny_preset, text, tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"Ray is missing: pip install 'keras-elmo\[ray\]'"):
+        on_ray.embed_files(str(tiny_preset), text, tmp_path / "out")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster.add_node(num_cpus=1)
+    ray.init(cluster.address, log_to_driver=False, logging_level=40)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def workers_of(node):
+    """The processes of a node that embed."""
+    import psutil
+
+    [raylet] = node.all_processes["raylet"]
+    children = psutil.Process(raylet.process.pid).children(recursive=True)
+    return [child for child in children if "_EmbedPart" in "".join(child.cmdline())]
+
+
+def when_begun(folder, act):
+    """Act once the first file is there."""
+
+    def wait():
+        while not list(folder.glob("*.parquet")):
+            time.sleep(0.01)
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+@pytest.mark.filterwarnings("ignore")  # of Ray's own
+def test_a_cluster_that_loses_processes(
+    cluster, tiny_preset, text, expected, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(on_ray, "ROWS_IN_A_FILE", 4)
+    arguments = {"progress": False}
+
+    def kill_a_worker():
+        [worker, *_] = workers_of(cluster.head_node)
+        os.kill(worker.pid, signal.SIGKILL)
+
+    def kill_a_node():
+        cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+
+    for name, act in (("whole", None), ("worker", kill_a_worker), ("node", kill_a_node)):
+        folder = tmp_path / name
+        thread = act and when_begun(folder, act)
+        counts = on_ray.embed_files(str(tiny_preset), text, folder, **arguments)
+        assert counts["sentences"] == len(LINES) and counts["files"] == 23, name
+        if thread:
+            thread.join()
+        table = parquet.read_table(folder)
+        assert table["id"].to_pylist() == list(range(len(LINES)))
+        same(on_ray.read_layers(table), expected)
+    # A job that was stopped: some files are missing, one is half written.
+    for path in sorted((tmp_path / "node").glob("*.parquet"))[3::4]:
+        path.rename(path.with_suffix(".parquet.1.tmp"))
+    command = ["embed", str(tiny_preset), str(text), str(tmp_path / "node"), "--ray", "--quiet"]
+    assert main(command) == 1
+    assert main([*command, "--resume"]) == 0
+    assert not list((tmp_path / "node").glob("*.tmp"))
+    for path in (tmp_path / "whole").glob("*.parquet"):
+        other = parquet.read_table(tmp_path / "node" / path.name)
+        assert other.equals(parquet.read_table(path))
+    with LayerDataset(tmp_path / "node", list(range(len(LINES))), batch_size=90) as data:
+        inputs, labels = data[0]
+        same([row[mask] for row, mask in zip(inputs["layers"], inputs["mask"])], expected)
+    assert labels.tolist() == list(range(len(LINES)))
