@@ -21,10 +21,12 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 SHARED = pathlib.Path(__file__).parents[2] / "shared"
 BACKEND = keras.backend.backend()
 
+_COMPILES_LONG = ["embedding/test_embedder.py", "embedding/test_onnx_engine.py", "test_models.py"]
+
 # TensorFlow runs every test; the others run the core: JAX alone would compile for ten minutes.
 if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
     collect_ignore = [
-        *(["embedding/test_embedder.py", "embedding/test_onnx_engine.py"] * (BACKEND == "jax")),
+        *(_COMPILES_LONG * (BACKEND == "jax")),
         "embedding/test_layer_dataset.py",
         "embedding/test_layer_file.py",
         "test_analyses.py",
@@ -57,6 +59,8 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+# What takes long and is tested in part elsewhere runs with EVERY_TEST=1.
+slow = pytest.mark.skipif("EVERY_TEST" not in os.environ, reason="slow: EVERY_TEST=1 runs it")
 only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow only")
 
 SENTENCES = [
@@ -111,3 +115,16 @@ def tiny_preset(tmp_path_factory):
     config = make_config()
     write_preset(directory, config, make_arrays(config))
     return directory
+
+
+@pytest.fixture
+def eager():
+    """Run each operation by itself on TensorFlow: compiling takes longer than small scripts do."""
+    if BACKEND != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)

@@ -176,16 +176,6 @@ def bert(tmp_path_factory):
     return str(folder)
 
 
-@pytest.fixture
-def eager():
-    """Run each operation by itself: compiling takes longer than small scripts do."""
-    tf = pytest.importorskip("tensorflow")
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
-@pytest.mark.filterwarnings("ignore:.*does not apply to tf.data functions")
 @pytest.mark.filterwarnings("ignore:Gradients do not exist for variables .*pooled_dense")
 def test_bert_layers(tmp_path, preset, bert, eager):
     columns = write_columns(tmp_path / "train.conll", "IOB2")

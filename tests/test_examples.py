@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import keras_elmo
-from tests.conftest import make_arrays, make_config, numpy, write_preset
+from tests.conftest import make_arrays, make_config, numpy, slow, write_preset
 from tests.example_runs import COLUMNS, EXAMPLES, TOKENS, run, write_columns, write_trees
 
 
@@ -57,6 +57,7 @@ def test_quickstart(tmp_path, preset):
     assert "on 2 sentences" in run(EXAMPLES / "quickstart.py", *given)
 
 
+@slow
 def test_input_and_output(tmp_path, preset):
     out = run(EXAMPLES / "input_and_output.py", "--preset", preset)
     before, after = (float(x) for x in out.splitlines()[0].removeprefix("loss ").split(" -> "))
@@ -125,6 +126,7 @@ def test_sst5_reads_trees(load, tmp_path):
         sst5.read_trees(tmp_path / "none.txt")
 
 
+@slow
 def test_sst5(tmp_path, preset):
     pytest.importorskip("nltk")
     trees = write_trees(tmp_path / "trees")
@@ -190,7 +192,7 @@ def test_ner_malformed(load, tmp_path, text, message):
         load("ner").read_columns(tmp_path / "train.conll")
 
 
-@pytest.mark.parametrize("elmo", [True, False])
+@pytest.mark.parametrize("elmo", [True, pytest.param(False, marks=slow)])
 def test_ner_trains_saves_and_tags(tmp_path, preset, elmo):
     pytest.importorskip("seqeval")
     file = write_columns(tmp_path / "all.conll", "IOB1")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import keras_elmo
-from tests.conftest import make_arrays, make_config, numpy, write_preset
+from tests.conftest import make_arrays, make_config, numpy, slow, write_preset
 from tests.example_runs import (
     COLUMNS,
     EXAMPLES,
@@ -108,6 +108,7 @@ def test_sst5_reads_trees(sst5, tmp_path):
     assert len(sst5.read_split(tmp_path / "trees", "train", limit=1).trees) == 1
 
 
+@slow
 def test_sst5_cached_is_on_the_fly(sst5, tmp_path, preset):
     given = arguments(tmp_path, preset, "--quick", "--json", "--learning-rate", 0.05)
     printed = json.loads(run(EXPERIMENTS / "sst5_runs.py", *given, "--seeds", 1, 2))
@@ -125,6 +126,7 @@ def test_sst5_cached_is_on_the_fly(sst5, tmp_path, preset):
         np.testing.assert_allclose(fresh["layer_weights"][place], weights, atol=1e-3)
 
 
+@slow
 def test_sst5_without_elmo_and_with_the_top_layer(sst5, tmp_path, preset):
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("delight 1 2 3\nunseen 4 5 6\n")
@@ -428,6 +430,7 @@ def test_ner_malformed(ner, tmp_path, text, message):
         ner.read_columns(tmp_path / "train.conll")
 
 
+@slow
 def test_ner_trains_and_caches(ner, tmp_path, preset):
     file = write_columns(tmp_path / "all.conll", "IOB1")
     given = [f"--{name}={file}" for name in ("train", "dev", "test")]
@@ -451,6 +454,7 @@ def test_ner_trains_and_caches(ner, tmp_path, preset):
     assert (tmp_path / "test-1.conll").read_text("utf-8") == gold.removeprefix("-DOCSTART- O\n\n\n")
 
 
+@slow
 def test_ablations_of_ner(ablations, in_this_process, tmp_path, preset, capsys):
     file = write_columns(tmp_path / "all.conll", "IOB1")
     given = [f"--{name}={file}" for name in ("train", "dev", "test")]
@@ -471,6 +475,7 @@ def test_ablations_of_ner(ablations, in_this_process, tmp_path, preset, capsys):
     assert runs.path({}, 1) != before[0] and runs.path(ablations.BASELINE, 1) == before[1]
 
 
+@slow
 def test_ner_without_elmo(ner, tmp_path, monkeypatch):
     file = write_columns(tmp_path / "all.conll", "IOB2")
     (tmp_path / "vectors.txt").write_text("ada 1 2 3\n")

@@ -18,6 +18,7 @@ from tests.conftest import (
     make_config,
     numpy,
     only_tensorflow,
+    slow,
     tokenize,
     write_preset,
 )
@@ -102,6 +103,7 @@ def test_saving_without_the_bilm(tiny_preset, tmp_path):
     np.testing.assert_array_equal(again.predict(IDS, verbose=0), expected)
 
 
+@slow
 def test_weights_file_without_the_bilm(tiny_preset, tmp_path):
     """load_weights checks the biLM at hand against the fingerprint in the file."""
     model = trained(tiny_preset, save_bilm=False)
@@ -241,6 +243,7 @@ def test_mask_reaches_the_loss(tiny_preset):
     assert losses[0] == losses[1]
 
 
+@slow
 def test_fine_tuned_bilm_is_saved(tiny_preset, tmp_path):
     model = trained(tiny_preset, trainable_bilm=True)
     elmo = model.get_layer("elmo")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from keras_elmo import ElmoLayer, LayerDataset, ScalarMix
-from tests.conftest import numpy, tokenize
+from tests.conftest import numpy, slow, tokenize
 from tests.embedding.conftest import lines
 
 
@@ -147,7 +147,7 @@ def test_pickling_and_closing(embedder, text, tmp_path):
     assert not file.is_open
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=slow)])
 def test_worker_processes(embedder, text, tmp_path, method):
     embedder.embed_file(text, tmp_path / "layers.hdf5", progress=False)
     (tmp_path / "train.py").write_text(

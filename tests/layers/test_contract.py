@@ -10,7 +10,7 @@ from keras import ops, tree
 from keras_elmo import layers
 from keras_elmo.layers.boundaries import TokenMask
 from keras_elmo.tokenizer import CharacterTokenizer
-from tests.conftest import BACKEND, SENTENCES, make_config, numpy, tokenize
+from tests.conftest import BACKEND, SENTENCES, make_config, numpy, slow, tokenize
 
 IDS = tokenize(SENTENCES, 13)
 FEATURES = np.random.default_rng(0).normal(size=(4, 5, 7)).astype("float32")
@@ -115,7 +115,10 @@ def test_dtype_policies(case, policy):
         assert {keras.backend.standardize_dtype(o.dtype) for o in outputs} == {compute}
 
 
-@pytest.mark.parametrize("name", ["scalar_mix", "elmo_layer", "elmo_all", "elmo_top"])
+@pytest.mark.parametrize(
+    "name",
+    ["scalar_mix", "elmo_layer", *(pytest.param(f"elmo_{x}", marks=slow) for x in ("all", "top"))],
+)
 def test_in_a_compiled_model(name, tmp_path):
     """fit, predict and the .keras file, with XLA where the backend has it."""
     cls, arguments, x = LAYERS[name]

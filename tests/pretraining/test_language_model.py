@@ -15,7 +15,7 @@ from keras_elmo.pretraining.data.corpus import Batcher
 from keras_elmo.pretraining.model.language_model import BiLanguageModel
 from keras_elmo.pretraining.scores import Scorer
 from tests import reference
-from tests.conftest import BACKEND, make_config, numpy
+from tests.conftest import BACKEND, make_config, numpy, slow
 from tests.gradients import gradients
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "The", "fox", "Café", "!"]
@@ -179,6 +179,7 @@ def test_too_few_negatives(n_negatives):
         make_model(n_negatives=n_negatives)
 
 
+@slow
 def test_learns_and_half_precision_products_learn_alike(config):
     batch = make_batch()
     ends = []

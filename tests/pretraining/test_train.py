@@ -21,7 +21,7 @@ from keras_elmo.pretraining.run.devices import sharing
 from keras_elmo.pretraining.run.recipe import Recipe
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.train import Pretraining, read_run
-from tests.conftest import BACKEND, make_config, numpy
+from tests.conftest import BACKEND, make_config, numpy, slow
 from tests.pretraining.conftest import write_corpus
 
 # Few weights: what costs time is to trace or compile them.
@@ -279,6 +279,7 @@ for kills in (True, True, True, False):
 """
 
 
+@slow
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="one backend is enough: processes start slowly")
 def test_killed_at_any_moment(corpus, tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", KILLED, tmp_path / "killed", corpus]
@@ -338,6 +339,7 @@ def moments_of(folder):
         return {n: x[()] for n, x in file["optimizer"].items() if n.endswith("momentum")}
 
 
+@slow
 @pytest.mark.skipif(BACKEND == "torch", reason="JAX and TensorFlow share batches among devices")
 def test_two_devices_give_the_loss_of_one(corpus, tmp_path):
     environment = {**os.environ, "KERAS_BACKEND": BACKEND}
@@ -375,6 +377,7 @@ def test_sharing_among_too_many_devices():
         pass
 
 
+@slow
 def test_fine_tuning_starts_from_the_preset(corpus, tmp_path):
     run = make_run(tmp_path / "run", corpus, 60, save_every=60, negatives=None)
     run.run(progress=False)
