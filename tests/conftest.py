@@ -21,9 +21,15 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 SHARED = pathlib.Path(__file__).parents[2] / "shared"
 BACKEND = keras.backend.backend()
 
-_COMPILES_LONG = ["embedding/test_embedder.py", "embedding/test_onnx_engine.py", "test_models.py"]
+_COMPILES_LONG = [
+    "embedding/test_embedder.py",
+    "embedding/test_onnx_engine.py",
+    "layers/test_crf.py",
+    "pretraining/test_softmax.py",
+    "test_models.py",
+]
 
-# TensorFlow runs every test; the others run the core: JAX alone would compile for ten minutes.
+# TensorFlow runs all but the slowest tests, the others the core: JAX would compile for long.
 if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
     collect_ignore = [
         *(_COMPILES_LONG * (BACKEND == "jax")),

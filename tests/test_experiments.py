@@ -252,6 +252,7 @@ def found_by_a_run(places=()):
     return json.dumps({**found, "layer_weights": weights})
 
 
+@slow
 def test_ablations_run_what_is_missing(sst5, ablations, tmp_path, preset, capfd):
     given = arguments(tmp_path, preset, "--quick")
     results = tmp_path / "results"

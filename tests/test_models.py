@@ -75,6 +75,7 @@ def test_saved_model_is_self_contained(tmp_path):
         assert b"secret_place" not in archive.read("config.json")
 
 
+@slow
 def test_saving_without_the_bilm(tiny_preset, tmp_path):
     model = trained(tiny_preset, save_bilm=False)
     expected = model.predict(IDS, verbose=0)

@@ -7,7 +7,7 @@ import pytest
 from keras_elmo.layers.bilm import representation_names
 from keras_elmo.pretraining.model import growth
 from keras_elmo.pretraining.model.growth import grow_language_model
-from tests.conftest import make_config, numpy, tokenize
+from tests.conftest import make_config, numpy, slow, tokenize
 from tests.gradients import gradients
 from tests.pretraining.test_language_model import (
     SENTENCES,
@@ -61,6 +61,7 @@ def test_a_grown_bilm_computes_what_the_smaller_one_did(name, monkeypatch):
     np.testing.assert_allclose(nll(large), nll(small), atol=1e-5)
 
 
+@slow
 def test_all_that_is_new_learns():
     """Outgoing weights first; copies of a cell differ, since their inputs have some noise."""
     small = make_model()
