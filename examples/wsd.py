@@ -58,7 +58,9 @@ def read_text(path):
 def first_senses(path):
     """Return the key of the first sense of each lemma and part of speech."""
     columns, first = (0, 2), {}
-    with (lzma.open if pathlib.Path(path).suffix == ".xz" else open)(path, "rt") as file:
+    with (lzma.open if pathlib.Path(path).suffix == ".xz" else open)(
+        path, "rt", encoding="utf-8"
+    ) as file:
         for line in file:
             fields = line.split()
             if "sense_key" in fields:

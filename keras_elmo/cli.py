@@ -278,56 +278,42 @@ def _info(arguments) -> int:
 
 
 def _embed(arguments) -> int:
-    if arguments.ray is not None:
-        return _embed_on_ray(arguments)
-    from keras_elmo.embedding.embedder import Embedder
-
-    embedder = Embedder(
-        arguments.preset,
-        dtype=arguments.dtype,
-        batch_tokens=arguments.batch_tokens,
-        options=arguments.options,
-        engine=arguments.engine,
-    )
-    if arguments.input == "-":
-        arguments.input = sys.stdin.buffer
-    counts = embedder.embed_file(
-        arguments.input,
-        arguments.output,
-        layers=arguments.layers,
-        float16=arguments.float16,
-        compression=arguments.compression,
-        resume=arguments.resume,
-        progress=not arguments.quiet,
-    )
-    _print(counts, arguments.json)
+    of_embedder = {
+        name: getattr(arguments, name) for name in ("dtype", "batch_tokens", "options", "engine")
+    }
+    of_output = {name: getattr(arguments, name) for name in ("layers", "float16", "resume")}
+    of_output["progress"] = not arguments.quiet
+    embed = _embed_here if arguments.ray is None else _embed_on_ray
+    _print(embed(arguments, of_embedder, of_output), arguments.json)
     return 0
 
 
-def _embed_on_ray(arguments) -> int:
+def _embed_here(arguments, of_embedder, of_output):
+    from keras_elmo.embedding.embedder import Embedder
+
+    embedder = Embedder(arguments.preset, **of_embedder)
+    text = sys.stdin.buffer if arguments.input == "-" else arguments.input
+    return embedder.embed_file(
+        text, arguments.output, compression=arguments.compression, **of_output
+    )
+
+
+def _embed_on_ray(arguments, of_embedder, of_output):
     from keras_elmo.ray import embed_files
 
     if arguments.compression:
         raise ValueError("--compression is of hdf5. Received: --ray, which writes Parquet")
-    counts = embed_files(
+    return embed_files(
         arguments.preset,
         arguments.input,
         arguments.output,
         address=arguments.ray or None,
         column=arguments.column,
-        layers=arguments.layers,
-        float16=arguments.float16,
-        resume=arguments.resume,
         cpus=arguments.ray_cpus,
         gpus=arguments.ray_gpus,
-        progress=not arguments.quiet,
-        dtype=arguments.dtype,
-        batch_tokens=arguments.batch_tokens,
-        options=arguments.options,
-        engine=arguments.engine,
+        **of_output,
+        **of_embedder,
     )
-    _print(counts, arguments.json)
-    return 0
 
 
 def _layers(text):

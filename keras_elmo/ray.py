@@ -192,7 +192,12 @@ def embed_files(
     is_parquet = source.is_dir() or source.suffix == ".parquet"
     parts, digest = _cut_parquet(source, column) if is_parquet else _cut_text(source)
     settings = {
-        **{"preset": _fingerprint(preset), "input": digest, "layers": layers, "column": column},
+        **{
+            "preset": _fingerprint(preset, kwargs.get("options")),
+            "input": digest,
+            "layers": layers,
+            "column": column,
+        },
         **{"float16": float16, **kwargs},
     }
     _claim(folder, json.loads(json.dumps(settings)), resume)
@@ -352,10 +357,10 @@ def _file_of(folder, number):
     return folder / f"layers-{number:08}.parquet"
 
 
-def _fingerprint(preset):
-    from keras_elmo.checkpoints.presets import Preset
+def _fingerprint(preset, options):
+    from keras_elmo.checkpoints.presets import read_preset
 
-    return Preset(preset).read().fingerprint()
+    return read_preset(preset, options).fingerprint()
 
 
 def _most_actors(cpus, gpus):

@@ -134,3 +134,11 @@ def eager():
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def preset(tmp_path):
+    """A directory with a tiny random biLM that reads as many characters as the released ones."""
+    config = make_config(max_characters_per_token=50)
+    write_preset(tmp_path / "preset", config, make_arrays(config))
+    return tmp_path / "preset"

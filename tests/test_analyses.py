@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import keras_elmo
-from tests.conftest import make_arrays, make_config, write_preset
 from tests.example_runs import EXAMPLES, EXPERIMENTS, run, write_columns
 
 KEYS = {"money": "bank%1:14:00::", "water": "bank%1:17:01::", "first": "run%2:38:00::"}
@@ -20,14 +19,6 @@ TRAIN = [
     ("a3", "a river {bank} of sand", "water"),
     ("a4", "they {run} away", "other"),
 ]
-
-
-@pytest.fixture(scope="module")
-def preset(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("preset")
-    config = make_config(max_characters_per_token=50)
-    write_preset(folder, config, make_arrays(config))
-    return folder
 
 
 def write_senses(folder, name, sentences):

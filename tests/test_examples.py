@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 import keras_elmo
-from tests.conftest import make_arrays, make_config, numpy, slow, write_preset
+from tests.conftest import numpy, slow
 from tests.example_runs import COLUMNS, EXAMPLES, TOKENS, run, write_columns, write_trees
-
-
-@pytest.fixture
-def preset(tmp_path):
-    config = make_config(max_characters_per_token=50)
-    write_preset(tmp_path / "preset", config, make_arrays(config))
-    return tmp_path / "preset"
 
 
 @pytest.fixture

@@ -24,13 +24,6 @@ from tests.example_runs import (
 
 
 @pytest.fixture
-def preset(tmp_path):
-    config = make_config(max_characters_per_token=50)
-    write_preset(tmp_path / "preset", config, make_arrays(config))
-    return tmp_path / "preset"
-
-
-@pytest.fixture
 def experiments(monkeypatch):
     """A function that imports a module of the experiments."""
     for name in ("nltk", "seqeval", "matplotlib"):

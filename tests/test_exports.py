@@ -9,15 +9,13 @@ import pytest
 from keras import layers
 
 import keras_elmo
-from tests.conftest import BACKEND, SENTENCES, tokenize
-
-if BACKEND != "tensorflow":
-    pytest.skip("TensorFlow only", allow_module_level=True)
+from tests.conftest import SENTENCES, only_tensorflow, tokenize
 
 IDS = tokenize(SENTENCES, 13)
 
 # Of tf2onnx and the converter of TensorFlow.
 pytestmark = [
+    only_tensorflow,
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),

@@ -16,7 +16,8 @@ from keras_elmo.checkpoints.hdf5 import LARGEST_RATIO, SLACK
 _MOST_MEMBERS = 10_000
 _VARIABLES = "variables"
 _BLOCK = 1 << 20
-_DAMAGE = (
+# What libraries raise on files that are damaged.
+DAMAGE = (
     zipfile.BadZipFile,
     tarfile.TarError,
     zlib.error,
@@ -162,7 +163,7 @@ class _Packed:
             raise ValueError(str(error)) from None
         except (RuntimeError, NotImplementedError) as error:  # a password, a foreign compression
             raise ValueError(f"Preset {self._path} cannot be unpacked: {error}") from error
-        except _DAMAGE as error:
+        except DAMAGE as error:
             reason = " ".join(str(error).split())[:300]
             raise OSError(
                 f"Preset {self._path} is damaged or not a .zip or .tar.gz file ({reason}). Fetch "

@@ -67,7 +67,7 @@ class BiLMGraph:
             gate = graph.op("Sigmoid", self._affine(left, f"{prefix}/gate"))
             change = graph.op("Mul", gate, graph.op("Sub", transform, x))
             x = graph.op("Add", x, change)
-        if config.n_filters != config.projection_dim:
+        if config.has_projection:
             # It stays as it is: a tenth of the highways, and three times their error.
             x = dataclasses.replace(self, int8=False)._affine((x, None), "char_cnn/projection")
         return x

@@ -78,11 +78,7 @@ class _Variables(Source):
             expected[sources["char_embed"]] = (N_CHARACTERS, *padded[1:])
         unexpected = [n for n in self._of_bilm() if n not in expected]
         found |= {name: declared[name] for name in unexpected}
-        if problems := misfits(expected, found):
-            raise self._misfit(problems)
-        arrays = self._bundle.read(expected)
-        if problems := misfits({}, arrays, values_only=True):
-            raise self._misfit(problems)
+        arrays = self._read_tensors(expected, found, **WORDS)
         renamed = {name: arrays[source] for name, source in sources.items()}
         if has_padding:
             renamed["char_embed"] = renamed["char_embed"][1:]
@@ -116,13 +112,23 @@ class _Variables(Source):
         )
 
     def tensors(self):
-        used = set(self._sources(self.read_config()).values())
-        used |= self._used_besides()
+        return self._part(set(self._sources(self.read_config()).values()) | self._used_besides())
+
+    def _part(self, used):
+        """Return the names of tensors that are used, and of all others."""
         names = [*self._bundle.declared, *self._bundle.others]
         return sorted(used), sorted(name for name in names if name not in used)
 
     def _used_besides(self):
         return set()
+
+    def _read_tensors(self, expected, found, **words):
+        """Return the arrays of what was found declared, if shapes and values are as expected."""
+        problems = misfits(expected, found)
+        arrays = {} if problems else self._bundle.read(expected)
+        if problems := problems or misfits({}, arrays, values_only=True):
+            raise misfit_error(f"Checkpoint {self._bundle.origin}", problems, **words)
+        return arrays
 
     @property
     def _bundle(self):
@@ -203,19 +209,14 @@ class BilmTfCheckpoint(_Variables):
             "fits": "the options and vocabulary",
             "advice": "Do options.json, vocab.txt and the checkpoint belong together?",
         }
-        if problems := misfits(expected, {n: declared[n] for n in expected if n in declared}):
-            raise misfit_error(f"Checkpoint {self._bundle.origin}", problems, **words)
-        arrays = self._bundle.read(expected)
-        if problems := misfits({}, arrays, values_only=True):
-            raise misfit_error(f"Checkpoint {self._bundle.origin}", problems, **words)
+        found = {name: declared[name] for name in expected if name in declared}
+        arrays = self._read_tensors(expected, found, **words)
         arrays = {"softmax/W": arrays[kernel], "softmax/b": arrays[bias]}
         return SoftmaxFile(vocabulary, arrays, origin)
 
     def softmax_tensors(self):
         """Return the names of the softmax's tensors, if it is read, and of all others."""
-        used = self._used_besides()
-        names = [*self._bundle.declared, *self._bundle.others]
-        return sorted(used), sorted(name for name in names if name not in used)
+        return self._part(self._used_besides())
 
     def _used_besides(self):
         has_vocabulary = bool(self.files.named("vocab.txt"))
@@ -241,17 +242,15 @@ class HubModule(_Variables):
         return self.files.pick("variables/variables.index", names)
 
     def read_mixes(self):
-        bundle, mixes = self._bundle, []
+        declared, mixes = self._bundle.declared, []
         for weights, scale in self._mixes():
-            layers = bundle.declared[weights].shape
-            expected = {weights: (layers[0] if layers else 0,), scale: bundle.declared[scale].shape}
-            problems = misfits(expected, {n: bundle.declared[n] for n in expected})
-            if not problems and bundle.declared[scale].shape not in ((), (1,)):
-                problems = [f"'{scale}' has shape {bundle.declared[scale].shape}, expected ()"]
-            arrays = {} if problems else bundle.read(expected)
-            problems = problems or misfits({}, arrays, values_only=True)
-            if problems:
-                raise self._misfit(problems)
+            found = {name: declared[name] for name in (weights, scale)}
+            layers, of_scale = (x.shape for x in found.values())
+            expected = {
+                weights: (layers[0] if layers else 0,),
+                scale: of_scale if of_scale == (1,) else (),
+            }
+            arrays = self._read_tensors(expected, found, **WORDS)
             scalars = tuple(float(x) for x in arrays[weights])
             mixes.append(Mix(scalars, float(arrays[scale].reshape(()))))
         return mixes

@@ -8,26 +8,12 @@ import zipfile
 
 import numpy as np
 
+from keras_elmo.checkpoints.archives import DAMAGE
 from keras_elmo.checkpoints.hdf5 import LARGEST_RATIO, SLACK
 
 _LARGEST_FILE = 1 << 36
 _ASKS_FOR_MORE = re.compile("unsupported (global|class)|unrecognized function|blocked", re.I)
-_DAMAGE = (
-    pickle.UnpicklingError,
-    zipfile.BadZipFile,
-    RuntimeError,
-    EOFError,
-    OSError,
-    ValueError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    TypeError,
-    AssertionError,
-    MemoryError,
-    RecursionError,
-    NotImplementedError,
-)
+_DAMAGE = (*DAMAGE, pickle.UnpicklingError, RuntimeError, AssertionError)
 
 
 def read_tensors(files, name) -> dict:
