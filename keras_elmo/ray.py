@@ -5,6 +5,7 @@ Ray comes with ``pip install 'keras-elmo[ray]'``.
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import os
 import pathlib
@@ -188,17 +189,19 @@ def embed_files(
         import ray
     except ImportError as error:
         raise ImportError("Ray is missing: pip install 'keras-elmo[ray]'") from error
+    from keras_elmo.embedding.embedder import Embedder
+
     folder, source = pathlib.Path(output_folder).absolute(), pathlib.Path(input_path).absolute()
     is_parquet = source.is_dir() or source.suffix == ".parquet"
     parts, digest = _cut_parquet(source, column) if is_parquet else _cut_text(source)
     settings = {
-        **{
-            "preset": _fingerprint(preset, kwargs.get("options")),
-            "input": digest,
-            "layers": layers,
-            "column": column,
-        },
-        **{"float16": float16, **kwargs},
+        "preset": _fingerprint(preset, kwargs.get("options")),
+        "input": digest,
+        "layers": layers,
+        "column": column,
+        "float16": float16,
+        **_defaults(Embedder),
+        **kwargs,
     }
     _claim(folder, json.loads(json.dumps(settings)), resume)
     left = [part for part in parts if not _file_of(folder, part.number).exists()]
@@ -363,6 +366,11 @@ def _fingerprint(preset, options):
     return read_preset(preset, options).fingerprint()
 
 
+def _defaults(callable):
+    parameters = inspect.signature(callable).parameters.items()
+    return {name: p.default for name, p in parameters if p.default is not p.empty}
+
+
 def _most_actors(cpus, gpus):
     import ray
 
@@ -373,7 +381,7 @@ def _most_actors(cpus, gpus):
 
 def _claim(folder, settings, resume):
     """Make the output folder, or check that a job can go on in it."""
-    stored = folder / "settings.json"
+    stored = folder / "_settings.json"  # readers of Parquet leave out what begins so
     if stored.exists():
         if not resume:
             raise ValueError(
