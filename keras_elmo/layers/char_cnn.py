@@ -8,6 +8,7 @@ from keras_elmo.layers.converters import is_for_a_converter
 from keras_elmo.layers.custom_gradient import call_with_gradient
 from keras_elmo.layers.freezable_layer import FreezableLayer
 from keras_elmo.layers.highway import Highway
+from keras_elmo.layers.products import affine
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
@@ -121,11 +122,13 @@ class CharCNN(FreezableLayer):
             x = ops.take(x, row_of_token, axis=0)
         return ops.reshape(x, (*outer, self.projection_dim))
 
-    def represent(self, rows):
+    def represent(self, rows, product_dtype=None):
         """Compute every row, without looking for equal ones.
 
         Args:
             rows: Character ids, int, shape ``(rows, characters)``.
+            product_dtype: Of the matrix products behind the convolutions, if not that of the
+                layer.
 
         Returns:
             Token representations, float, shape ``(rows, projection_dim)``.
@@ -142,10 +145,10 @@ class CharCNN(FreezableLayer):
             features.append(activation(ops.max(windows, axis=1) + bias))
         x = ops.concatenate(features, axis=-1)
         for highway in self.highways:
-            x = highway(x)
+            x = highway(x, product_dtype=product_dtype)
         if self.has_projection:
             kernel, bias = self.in_compute_dtype(self.projection_kernel, self.projection_bias)
-            x = ops.matmul(x, kernel) + bias
+            x = affine(x, kernel, bias, product_dtype)
         if self.n_words:
             embeddings, kernel = self.in_compute_dtype(self.word_embeddings, self.word_kernel)
             x = x + ops.matmul(_look_up(embeddings, rows[:, 0]), kernel)

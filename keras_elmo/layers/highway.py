@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_elmo.layers.freezable_layer import FreezableLayer
+from keras_elmo.layers.products import affine
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
@@ -47,9 +48,15 @@ class Highway(FreezableLayer):
             shape=(width,), initializer=keras.initializers.Constant(-2.0), name="gate_bias"
         )
 
-    def call(self, inputs):
-        transform = ops.relu(ops.matmul(inputs, self.transform_kernel) + self.transform_bias)
-        gate = ops.sigmoid(ops.matmul(inputs, self.gate_kernel) + self.gate_bias)
+    def call(self, inputs, product_dtype=None):
+        transform, gate = (
+            affine(inputs, *pair, product_dtype)
+            for pair in (
+                (self.transform_kernel, self.transform_bias),
+                (self.gate_kernel, self.gate_bias),
+            )
+        )
+        transform, gate = ops.relu(transform), ops.sigmoid(gate)
         return gate * transform + (1 - gate) * inputs
 
     def compute_output_shape(self, input_shape):

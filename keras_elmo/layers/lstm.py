@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_elmo.layers.custom_gradient import call_with_gradient
 from keras_elmo.layers.freezable_layer import FreezableLayer
-from keras_elmo.layers.products import matmul
+from keras_elmo.layers.products import affine, matmul
 from keras_elmo.layers.scan import scan
 
 
@@ -37,7 +37,8 @@ def projected_lstm(
     time that it took through ``keras.layers.RNN``. There is no second derivative.
 
     Args:
-        gates: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``.
+        gates: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``. Its dtype is that of what
+            the gradient keeps of the gates, the dtype of the weights that of the states.
         recurrent_kernel: ``U``, float, shape ``(projection_dim, 4 * lstm_dim)``.
         projection: ``P``, float, shape ``(lstm_dim, projection_dim)``. None if the two are
             equal and there is none; then ``projection_clip`` has no effect.
@@ -68,7 +69,7 @@ def projected_lstm(
     projection_dim, size = recurrent_kernel.shape
     if state is None:
         batch = ops.shape(gates)[1]
-        state = [ops.zeros((batch, n), gates.dtype) for n in (projection_dim, size // 4)]
+        state = [ops.zeros((batch, n), recurrent_kernel.dtype) for n in (projection_dim, size // 4)]
     if mask is not None:
         mask = ops.cast(mask, "bool")[..., None]
     if projection is None:
@@ -94,7 +95,8 @@ def _record(options, gates, h, c, kernel, projection, mask):
     start = (h, c)
     rows, size = gates.shape[1], kernel.shape[1]  # LiteRT needs the rows where they are known
     shapes = [(rows, n) for n in (kernel.shape[0], size // 4, size)]
-    (h, c), kept = scan(_step_with_record, start, (gates, mask), constants, shapes, reverse)
+    dtypes = [h.dtype, c.dtype, gates.dtype]
+    (h, c), kept = scan(_step_with_record, start, (gates, mask), constants, shapes, reverse, dtypes)
     outputs = _without_padding(kept[0], mask)
     return (outputs, h, c), (*start, *kept, kernel, projection, mask)
 
@@ -115,10 +117,11 @@ def _differentiate(options, kept, upstream):
         (*back, cell_clip, projection_clip),
         [(None, kernel.shape[1]), (None, kernel.shape[0])],
         not reverse,
+        [activations.dtype, h.dtype],
     )
     d_kernel, d_projection = _outer(h_before, d_gates, product_dtype), None
     if projection is not None:
-        m = activations[..., -c.shape[-1] :] * ops.tanh(c)
+        m = ops.cast(activations[..., -c.shape[-1] :], c.dtype) * ops.tanh(c)
         d_projection = _outer(m, d_h, product_dtype)
     return d_gates, *d_state, d_kernel, d_projection, None
 
@@ -132,35 +135,37 @@ def _step_with_record(constants, carry, slices):
     kernel, projection, cell_clip, projection_clip = constants
     gates, is_token = slices
     h, c = carry
-    i, f, candidate, o = ops.split(gates + matmul(h, kernel, kernel.dtype), 4, axis=-1)
+    dtype = gates.dtype
+    gates = ops.cast(gates, h.dtype) + matmul(h, kernel, kernel.dtype)
+    i, f, candidate, o = ops.split(gates, 4, axis=-1)
     i, f, candidate, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(candidate), ops.sigmoid(o)
     c = _clip(f * c + i * candidate, cell_clip)
     h = o * ops.tanh(c)
     if projection is not None:
         h = _clip(matmul(h, projection, projection.dtype), projection_clip)
     h, c = _where(is_token, (h, c), carry)
-    return (h, c), (h, c, ops.concatenate([i, f, candidate, o], axis=-1))
+    activations = [ops.cast(x, dtype) for x in (i, f, candidate, o)]
+    return (h, c), (h, c, ops.concatenate(activations, axis=-1))
 
 
 def _step_back(constants, carry, slices):
     kernel, projection, cell_clip, projection_clip = constants
     upstream, h, c, c_before, activations, is_token = slices
-    i, f, candidate, o = ops.split(activations, 4, axis=-1)
+    dtype = activations.dtype
+    i, f, candidate, o = (ops.cast(x, c.dtype) for x in ops.split(activations, 4, axis=-1))
     d_h, d_c = carry if is_token is None else (ops.where(is_token, x, 0) for x in carry)
     d_h = _inside(d_h + upstream, h, projection_clip)
     d_m = d_h if projection is None else matmul(d_h, projection, projection.dtype)
     m = ops.tanh(c)
     d_c = _inside(d_c + d_m * o * (1 - m * m), c, cell_clip)
-    d_gates = ops.concatenate(
-        [
-            d_c * candidate * i * (1 - i),
-            d_c * c_before * f * (1 - f),
-            d_c * i * (1 - candidate * candidate),
-            d_m * m * o * (1 - o),
-        ],
-        axis=-1,
-    )
-    d_h_before = matmul(d_gates, kernel, kernel.dtype)
+    d_gates = [
+        d_c * candidate * i * (1 - i),
+        d_c * c_before * f * (1 - f),
+        d_c * i * (1 - candidate * candidate),
+        d_m * m * o * (1 - o),
+    ]
+    d_gates = ops.concatenate([ops.cast(x, dtype) for x in d_gates], axis=-1)
+    d_h_before = ops.cast(matmul(d_gates, kernel, kernel.dtype), h.dtype)
     return _where(is_token, (d_h_before, d_c * f), carry), (d_gates, d_h)
 
 
@@ -303,11 +308,13 @@ class ProjectedLSTM(FreezableLayer):
         kernel, bias, recurrent_kernel, projection = self.in_compute_dtype(
             self.kernel, self.bias, self.recurrent_kernel, self.projection
         )
-        inputs = ops.cast(inputs, self.compute_dtype)
+        # What is as wide as the gates stays in the dtype of the products.
+        inputs = ops.cast(inputs, product_dtype or self.compute_dtype)
         forget_bias = np.repeat([0, 1, 0, 0], self.lstm_dim).astype("float32")
         bias = bias + ops.cast(forget_bias, self.compute_dtype)
+        kernel, bias = (ops.cast(x, inputs.dtype) for x in (kernel, bias))
         return projected_lstm(
-            matmul(inputs, kernel, product_dtype) + bias,
+            affine(inputs, kernel, bias),
             recurrent_kernel,
             projection,
             self.cell_clip,

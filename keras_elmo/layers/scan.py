@@ -7,7 +7,7 @@ import keras
 from keras_elmo.layers.converters import is_for_a_converter
 
 
-def scan(step, carry, inputs, constants, output_shapes, reverse=False):
+def scan(step, carry, inputs, constants, output_shapes, reverse=False, output_dtypes=None):
     """Run ``step`` over the first axis of arrays, and stack what it gives.
 
     Args:
@@ -20,9 +20,9 @@ def scan(step, carry, inputs, constants, output_shapes, reverse=False):
             None are None.
         constants: Tuple of what all time steps share: tensors, numbers, None.
         output_shapes: Shapes of one time step of each output, None for unknown sizes.
-            Outputs have the dtype of the first carried tensor.
         reverse: Go from the last time step to the first. The outputs stay in the order of
             the inputs.
+        output_dtypes: Their dtypes; None for that of the first carried tensor.
 
     Returns:
         The last carried tuple, and the tuple of the outputs, time on the first axis.
@@ -41,8 +41,10 @@ def scan(step, carry, inputs, constants, output_shapes, reverse=False):
     import tensorflow as tf
 
     n = tf.shape(inputs[0])[0]
+    output_dtypes = output_dtypes or [carry[0].dtype] * len(output_shapes)
     arrays = tuple(
-        tf.TensorArray(carry[0].dtype, n, element_shape=shape) for shape in output_shapes
+        tf.TensorArray(dtype, n, element_shape=shape)
+        for dtype, shape in zip(output_dtypes, output_shapes, strict=True)
     )
 
     # tf2onnx takes for granted that what is written first stands first.

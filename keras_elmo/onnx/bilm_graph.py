@@ -133,9 +133,9 @@ class BiLMGraph:
         c = step._clip(c, config.cell_clip)
         h = op("Mul", o, op("Tanh", c))
         if config.projection_dim != size:
-            h = step._clip(
-                step._scaled_product(step._left(h), f"{name}/projection"), config.projection_clip
-            )
+            bound = 1.0 if config.cell_clip is None else np.tanh(config.cell_clip)
+            h = step._scaled_product(step._left(h, bound), f"{name}/projection")
+            h = step._clip(h, config.projection_clip)
         if state:
             inputs["is_token"] = mask
             h, c = (op("Where", "is_token", new, old) for new, old in ((h, "h"), (c, "c")))
@@ -213,9 +213,9 @@ class BiLMGraph:
         product = self._scaled_product(left, f"{prefix}_kernel")
         return self.graph.op("Add", product, self._constant(f"{prefix}_bias"))
 
-    def _left(self, x):
+    def _left(self, x, bound=None):
         """Return the left side of products, and the scale of its rows, or None."""
-        return self.graph.rounded(x) if self.int8 else (x, None)
+        return self.graph.rounded(x, bound) if self.int8 else (x, None)
 
     def _scaled_product(self, left, name, columns=None):
         product, scale = self._product(left[0], name, columns), left[1]

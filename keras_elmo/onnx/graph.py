@@ -61,16 +61,26 @@ class Graph:
             return self.op("MatMul", x, self.op("DequantizeLinear", *inputs, axis=1))
         return self.op("MatMul", x, self.constant(kernel, name))
 
-    def rounded(self, x) -> tuple:
-        """Round rows to eight bits, each on a scale of its own: no row depends on another.
+    def rounded(self, x, bound=None) -> tuple:
+        """Round rows to eight bits, none of which depends on another.
+
+        Args:
+            x: Name of the rows, float32.
+            bound: What no absolute value exceeds: the scale of all rows. None for a scale of
+                each row's own, of its largest value.
 
         Returns:
-            Names: of the rows, divided by their scales and rounded, and of the scales, one a
-            row. ONNX Runtime makes one product of eight bits of this and ``product``.
+            Names: of the rows, divided by their own scales and rounded, and of these scales,
+            one a row, or None. ONNX Runtime makes one product of eight bits of this and
+            ``product``.
         """
+        zero = self.constant(np.uint8(128))
+        if bound is not None:
+            grid = (self.constant(np.float32(bound / 127)), zero)
+            return self.op("DequantizeLinear", self.op("QuantizeLinear", x, *grid), *grid), None
         largest = self.op("ReduceMax", self.op("Abs", x), self.constant([-1]), keepdims=1)
         scale = self.op("Max", largest, self.constant(np.float32(1e-9)))
-        grid = (self.constant(np.float32(1 / 127)), self.constant(np.uint8(128)))
+        grid = (self.constant(np.float32(1 / 127)), zero)
         x = self.op("QuantizeLinear", self.op("Div", x, scale), *grid)
         return self.op("DequantizeLinear", x, *grid), scale
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_elmo.layers.lstm import projected_lstm
+from keras_elmo.layers.lstm import ProjectedLSTM, projected_lstm
 from keras_elmo.layers.scan import scan
 from tests.conftest import numpy, only_tensorflow
 from tests.gradients import gradients
@@ -133,6 +133,24 @@ def test_half_precision_products_change_the_gradient_little(without_state):
     for ours, right in zip(half, exact, strict=True):
         np.testing.assert_allclose(ours, right, atol=0.02 * np.abs(right).max())
     assert any((ours != right).any() for ours, right in zip(half, exact, strict=True))
+
+
+def test_a_layer_with_half_precision_products_keeps_its_states_in_float32():
+    layer = ProjectedLSTM(lstm_dim=5, projection_dim=3, cell_clip=3.0, projection_clip=3.0)
+    x = ops.convert_to_tensor(np.random.default_rng(0).normal(size=(6, 4, 7)).astype("float32"))
+    layer.build((4, 6, 7))
+    layer.bias.assign(np.linspace(-1, 1, 20))
+
+    def loss(product_dtype=None):
+        outputs, state = layer.run(x, product_dtype=product_dtype)
+        assert {keras.backend.standardize_dtype(y.dtype) for y in (outputs, *state)} == {"float32"}
+        return ops.sum(outputs**2)
+
+    exact, half = gradients(loss, layer), gradients(lambda: loss("bfloat16"), layer)
+    assert len(half) == 4
+    for ours, right in zip(half, exact, strict=True):
+        assert ours.dtype == "float32" and (ours != right).any()
+        np.testing.assert_allclose(ours, right, atol=0.03 * np.abs(right).max())
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -138,7 +138,8 @@ class BiLanguageModel(keras.Model):
             Two tensors, float32, shape ``(tokens, devices * batch, projection_dim)``.
         """
         devices, distinct, characters = ops.shape(inputs["characters"])
-        token = self.bilm.char_cnn.represent(ops.reshape(inputs["characters"], (-1, characters)))
+        rows = ops.reshape(inputs["characters"], (-1, characters))
+        token = self.bilm.char_cnn.represent(rows, self.product_dtype)
         token = ops.reshape(token, (devices, distinct, self.config.projection_dim))
         drop_out = functools.partial(self.dropout, training=training)
         top = []
