@@ -25,7 +25,7 @@ from keras_elmo.config import CodePoints
 class _Tokenizer(keras.layers.Layer):
     """What the tokenizers have in common.
 
-    A subclass gives ``alphabet``, and ``rows_of_tensor`` for tensors of TensorFlow.
+    A subclass gives ``alphabet``, and ``_rows_of_tensor`` for tensors of TensorFlow.
     """
 
     def __init__(self, max_characters, **kwargs):
@@ -102,7 +102,7 @@ class _Tokenizer(keras.layers.Layer):
             # True up to the last token that is not "".
             filled = tf.cast(tokens != "", tf.int32)
             real = tf.cumsum(filled, axis=1, reverse=True) > 0
-        return tf.where(real[..., None], self.rows_of_tensor(tf, tokens), 0)
+        return tf.where(real[..., None], self._rows_of_tensor(tf, tokens), 0)
 
     def compute_output_spec(self, inputs):
         if keras.backend.backend() != "tensorflow":
@@ -200,7 +200,7 @@ class CharacterTokenizer(_Tokenizer):
         known = config.code_points
         return CodePointTokenizer(known.characters, known.words, **kwargs)
 
-    def rows_of_tensor(self, tf, tokens):
+    def _rows_of_tensor(self, tf, tokens):
         """Return the rows of a dense tensor of tokens."""
         room = self.max_characters - 2
         lengths = tf.minimum(tf.strings.length(tokens), room)[..., None]
@@ -264,7 +264,7 @@ class CodePointTokenizer(_Tokenizer):
         self.alphabet = CodePointAlphabet(self.code_points, self.max_characters)
         self._table = None
 
-    def rows_of_tensor(self, tf, tokens):
+    def _rows_of_tensor(self, tf, tokens):
         """Return the rows of a dense tensor of tokens."""
         alphabet = self.alphabet
         codes = tf.strings.unicode_decode(tokens, "UTF-8", errors="ignore")[..., : alphabet.room]

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_elmo
 from keras_elmo.cli import make_parser
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -35,6 +36,11 @@ def test_the_python_of_readme_runs_from_top_to_bottom(tmp_path, monkeypatch):
     assert names["arrays"][0].shape[0] == 3
     assert isinstance(names["model"], keras.Model)
     assert np.isfinite(names["vectors"]).all()
+
+
+def test_the_reference_has_every_public_name():
+    found = set(re.findall(r"^::: (\S+)$", PAGES["docs/reference.md"], re.MULTILINE))
+    assert {f"keras_elmo.{name}" for name in keras_elmo.__all__} <= found
 
 
 # The others speak of a cluster, and of files from elsewhere.
