@@ -223,6 +223,14 @@ def _add_export(commands):
     parser.add_argument("output", metavar="OUTPUT", help="the preset's directory")
     parser.add_argument("--heldout", nargs="*", default=[], metavar="FILE", help="texts to measure")
     parser.add_argument("--data", metavar="FILE", help="Markdown on sources, licence and credit")
+    parser.add_argument(
+        "--bits",
+        type=int,
+        nargs=2,
+        default=(16, 12),
+        metavar=("BILM", "SOFTMAX"),
+        help="significant bits to keep of the weights; default 16 12",
+    )
     parser.set_defaults(run=_export)
 
 
@@ -453,7 +461,7 @@ def _export(arguments) -> int:
     from keras_elmo.pretraining.results.export import export_run
 
     data = pathlib.Path(arguments.data).read_text("utf-8") if arguments.data else ""
-    export_run(arguments.folder, arguments.output, arguments.heldout, data)
+    export_run(arguments.folder, arguments.output, arguments.heldout, data, arguments.bits)
     return 0
 
 

@@ -1,12 +1,16 @@
 import hashlib
 import json
+import pathlib
 import re
 import shutil
 
+import numpy as np
 import pytest
 
 import keras_elmo
+from keras_elmo.checkpoints.hdf5 import read_arrays
 from keras_elmo.cli import main
+from keras_elmo.pretraining.preset import rounded
 from tests.conftest import make_config, numpy, only_tensorflow
 
 
@@ -108,9 +112,18 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys):
     (tmp_path / "empty.txt").write_text("\n")
     assert main(["export", run, preset, "--heldout", str(tmp_path / "empty.txt")]) == 1
     assert "heldout expects tokenised sentences. Received: none in" in capsys.readouterr().err
-    call("export", run, preset, "--heldout", heldout, "--data", tmp_path / "data.md")
+    assert main(["export", run, preset, "--bits", "16", "24"]) == 1
+    assert "bits from 2 to 23. Received: bits=(16, 24)" in capsys.readouterr().err
+    assert not pathlib.Path(preset).exists()
+    arguments = ("--data", tmp_path / "data.md", "--bits", "14", "10")
+    call("export", run, preset, "--heldout", heldout, *arguments)
     card = (tmp_path / "preset" / "README.md").read_text("utf-8")
     assert "# preset" in card and "Letters." in card and "| heldout-raw.txt |" in card
+    assert "rounded to 14 significant bits, those of the softmax to 10. That" in card
+    for name, bits in (("weights", 14), ("softmax", 10)):
+        for array in read_arrays(tmp_path / "preset" / f"{name}.hdf5", name).values():
+            np.testing.assert_array_equal(array, rounded(array, bits))
+            assert bits == 10 or (array != rounded(array, 10)).any()
     assert (tmp_path / "preset" / "curve.png").read_bytes().startswith(b"\x89PNG")
     scores = json.loads(call("perplexity", preset, heldout, "--json"))
     assert set(scores) >= {"forward", "backward", "perplexity", "tokens", "oov_share"}

@@ -18,8 +18,8 @@ from keras_elmo.pretraining.data.vocabulary import (
 )
 from keras_elmo.pretraining.model.language_model import BiLanguageModel
 
-# Significant bits of the weights; only keras-elmo reads the softmax.
-_BITS, _SOFTMAX_BITS = 16, 12
+# Significant bits that are kept of the weights of the biLM, and of the softmax.
+BITS = (16, 12)
 _FILES = ("options.json", "weights.hdf5", "vocab.txt", "softmax.hdf5", "README.md")
 
 
@@ -75,17 +75,18 @@ def _moved(kernel, bias, own, vocabulary):
     return kernel, bias
 
 
-def write_language_model(directory, model, vocabulary, card="") -> None:
+def write_language_model(directory, model, vocabulary, card="", bits=BITS) -> None:
     """Write a preset: all its files, or none.
 
-    The weights are float32 rounded to 16 significant bits, those of the softmax to 12, and
-    compressed: about the size of float16, and read by AllenNLP, bilm-tf and simple_elmo.
+    The weights are float32 rounded to fewer significant bits and compressed: about the size of
+    float16, and read by AllenNLP, bilm-tf and simple_elmo; only keras-elmo reads the softmax.
 
     Args:
         directory: Where to; made if it does not exist. Files of these names are replaced.
         model: The ``BiLanguageModel``.
         vocabulary: Its vocabulary, a list of tokens.
         card: Text of ``README.md``. The checksums of the files are added to it.
+        bits: Significant bits to keep of the biLM's weights and of the softmax's, 2 to 23.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -96,9 +97,9 @@ def write_language_model(directory, model, vocabulary, card="") -> None:
     }
     with atomic_write(*(directory / name for name in _FILES)) as (o, w, v, s, readme):
         o.write_text(json.dumps(model.config.to_options(), indent=2) + "\n")
-        _write_rounded(w, arrays, _BITS)
+        _write_rounded(w, arrays, bits[0])
         write_vocabulary(v, vocabulary)
-        _write_rounded(s, softmax, _SOFTMAX_BITS)
+        _write_rounded(s, softmax, bits[1])
         sums = [
             f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}"
             for path, name in zip((o, w, v, s), _FILES)
@@ -114,12 +115,13 @@ def _write_rounded(path, arrays, bits):
     write_arrays(path, {name: rounded(a, bits) for name, a in arrays.items()}, **filters)
 
 
-def round_weights(model) -> None:
+def round_weights(model, bits=BITS) -> None:
     """Round the weights of a ``BiLanguageModel`` to what ``write_language_model`` keeps."""
+    for_bilm, for_softmax = bits
     for weight in model.weights:
         is_softmax = any(weight is w for w in (model.softmax_kernel, model.softmax_bias))
-        bits = _SOFTMAX_BITS if is_softmax else _BITS
-        weight.assign(rounded(to_float32(weight), bits))
+        kept = for_softmax if is_softmax else for_bilm
+        weight.assign(rounded(to_float32(weight), kept))
 
 
 def rounded(array, bits) -> np.ndarray:

@@ -13,8 +13,8 @@ def model_card(name, config, vocabulary, recipe, facts, scores, data="") -> str:
         vocabulary: List of tokens.
         recipe: The settings of the run, a dict.
         facts: ``step``, ``tokens`` and ``seconds`` of the run; ``init_from``, the preset that
-            was fine-tuned, or None; ``rounding``, the number of held-out sentences and their
-            perplexity before and after the weights were rounded, or None.
+            was fine-tuned, or None; ``rounding``, the significant bits of weights and softmax,
+            the number of held-out sentences and their perplexity before and after, or None.
         scores: Results of ``Scorer.perplexity`` by the name of the text.
         data: What it was trained on: sources, licence, credit.
     """
@@ -69,10 +69,11 @@ def model_card(name, config, vocabulary, recipe, facts, scores, data="") -> str:
         for text, s in scores.items()
     ]
     if facts["rounding"]:
-        count, before, after = facts["rounding"]
+        bits, softmax_bits, count, before, after = facts["rounding"]
         lines += [
             "",
-            "The weights are rounded to 16 significant bits, those of the softmax to 12. That",
+            f"The weights are rounded to {bits} significant bits, those of the softmax to "
+            f"{softmax_bits}. That",
             f"changes the perplexity of {count} held-out sentences from {before:.3f} to "
             f"{after:.3f}.",
         ]

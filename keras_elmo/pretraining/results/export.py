@@ -5,7 +5,7 @@ import pathlib
 
 from keras_elmo.checkpoints.files import atomic_write
 from keras_elmo.pretraining.data.text import read_sentences
-from keras_elmo.pretraining.preset import round_weights, write_language_model
+from keras_elmo.pretraining.preset import BITS, round_weights, write_language_model
 from keras_elmo.pretraining.results.card import draw_curve, model_card
 from keras_elmo.pretraining.run.folder import RunFolder
 from keras_elmo.pretraining.scores import Scorer
@@ -15,7 +15,7 @@ from keras_elmo.pretraining.train import read_run
 _ROUNDING_SENTENCES = 500
 
 
-def export_run(folder, output, heldout=(), data="") -> dict:
+def export_run(folder, output, heldout=(), data="", bits=BITS) -> dict:
     """Write a run's last checkpoint as a preset: its files, a model card, the curve.
 
     Args:
@@ -23,17 +23,20 @@ def export_run(folder, output, heldout=(), data="") -> dict:
         output: The preset's directory; made if it does not exist.
         heldout: Paths of tokenised texts, a sentence a line, to measure perplexity on.
         data: Markdown on sources, licence and credit, for the card.
+        bits: Significant bits to keep of the biLM's weights and of the softmax's, 2 to 23.
 
     Returns:
         Results of ``Scorer.perplexity`` by the name of the text.
 
     Raises:
         FileNotFoundError: If there is no such run or text.
-        ValueError: If a text is empty.
+        ValueError: If a text is empty, or ``bits`` not as above.
         ImportError: If matplotlib, for the curve, is missing.
     """
     if importlib.util.find_spec("matplotlib") is None:  # before all the scoring
         raise ImportError("The training curve needs matplotlib: pip install 'keras-elmo[pretrain]'")
+    if not all(2 <= n <= 23 for n in bits):
+        raise ValueError(f"export_run expects bits from 2 to 23. Received: bits={tuple(bits)}")
     output = pathlib.Path(output)
     texts = {}
     for file in map(pathlib.Path, heldout):
@@ -45,13 +48,14 @@ def export_run(folder, output, heldout=(), data="") -> dict:
     scorer = Scorer(model, vocabulary)
     few = next(iter(texts.values()), [])[:_ROUNDING_SENTENCES]
     before = scorer.perplexity(few)["perplexity"] if few else None
-    round_weights(model)
-    facts["rounding"] = few and (len(few), before, scorer.perplexity(few)["perplexity"])
+    round_weights(model, bits)
+    after = scorer.perplexity(few)["perplexity"] if few else None
+    facts["rounding"] = few and (*bits, len(few), before, after)
     scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
     recipe = RunFolder(folder).read_settings()["recipe"]
     card = model_card(output.name, model.config, vocabulary, recipe, facts, scores, data)
     output.mkdir(parents=True, exist_ok=True)
     with atomic_write(output / "curve.png") as (picture,):
         draw_curve(pathlib.Path(folder) / "log.csv", picture)
-    write_language_model(output, model, vocabulary, card)
+    write_language_model(output, model, vocabulary, card, bits)
     return scores
