@@ -9,6 +9,8 @@ import sys
 
 from keras_elmo.words import TOKENIZERS
 
+_SENTENCES = ("punkt", "stops", "lines")
+
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of ``keras-elmo``."""
@@ -126,9 +128,9 @@ def _add_tokenize(commands):
     )
     parser.add_argument(
         "--sentences",
-        choices=("lines", "punkt"),
+        choices=_SENTENCES,
         default="lines",
-        help="lines keeps the lines of the input; punkt writes a sentence a line",
+        help="lines keeps the lines of the input; the others write a sentence a line",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("--json", action="store_true", help="print the counts as one JSON object")
@@ -157,7 +159,12 @@ def _add_prepare(commands):
         help="how often an epoch reads an input, by its file name without endings",
     )
     parser.add_argument("--shards", type=int, default=32, help="training files")
-    parser.add_argument("--sentences", choices=("punkt", "lines"), default="punkt")
+    parser.add_argument(
+        "--sentences",
+        choices=_SENTENCES,
+        default="punkt",
+        help="punkt for scripts with capitals, stops for those without; or a line each",
+    )
     parser.add_argument("--tokenizer", choices=TOKENIZERS, default="penn", help="as for tokenize")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="processes")

@@ -73,8 +73,10 @@ def prepare(
             fraction counts as a chance for each sentence.
         shards: Number of training files.
         sentences: ``"punkt"`` finds the sentences with NLTK's Punkt, trained without
-            supervision on the start of every file, so for any language that ends
-            sentences with a full stop; ``"lines"`` takes every line as one.
+            supervision on the start of every file, so for languages that end sentences
+            with a full stop and begin the next with a capital; ``"stops"`` at every full
+            stop, question or exclamation mark that a space follows, but for initials and
+            numbers, for scripts without capitals; ``"lines"`` takes every line as one.
         tokenizer: A name of ``WordTokenizer``: ``"penn"``, ``"toktok"``, ``"kiwi"`` for
             Korean, or ``"whitespace"`` for text that is tokenised already.
         seed: Of the shards and of the part held out.

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from keras_elmo.cli import main
-from keras_elmo.pretraining.data.sentences import tokenize_file
+from keras_elmo.pretraining.data.sentences import SentenceRules, tokenize_file
 from keras_elmo.pretraining.prepare import prepare
 
 KOREAN = "배가 고프다! 배를 먹었다.\n\n“잘한다” 잘해!\r\n" * 40
@@ -28,6 +28,21 @@ def test_a_line_for_every_line(raw, tmp_path):
     assert (tmp_path / "out").read_text("utf-8") == 'a "b"\n\nc\u00a0d\n'
     assert counts == {"lines": 3, "sentences": 3, "tokens": 3}
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o644
+
+
+def test_stops():
+    """Without capitals Punkt takes the last word of many a sentence for an abbreviation."""
+    line = '배가 고프다.  "먹자!" J. R. R. 톨킨은 2020. 1. 3. 밤(3.5%)에 왔다... 왜?? 아'
+    rules = SentenceRules("stops", "whitespace", [])
+    sentences = [
+        "배가 고프다.",
+        '"먹자!"',
+        "J. R. R. 톨킨은 2020. 1. 3. 밤(3.5%)에 왔다...",
+        "왜??",
+        "아",
+    ]
+    assert rules([line + "\r\n", " \n"]) == sentences
+    assert rules(["끝났다.\n"]) == ["끝났다."]
 
 
 @pytest.mark.parametrize("sentences", ["lines", "punkt"])
@@ -78,6 +93,6 @@ def test_nothing_is_written_of_a_text_that_cannot_be_read(raw, tmp_path):
         tokenize_file(tmp_path / "latin.txt", tmp_path / "out", **plain)
     with pytest.raises(ValueError, match="Expected an output of its own. Received: .*raw.txt"):
         tokenize_file(raw, raw, **plain)
-    with pytest.raises(ValueError, match="sentences to be lines or punkt. .*sentences='x'"):
+    with pytest.raises(ValueError, match="to be one of punkt, stops, lines. .*sentences='x'"):
         tokenize_file(raw, tmp_path / "out", sentences="x", **plain)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["broken.gz", "latin.txt", "raw.txt"]

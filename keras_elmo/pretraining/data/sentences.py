@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 
 from keras_elmo.checkpoints.files import atomic_write
@@ -9,7 +10,10 @@ from keras_elmo.pretraining.data.text import open_text, progress_bar
 from keras_elmo.text import read_lines
 from keras_elmo.words import WordTokenizer, nltk_tokenizers, plain_quotes
 
-SENTENCES = ("punkt", "lines")
+SENTENCES = ("punkt", "stops", "lines")
+
+# Up to a mark that ends sentences and is no part of an initial or a number.
+_STOPS = re.compile(r"""\S.*?(?:(?:(?<!\b[A-Za-z])(?<!\d)\.|[!?。])["')\]]*(?=\s)|$)""")
 
 # Punkt learns abbreviations from this much of each file.
 _PUNKT_CHARACTERS = 3_000_000
@@ -20,7 +24,9 @@ class SentenceRules:
 
     Args:
         sentences: ``"punkt"``, NLTK's Punkt, trained without supervision on the start of
-            every file; or ``"lines"``, every line is a sentence.
+            every file; ``"stops"``, behind every full stop, question or exclamation mark
+            that a space follows, but for initials and numbers; ``"lines"``, every line
+            is a sentence.
         tokenizer: A name of ``WordTokenizer``.
         files: Paths of the texts that Punkt learns from.
 
@@ -59,7 +65,7 @@ def tokenize_file(
         output_file: Path of the text to write, a sentence a line and its tokens between
             spaces; or "-" for stdout.
         sentences: ``"lines"``, every line is a sentence, so that the output has the lines
-            of the input, blank ones too; or ``"punkt"``, as for ``prepare``.
+            of the input, blank ones too; ``"punkt"`` or ``"stops"``, as for ``prepare``.
         tokenizer: A name of ``WordTokenizer``.
         progress: Whether to show a progress bar.
 
@@ -82,14 +88,14 @@ def tokenize_file(
     """
     if sentences not in SENTENCES:
         raise ValueError(
-            "tokenize_file expects sentences to be lines or punkt. "
+            "tokenize_file expects sentences to be one of punkt, stops, lines. "
             f"Received: sentences={sentences!r}"
         )
     is_stdin, by_lines = input_file == "-", sentences == "lines"
-    if is_stdin and not by_lines:
+    if is_stdin and sentences == "punkt":
         raise ValueError(
             f"Expected a file, for Punkt reads it twice. Received: sentences={sentences!r} with "
-            "stdin. Use lines, or write the text to a file"
+            "stdin. Use stops or lines, or write the text to a file"
         )
     if not is_stdin and os.path.exists(output_file) and os.path.samefile(input_file, output_file):
         raise ValueError(f"Expected an output of its own. Received: {output_file}, the input")
@@ -134,8 +140,8 @@ def _written(file):
 
 
 def _splitter(sentences, files):
-    if sentences == "lines":
-        return _whole
+    if sentences != "punkt":
+        return _whole if sentences == "lines" else _STOPS.findall
     punkt = nltk_tokenizers().punkt
     trainer = punkt.PunktTrainer()
     for file in files:
