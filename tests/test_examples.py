@@ -148,6 +148,71 @@ def test_sst5_padding_changes_nothing(load, preset):
     np.testing.assert_allclose(numpy(model([words, characters])), apart, atol=1e-5)
 
 
+REVIEWS = {
+    "train": "1\t정말 재미 있 다\n0\t너무 지루 하 다\n"
+    + "1\t배우 가 좋 다 !\n0\t시간 이 아깝 다 .\n" * 9,
+    "dev": "1\t재미 있 다\n\n0\t지루 하 다\n1\t \n",
+    "test": "0\t시간 이 아깝 다 ...\r\n1\t처음 보 는 좋 은 영화\n0\tA",
+}
+
+
+@pytest.fixture
+def reviews(tmp_path):
+    (tmp_path / "reviews").mkdir()
+    for name, text in REVIEWS.items():
+        (tmp_path / "reviews" / f"{name}.tsv").write_text(text, "utf-8", newline="")
+    return tmp_path / "reviews"
+
+
+def test_sentiment_reads_reviews(load, reviews):
+    sentiment = load("sentiment")
+    read = sentiment.read_reviews
+    assert read(reviews / "dev.tsv", str.split) == (
+        [["재미", "있", "다"], ["지루", "하", "다"]],
+        [1, 0],
+    )
+    phrases, labels = read(reviews / "test.tsv", str.split)
+    assert phrases[0][-1] == "..." and phrases[2] == ["A"] and labels == [0, 1, 0]
+    for text, message in (
+        ("1\ta\nx\tb\n", "a label from 0 on, a tab and a text. Received: line 2 of .*'x"),
+        ("1 a\n", "Received: line 1 of .*dev.tsv: '1 a'"),
+        ("\n", "Expected a review or more. Received: path="),
+    ):
+        (reviews / "dev.tsv").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read(reviews / "dev.tsv", str.split)
+
+
+def test_sentiment_reads_vectors(load, tmp_path):
+    sentiment = load("sentiment")
+    (tmp_path / "vectors.txt").write_text("3 2\n배 1 0.5\nok 3 4\n없 0 0\n", "utf-8")
+    found = sentiment.read_vectors(tmp_path / "vectors.txt", {"배", "OK", "달"})
+    assert {word: x.tolist() for word, x in found.items()} == {"배": [1, 0.5], "OK": [3, 4]}
+    with pytest.raises(ValueError, match="--vectors expects vectors of words of the reviews. Rec"):
+        sentiment.read_vectors(tmp_path / "vectors.txt", {"달"})
+
+
+@slow
+def test_sentiment(tmp_path, preset, reviews):
+    pytest.importorskip("nltk")
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("2 3\n좋 1 0 1\n시간 0 1 0\n", "utf-8")
+    given = "--data", reviews, "--tokenizer", "whitespace", "--epochs", 1, "--batch-size", 8
+    out = run(EXAMPLES / "sentiment.py", *given, "--preset", preset, "--share", 0.5, 1)
+    blocks = out.split("share 0.5, ")[1:] + out.split("share 1, ")[1:]
+    assert [block.split(",")[0] for block in blocks] == 2 * ["baseline", "with ELMo"]
+    assert len(scores(out, "test accuracy")) == 4
+    assert set(np.round(scores(out, "test accuracy"), 3)) <= {0, 0.333, 0.667, 1}
+    *_, last = out.splitlines()
+    assert last.startswith("share 1: baseline 0.") and last.endswith(", seeds [1]")
+    without = run(EXAMPLES / "sentiment.py", *given, "--vectors", vectors, "--seeds", 1, 2)
+    *_, last = without.splitlines()
+    mean, spread = (float(last.split(" ")[i].strip(",")) for i in (3, 5))
+    found = scores(without, "test accuracy")
+    assert "ELMo" not in without and len(found) == 2
+    assert abs(mean - np.mean(found)) < 1e-3
+
+
 @pytest.mark.parametrize("name", ["ner", "sst5"])
 def test_batches_are_of_like_length_and_hold_each_sentence_once(load, name):
     sentences = [n * ["x"] for n in (3, 1, 3, 2, 5, 3, 3, 9, 1)]
