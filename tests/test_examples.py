@@ -79,6 +79,44 @@ def test_words_in_context(tmp_path, preset):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_korean_words_in_context(tmp_path, preset):
+    given = "--language", "ko", "--preset", preset
+    out = run(EXAMPLES / "words_in_context.py", *given)
+    assert out.startswith("배: 18 tokens, all alike in layer 0\n  [배] 가 항구 를 떠나 어")
+    praise, irony = "춤 도 [잘 하 ㄴ다] , 최고", "[잘 하 ㄴ다] , 이제 는 거짓말"
+    assert "잘 하 ㄴ다: 12 tokens, " in out and praise in out and irony in out
+    text = tmp_path / "text.txt"
+    text.write_text("a b a b\nb a b c\n")
+    given = "--text", text, "--preset", preset, "--word", "a b"
+    out = run(EXAMPLES / "words_in_context.py", *given)
+    assert "a b: 3 tokens" in out and "  [a b] a b\n" in out and "  b [a b] c\n" in out
+    # The vector of a word of several tokens is their mean.
+    first, _ = keras_elmo.Embedder(preset).embed([["a", "b", "a", "b"], ["b", "a", "b", "c"]])
+    here, there = first[1, :2].mean(axis=0), first[1, 2:].mean(axis=0)
+    cosine = here @ there / np.linalg.norm(here) / np.linalg.norm(there)
+    assert f"{cosine:.2f}  a b [a b]" in out
+
+
+def test_the_picture_has_a_font_with_the_characters(load, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from matplotlib import font_manager, rcParams
+
+    find_font = load("words_in_context").find_font
+    usual = font_manager.findfont("DejaVu Sans")
+    assert find_font("a bank").get_file() == font_manager.findfont(font_manager.FontProperties())
+    (tmp_path / "broken.ttf").write_bytes(b"no font")
+    monkeypatch.setitem(rcParams, "font.sans-serif", ["cmr10"])
+    monkeypatch.setattr(
+        font_manager, "findSystemFonts", lambda: [str(tmp_path / "broken.ttf"), usual]
+    )
+    assert find_font("бера га").get_file() == usual  # cmr10 has no Cyrillic
+    for file in (None, usual, tmp_path / "broken.ttf"):
+        with pytest.raises(
+            ValueError, match=f"characters of the sentences. Received: {file or 'no'}"
+        ):
+            find_font("배", file)
+
+
 def test_neighbours_without_context(tmp_path, preset):
     text = tmp_path / "text.txt"
     text.write_text("a bank here\nthe bank\n")
