@@ -80,6 +80,7 @@ def tokenize_file(
 
     Example:
 
+    >>> import pathlib
     >>> _ = pathlib.Path("raw.txt").write_text("It isn't far.\n\nIs it?\n")
     >>> tokenize_file("raw.txt", "tokens.txt", progress=False)
     {'lines': 3, 'sentences': 3, 'tokens': 8}
