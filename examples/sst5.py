@@ -59,12 +59,19 @@ def make_inputs(vocabulary, phrases):
     return [pad_sequences(ids, padding="post"), ops.convert_to_numpy(characters)]
 
 
-def build(n_words, elmo):
-    """Return the classifier."""
+def make_vocabulary(sentences):
+    """Return the ids of the words, and those of the words that occur once."""
+    seen = collections.Counter(token for sentence in sentences for token in sentence)
+    vocabulary = {word: id for id, word in enumerate(sorted(seen), start=UNKNOWN + 1)}
+    return vocabulary, [id for word, id in vocabulary.items() if seen[word] == 1]
+
+
+def build(n_words, elmo, n_classes=5, dimension=100):
+    """Return the classifier; its first weights are the word embeddings."""
     words = keras.Input((None,), dtype="int32")
     characters = keras.Input((None, CHARACTERS), dtype="int32")
     mask = ops.not_equal(words, PADDING)  # handed on by hand, as Concatenate would lose it
-    h = layers.Dropout(0.3)(layers.Embedding(n_words, 100)(words))
+    h = layers.Dropout(0.3)(layers.Embedding(n_words, dimension)(words))
     if elmo:
         representations = elmo(characters)
         at_input = keras_elmo.ScalarMix(dropout=0.5, l2=1e-3)
@@ -76,18 +83,50 @@ def build(n_words, elmo):
     real = ops.expand_dims(ops.cast(mask, h.dtype), -1)
     mean = ops.sum(h * real, axis=1) / ops.sum(real, axis=1)
     pooled = layers.Concatenate()([mean, ops.max(h - 1e4 * (1 - real), axis=1)])
-    classes = layers.Dense(5, activation="softmax")(layers.Dropout(0.3)(pooled))
+    classes = layers.Dense(n_classes, activation="softmax")(layers.Dropout(0.3)(pooled))
     return keras.Model([words, characters], classes)
 
 
-def accuracy(model, vocabulary, trees):
-    """Return the share of the sentences whose label has the highest probability."""
-    phrases, labels = zip(*map(plain, trees))
+def accuracy(model, vocabulary, phrases, labels):
+    """Return the share of the phrases whose label has the highest probability."""
     right = 0
     for indices in batches(phrases, 128):
         found = model.predict_on_batch(make_inputs(vocabulary, [phrases[i] for i in indices]))
         right += (found.argmax(-1) == [labels[i] for i in indices]).sum()
     return right / len(phrases)
+
+
+def fit(model, vocabulary, rare, train, dev, settings, passes=1):
+    """Train a classifier, and leave it with the weights of its best epoch on dev.
+
+    Args:
+        model: What ``build`` returns.
+        vocabulary: Ids by word.
+        rare: Ids of the words that occur once.
+        train: Phrases, and their labels.
+        dev: The same.
+        settings: With ``epochs``, ``batch_size`` and ``learning_rate``.
+        passes: Over the training phrases in an epoch.
+    """
+    phrases, labels = train
+    n_steps = settings.epochs * passes * -(-len(phrases) // settings.batch_size)
+    rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, n_steps)
+    model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy")
+    best = -1
+    for epoch in range(1, settings.epochs + 1):
+        losses = []
+        drawn = [x for _ in range(passes) for x in batches(phrases, settings.batch_size)]
+        for indices in tqdm(drawn, f"epoch {epoch}", leave=False):
+            inputs = make_inputs(vocabulary, [phrases[i] for i in indices])
+            # Rare words are unknown one time in two, which trains what that means.
+            drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
+            inputs[0][drop] = UNKNOWN
+            losses.append(model.train_on_batch(inputs, np.array([labels[i] for i in indices])))
+        on_dev = accuracy(model, vocabulary, *dev)
+        print(f"epoch {epoch}: loss {np.mean(losses):.3f}, dev accuracy {on_dev:.4f}", flush=True)
+        if on_dev > best:
+            best, weights = on_dev, model.get_weights()
+    model.set_weights(weights)
 
 
 def main(arguments=None):
@@ -110,32 +149,13 @@ def main(arguments=None):
     )
     # Distinct ones, in the order of the file.
     pairs = dict.fromkeys(plain(node) for tree in trees for node in tree.subtrees())
-    phrases, labels = zip(*pairs)
-    seen = collections.Counter(token for tree in trees for token in plain(tree)[0])
-    vocabulary = {word: id for id, word in enumerate(sorted(seen), start=UNKNOWN + 1)}
-    rare = [id for word, id in vocabulary.items() if seen[word] == 1]
+    vocabulary, rare = make_vocabulary(plain(tree)[0] for tree in trees)
+    dev, test = (list(zip(*map(plain, split))) for split in (dev, test))
 
     elmo = keras_elmo.ElmoLayer.from_preset(settings.preset) if settings.elmo else None
     model = build(2 + len(vocabulary), elmo)
-    n_steps = settings.epochs * -(-len(phrases) // settings.batch_size)
-    rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, n_steps)
-    model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy")
-
-    best = -1
-    for epoch in range(1, settings.epochs + 1):
-        losses = []
-        for indices in tqdm(batches(phrases, settings.batch_size), f"epoch {epoch}", leave=False):
-            inputs = make_inputs(vocabulary, [phrases[i] for i in indices])
-            # Rare words are unknown one time in two, which trains what that means.
-            drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
-            inputs[0][drop] = UNKNOWN
-            losses.append(model.train_on_batch(inputs, np.array([labels[i] for i in indices])))
-        on_dev = accuracy(model, vocabulary, dev)
-        print(f"epoch {epoch}: loss {np.mean(losses):.3f}, dev accuracy {on_dev:.4f}", flush=True)
-        if on_dev > best:
-            best, weights = on_dev, model.get_weights()
-    model.set_weights(weights)
-    print(f"test accuracy {accuracy(model, vocabulary, test):.4f}")
+    fit(model, vocabulary, rare, list(zip(*pairs)), dev, settings)
+    print(f"test accuracy {accuracy(model, vocabulary, *test):.4f}")
 
 
 if __name__ == "__main__":

@@ -3,14 +3,18 @@
     python examples/words_in_context.py
     python examples/words_in_context.py --word bank --text corpus.txt --plot bank.png
     python examples/words_in_context.py --word play --static weights/elmo_mini_en/vocab.txt
+    python examples/words_in_context.py --language ko --plot bae.png
 
 Repeats table 4 of the paper, the neighbours of "play": for every token of --word it lists
 the closest other tokens of the same spelling, by the cosine of a contextual layer, and says
-whether the context-free layer 0 tells them apart. --text takes tokenised sentences, one a
-line; without it the script has its own. --static sets beside it, as the paper does, the nearest
-words without context: those of a vocabulary, a word a line, by layer 0, or those of word vectors
-as text (GloVe, word2vec, fastText). --plot draws all tokens of the word in the plane of
-their two principal components.
+whether the context-free layer 0 tells them apart. A word may be several tokens, with spaces
+between them; its vector is then their mean. --text takes tokenised sentences, one a line;
+without it the script has its own, in the morphemes of ``keras-elmo tokenize --tokenizer kiwi``
+for Korean: 배 is a ship, a pear, a belly, and 잘한다 praises or mocks. --static sets beside it,
+as the paper does, the nearest words without context: those of a vocabulary, a word a line, by
+layer 0, or those of word vectors as text (GloVe, word2vec, fastText). --plot draws all tokens of
+the word in the plane of their two principal components, in the first font that has the
+characters: that of matplotlib, one that is installed, or --font.
 """
 
 import argparse
@@ -20,7 +24,9 @@ import numpy as np
 
 import keras_elmo
 
-OWN_TEXT = """
+WORDS = {"en": ["play", "bank", "bear"], "ko": ["배", "잘 하 ㄴ다"]}
+OWN_TEXT = {
+    "en": """
 The children play in the garden until it is dark .
 They play with a ball behind the house .
 Boys play football in the street after school .
@@ -50,7 +56,40 @@ The ice was too thin to bear his weight .
 A brown bear came out of the forest .
 The bear climbed the tree to reach the honey .
 Hunters killed a large bear in the mountains .
-"""
+""",
+    "ko": """
+배 가 항구 를 떠나 어 멀 ㄴ 바다 로 나가 었 다 .
+어부 들 은 새벽 에 배 를 타 고 고기 를 잡 으러 나가 었 다 .
+배 는 태풍 을 피하 어 부두 에 닻 을 내리 었 다 .
+섬 까지 는 배 로 두 시간 이 걸리 ㄴ다 .
+선장 은 배 의 속력 을 줄이 고 항로 를 바꾸 었 다 .
+크 ㄴ 배 한 척 이 부산항 에 들어오 었 다 .
+농부 는 과수원 에서 잘 익 은 배 를 따 었 다 .
+시장 에서 사과 와 배 를 한 상자 씩 사 었 다 .
+이 배 는 달 고 물 이 많 어 맛있 다 .
+어머니 가 배 를 깎 어 접시 에 담 으시 었 다 .
+가을 에 는 포도 와 배 가 제철 이 다 .
+나주 는 배 재배 로 유명 하 ㄴ 고장 이 다 .
+밥 을 너무 많이 먹 어서 배 가 부르 다 .
+점심 을 굶 었 더니 배 가 고프 다 .
+아이 가 배 가 아프 다며 울 었 다 .
+차 ㄴ 음식 을 먹 고 배 에 탈 이 나 었 다 .
+그 는 배 를 움켜쥐 고 병원 에 실리 어 가 었 다 .
+눕 어서 배 에 손 을 얹 고 깊이 숨 을 쉬 었 다 .
+그 배우 는 표정 연기 를 정말 잘 하 ㄴ다 .
+노래 도 잘 하 고 춤 도 잘 하 ㄴ다 , 최고 이 다 !
+우리 선수 들 오늘 정말 잘 하 ㄴ다 , 자랑 스럽 다 .
+주인공 이 연기 를 참 잘 하 ㄴ다 , 감동 하 었 다 .
+이 감독 은 이야기 를 풀 어 가 는 일 을 잘 하 ㄴ다 .
+신인 이 ㄴ데 도 기대 보다 훨씬 잘 하 ㄴ다 .
+또 돈 만 날리 었 네 , 참 잘 하 ㄴ다 .
+이런 영화 를 돈 주 고 보 다니 아주 잘 하 ㄴ다 , 쯧쯧 .
+그렇게 망치 어 놓 고 잠 이 오 니 , 잘 하 ㄴ다 잘 하 어 .
+약속 을 또 어기 었 구나 , 아주 잘 하 ㄴ다 .
+결말 을 이렇 게 끝내 다니 잘 하 ㄴ다 진짜 , 시간 이 아깝 다 .
+잘 하 ㄴ다 , 이제 는 거짓말 까지 하 는구나 .
+""",
+}
 
 
 def neighbours(vectors, count):
@@ -95,23 +134,61 @@ def plane(vectors):
     return centred @ axes[:2].T
 
 
+def find_places(sentences, word):
+    """Return each place of a word: its sentence, and the slice of its tokens there."""
+    tokens = word.split()
+    return [
+        (sentence, slice(i, i + len(tokens)))
+        for sentence in sentences
+        for i in range(len(sentence))
+        if tokens and sentence[i : i + len(tokens)] == tokens
+    ]
+
+
 def marked(sentence, place):
-    return " ".join([*sentence[:place], f"[{sentence[place]}]", *sentence[place + 1 :]])
+    before, word, after = sentence[: place.start], sentence[place], sentence[place.stop :]
+    return " ".join([*before, f"[{' '.join(word)}]", *after])
 
 
-def draw(points, labels, title, path):
+def find_font(text, file=None):
+    """Return the first font that has the characters of a text.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    from matplotlib import font_manager
+    from matplotlib.ft2font import FT2Font
+
+    installed = sorted(font_manager.findSystemFonts(), key=lambda x: ("Regular" not in str(x), x))
+    files = [font_manager.findfont(font_manager.FontProperties()), *installed]
+    for name in map(str, [file] if file else files):
+        try:
+            known = FT2Font(name).get_charmap()
+        except (OSError, RuntimeError):  # no font, or one that FreeType cannot read
+            continue
+        if all(ord(character) in known for character in text if not character.isspace()):
+            return font_manager.FontProperties(fname=name)
+    raise ValueError(
+        f"--plot expects a font with the characters of the sentences. Received: {file or 'none'}. "
+        "Give its file with --font, or install one: Noto Sans CJK and Nanum Gothic have Hangul"
+    )
+
+
+def draw(points, labels, title, path, font_file=None):
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    font = find_font("".join([title, *labels]), font_file)
     figure, axes = plt.subplots(figsize=(10, 6))
     axes.scatter(*points.T)
     line, height = 0.04 * np.ptp(points[:, 1]), -np.inf
     for i in np.argsort(points[:, 1]):  # upwards, so that no label covers another
         height = max(points[i, 1], height + line)
-        axes.annotate(f"  {labels[i]}", points[i], (points[i, 0], height), fontsize=8, va="center")
-    axes.set_title(title)
+        label = axes.annotate(f"  {labels[i]}", points[i], (points[i, 0], height), va="center")
+        label.set(fontproperties=font, fontsize=8)
+    axes.set_title(title).set(fontproperties=font, fontsize=12)
     axes.margins(0.3, 0.1)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
@@ -119,27 +196,31 @@ def draw(points, labels, title, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--word", nargs="*", default=["play", "bank", "bear"])
+    parser.add_argument("--language", choices=WORDS, default="en", help="of the own words and text")
+    parser.add_argument("--word", nargs="*", help="instead of its own words")
     parser.add_argument("--text", type=pathlib.Path, help="tokenised sentences, one a line")
-    parser.add_argument("--preset", default="elmo_mini_en", help="name, directory or .zip")
+    parser.add_argument("--preset", help="name, directory or .zip; by default elmo_mini_LANGUAGE")
     parser.add_argument("--layer", type=int, default=1, help="contextual layer to compare")
     parser.add_argument("--neighbours", type=int, default=2)
     parser.add_argument("--static", type=pathlib.Path, help="a vocabulary, or word vectors as text")
     parser.add_argument("--plot", type=pathlib.Path, help="picture to write, of the first word")
+    parser.add_argument("--font", type=pathlib.Path, help="file of the font in the picture")
     arguments = parser.parse_args()
 
-    text = arguments.text.read_text("utf-8") if arguments.text else OWN_TEXT
+    preset = arguments.preset or f"elmo_mini_{arguments.language}"
+    words = arguments.word or WORDS[arguments.language]
+    own = OWN_TEXT[arguments.language]
+    text = arguments.text.read_text("utf-8") if arguments.text else own
     sentences = [line.split() for line in text.splitlines()]
-    found = {
-        word: [(s, i) for s in sentences for i, token in enumerate(s) if token == word]
-        for word in arguments.word
-    }
-    embedder = keras_elmo.Embedder(arguments.preset)
-    for word, places in found.items():
+    embedder = keras_elmo.Embedder(preset)
+    for word in words:
+        places = find_places(sentences, word)
         if len(places) < 2:
             parser.error(f"the text holds {word!r} {len(places)} times, 2 are needed")
         layers = embedder.embed([sentence for sentence, _ in places])
-        vectors = np.stack([x[:, i] for x, (_, i) in zip(layers, places, strict=True)])
+        vectors = np.stack(
+            [x[:, place].mean(axis=1) for x, (_, place) in zip(layers, places, strict=True)]
+        )
         order, cosines = neighbours(vectors[:, arguments.layer], arguments.neighbours)
         same = np.allclose(vectors[:, 0], vectors[:1, 0], atol=1e-5)
         print(f"{word}: {len(places)} tokens, {'all alike' if same else 'not alike'} in layer 0")
@@ -147,14 +228,15 @@ def main():
             words, values = static_neighbours(embedder, arguments.static, word, 10)
             nearest = ", ".join(f"{w} {v:.2f}" for w, v in zip(words, values, strict=True))
             print(f"  without context: {nearest}")
-        for (sentence, i), others, values in zip(places, order, cosines, strict=True):
-            print(f"  {marked(sentence, i)}")
+        for place, others, values in zip(places, order, cosines, strict=True):
+            print(f"  {marked(*place)}")
             for other, cosine in zip(others, values, strict=True):
                 print(f"     {cosine:.2f}  {marked(*places[other])}")
-        if arguments.plot and word == arguments.word[0]:
-            labels = [" ".join(s[max(0, i - 3) : i + 4]) for s, i in places]
-            title = f'"{word}" in layer {arguments.layer} of {arguments.preset}'
-            draw(plane(vectors[:, arguments.layer]), labels, title, arguments.plot)
+        if arguments.plot and word == words[0]:
+            labels = [" ".join(s[max(0, i.start - 3) : i.stop + 3]) for s, i in places]
+            title = f'"{word}" in layer {arguments.layer} of {preset}'
+            points = plane(vectors[:, arguments.layer])
+            draw(points, labels, title, arguments.plot, arguments.font)
             print(f"wrote {arguments.plot}")
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from keras_elmo.layers.elmo_layer import ElmoLayer
     from keras_elmo.layers.scalar_mix import ScalarMix
     from keras_elmo.tokenizer import CharacterTokenizer, CodePointTokenizer
+    from keras_elmo.words import WordTokenizer
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,7 @@ __all__ = [
     "Embedder",
     "LayerDataset",
     "ScalarMix",
+    "WordTokenizer",
 ]
 
 # Keras and its backend take seconds to import, and not all that the package does needs them.
@@ -41,6 +43,7 @@ _MODULE_OF = {
     "Embedder": "keras_elmo.embedding.embedder",
     "LayerDataset": "keras_elmo.embedding.layer_dataset",
     "ScalarMix": "keras_elmo.layers.scalar_mix",
+    "WordTokenizer": "keras_elmo.words",
 }
 
 

@@ -7,6 +7,10 @@ import json
 import pathlib
 import sys
 
+from keras_elmo.words import TOKENIZERS
+
+_SENTENCES = ("punkt", "stops", "lines")
+
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of ``keras-elmo``."""
@@ -68,6 +72,7 @@ def make_parser() -> argparse.ArgumentParser:
     cluster.add_argument("--ray-gpus", type=float, default=0, help="GPUs of each actor")
     embed.set_defaults(run=_embed)
     _add_convert(commands)
+    _add_tokenize(commands)
     _add_prepare(commands)
     _add_pretrain(commands)
     _add_perplexity(commands)
@@ -106,6 +111,32 @@ def _add_convert(commands):
     parser.set_defaults(run=_convert)
 
 
+def _add_tokenize(commands):
+    parser = commands.add_parser(
+        "tokenize",
+        help="cut a text into tokens, as a biLM wants them",
+        description="Write the tokens of a text between spaces, for embed, or for prepare with "
+        "--sentences lines --tokenizer whitespace.",
+    )
+    parser.add_argument("input", metavar="INPUT", help="a UTF-8 text file, or - for stdin")
+    parser.add_argument("output", metavar="OUTPUT", help="the text to write, or - for stdout")
+    parser.add_argument(
+        "--tokenizer",
+        choices=TOKENIZERS,
+        default="penn",
+        help="of the biLM; kiwi is for Korean",
+    )
+    parser.add_argument(
+        "--sentences",
+        choices=_SENTENCES,
+        default="lines",
+        help="lines keeps the lines of the input; the others write a sentence a line",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("--json", action="store_true", help="print the counts as one JSON object")
+    parser.set_defaults(run=_tokenize)
+
+
 def _add_prepare(commands):
     parser = commands.add_parser(
         "prepare",
@@ -128,8 +159,13 @@ def _add_prepare(commands):
         help="how often an epoch reads an input, by its file name without endings",
     )
     parser.add_argument("--shards", type=int, default=32, help="training files")
-    parser.add_argument("--sentences", choices=("punkt", "lines"), default="punkt")
-    parser.add_argument("--tokenizer", choices=("penn", "toktok", "whitespace"), default="penn")
+    parser.add_argument(
+        "--sentences",
+        choices=_SENTENCES,
+        default="punkt",
+        help="punkt for scripts with capitals, stops for those without; or a line each",
+    )
+    parser.add_argument("--tokenizer", choices=TOKENIZERS, default="penn", help="as for tokenize")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -339,6 +375,21 @@ def _convert(arguments) -> int:
     if not arguments.json:
         facts |= {name: ", ".join(facts[name]) for name in ("files", "used", "left")}
     _print(facts, arguments.json)
+    return 0
+
+
+def _tokenize(arguments) -> int:
+    from keras_elmo.pretraining.data.sentences import tokenize_file
+
+    counts = tokenize_file(
+        arguments.input,
+        arguments.output,
+        sentences=arguments.sentences,
+        tokenizer=arguments.tokenizer,
+        progress=not arguments.quiet,
+    )
+    if arguments.output != "-":
+        _print(counts, arguments.json)
     return 0
 
 

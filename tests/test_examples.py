@@ -79,6 +79,44 @@ def test_words_in_context(tmp_path, preset):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_korean_words_in_context(tmp_path, preset):
+    given = "--language", "ko", "--preset", preset
+    out = run(EXAMPLES / "words_in_context.py", *given)
+    assert out.startswith("배: 18 tokens, all alike in layer 0\n  [배] 가 항구 를 떠나 어")
+    praise, irony = "춤 도 [잘 하 ㄴ다] , 최고", "[잘 하 ㄴ다] , 이제 는 거짓말"
+    assert "잘 하 ㄴ다: 12 tokens, " in out and praise in out and irony in out
+    text = tmp_path / "text.txt"
+    text.write_text("a b a b\nb a b c\n")
+    given = "--text", text, "--preset", preset, "--word", "a b"
+    out = run(EXAMPLES / "words_in_context.py", *given)
+    assert "a b: 3 tokens" in out and "  [a b] a b\n" in out and "  b [a b] c\n" in out
+    # The vector of a word of several tokens is their mean.
+    first, _ = keras_elmo.Embedder(preset).embed([["a", "b", "a", "b"], ["b", "a", "b", "c"]])
+    here, there = first[1, :2].mean(axis=0), first[1, 2:].mean(axis=0)
+    cosine = here @ there / np.linalg.norm(here) / np.linalg.norm(there)
+    assert f"{cosine:.2f}  a b [a b]" in out
+
+
+def test_the_picture_has_a_font_with_the_characters(load, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from matplotlib import font_manager, rcParams
+
+    find_font = load("words_in_context").find_font
+    usual = font_manager.findfont("DejaVu Sans")
+    assert find_font("a bank").get_file() == font_manager.findfont(font_manager.FontProperties())
+    (tmp_path / "broken.ttf").write_bytes(b"no font")
+    monkeypatch.setitem(rcParams, "font.sans-serif", ["cmr10"])
+    monkeypatch.setattr(
+        font_manager, "findSystemFonts", lambda: [str(tmp_path / "broken.ttf"), usual]
+    )
+    assert find_font("бера га").get_file() == usual  # cmr10 has no Cyrillic
+    for file in (None, usual, tmp_path / "broken.ttf"):
+        with pytest.raises(
+            ValueError, match=f"characters of the sentences. Received: {file or 'no'}"
+        ):
+            find_font("배", file)
+
+
 def test_neighbours_without_context(tmp_path, preset):
     text = tmp_path / "text.txt"
     text.write_text("a bank here\nthe bank\n")
@@ -146,6 +184,71 @@ def test_sst5_padding_changes_nothing(load, preset):
     assert words.tolist() == [[2, 0, 0, 0, 0], [1] * 5] and characters.shape == (2, 5, 50)
     apart = [numpy(model(sst5.make_inputs(vocabulary, [x])))[0] for x in phrases]
     np.testing.assert_allclose(numpy(model([words, characters])), apart, atol=1e-5)
+
+
+REVIEWS = {
+    "train": "1\t정말 재미 있 다\n0\t너무 지루 하 다\n"
+    + "1\t배우 가 좋 다 !\n0\t시간 이 아깝 다 .\n" * 9,
+    "dev": "1\t재미 있 다\n\n0\t지루 하 다\n1\t \n",
+    "test": "0\t시간 이 아깝 다 ...\r\n1\t처음 보 는 좋 은 영화\n0\tA",
+}
+
+
+@pytest.fixture
+def reviews(tmp_path):
+    (tmp_path / "reviews").mkdir()
+    for name, text in REVIEWS.items():
+        (tmp_path / "reviews" / f"{name}.tsv").write_text(text, "utf-8", newline="")
+    return tmp_path / "reviews"
+
+
+def test_sentiment_reads_reviews(load, reviews):
+    sentiment = load("sentiment")
+    read = sentiment.read_reviews
+    assert read(reviews / "dev.tsv", str.split) == (
+        [["재미", "있", "다"], ["지루", "하", "다"]],
+        [1, 0],
+    )
+    phrases, labels = read(reviews / "test.tsv", str.split)
+    assert phrases[0][-1] == "..." and phrases[2] == ["A"] and labels == [0, 1, 0]
+    for text, message in (
+        ("1\ta\nx\tb\n", "a label from 0 on, a tab and a text. Received: line 2 of .*'x"),
+        ("1 a\n", "Received: line 1 of .*dev.tsv: '1 a'"),
+        ("\n", "Expected a review or more. Received: path="),
+    ):
+        (reviews / "dev.tsv").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read(reviews / "dev.tsv", str.split)
+
+
+def test_sentiment_reads_vectors(load, tmp_path):
+    sentiment = load("sentiment")
+    (tmp_path / "vectors.txt").write_text("3 2\n배 1 0.5\nok 3 4\n없 0 0\n", "utf-8")
+    found = sentiment.read_vectors(tmp_path / "vectors.txt", {"배", "OK", "달"})
+    assert {word: x.tolist() for word, x in found.items()} == {"배": [1, 0.5], "OK": [3, 4]}
+    with pytest.raises(ValueError, match="--vectors expects vectors of words of the reviews. Rec"):
+        sentiment.read_vectors(tmp_path / "vectors.txt", {"달"})
+
+
+@slow
+def test_sentiment(tmp_path, preset, reviews):
+    pytest.importorskip("nltk")
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("2 3\n좋 1 0 1\n시간 0 1 0\n", "utf-8")
+    given = "--data", reviews, "--tokenizer", "whitespace", "--epochs", 1, "--batch-size", 8
+    out = run(EXAMPLES / "sentiment.py", *given, "--preset", preset, "--share", 0.5, 1)
+    blocks = out.split("share 0.5, ")[1:] + out.split("share 1, ")[1:]
+    assert [block.split(",")[0] for block in blocks] == 2 * ["baseline", "with ELMo"]
+    assert len(scores(out, "test accuracy")) == 4
+    assert set(np.round(scores(out, "test accuracy"), 3)) <= {0, 0.333, 0.667, 1}
+    *_, last = out.splitlines()
+    assert last.startswith("share 1: baseline 0.") and last.endswith(", seeds [1]")
+    without = run(EXAMPLES / "sentiment.py", *given, "--vectors", vectors, "--seeds", 1, 2)
+    *_, last = without.splitlines()
+    mean, spread = (float(last.split(" ")[i].strip(",")) for i in (3, 5))
+    found = scores(without, "test accuracy")
+    assert "ELMo" not in without and len(found) == 2
+    assert abs(mean - np.mean(found)) < 1e-3
 
 
 @pytest.mark.parametrize("name", ["ner", "sst5"])

@@ -14,7 +14,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # where it says so in SAME_LINE.
 LINES = [
     {"config", "text", "cpu", "checkpoints.hdf5"},
-    {"characters"},
+    {"characters", "words"},
     {"alphabets", "layers.converters"},
     {"layers.scan", "layers.custom_gradient", "layers.products"},
     {"checkpoints.rows", "checkpoints.files"},

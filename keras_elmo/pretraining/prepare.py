@@ -15,15 +15,14 @@ import shutil
 import tempfile
 import warnings
 
-from tqdm import tqdm
-
-from keras_elmo.pretraining.data.sentences import SENTENCES, TOKENIZERS, SentenceRules
-from keras_elmo.pretraining.data.text import OPENERS, open_text
+from keras_elmo.pretraining.data.sentences import SENTENCES, SentenceRules
+from keras_elmo.pretraining.data.text import OPENERS, open_text, progress_bar
 from keras_elmo.pretraining.data.vocabulary import (
     SPECIAL_TOKENS,
     read_vocabulary,
     write_vocabulary,
 )
+from keras_elmo.words import TOKENIZERS
 
 # Lines next to each other are often of one document, so they are held out together.
 _LINES_PER_BLOCK = 200
@@ -74,11 +73,12 @@ def prepare(
             fraction counts as a chance for each sentence.
         shards: Number of training files.
         sentences: ``"punkt"`` finds the sentences with NLTK's Punkt, trained without
-            supervision on the start of every file, so for any language that ends
-            sentences with a full stop; ``"lines"`` takes every line as one.
-        tokenizer: ``"penn"``, NLTK's Penn Treebank tokens with plain quotes and brackets;
-            ``"toktok"``, NLTK's tokenizer for many languages; ``"whitespace"``, text that
-            is tokenised already.
+            supervision on the start of every file, so for languages that end sentences
+            with a full stop and begin the next with a capital; ``"stops"`` at every full
+            stop, question or exclamation mark that a space follows, but for initials and
+            numbers, for scripts without capitals; ``"lines"`` takes every line as one.
+        tokenizer: A name of ``WordTokenizer``: ``"penn"``, ``"toktok"``, ``"kiwi"`` for
+            Korean, or ``"whitespace"`` for text that is tokenised already.
         seed: Of the shards and of the part held out.
         workers: Processes. With more than one, a script must guard its start with
             ``if __name__ == "__main__":``.
@@ -93,7 +93,7 @@ def prepare(
         ValueError: If a setting makes no sense, if there is no text, or it is not UTF-8.
         FileNotFoundError: If a pattern matches no file.
         FileExistsError: If ``output`` exists.
-        ImportError: If NLTK is needed and missing.
+        ImportError: If NLTK or Kiwi is needed and missing.
 
     Example:
 
@@ -161,7 +161,10 @@ def _write(files, heldout_files, folder, settings, vocabulary, rules, workers, p
         for name, file in files.items():
             size, held = _plan(file, settings["heldout_share"], f"{settings['seed']} {name}")
             weight = settings["weights"].get(name, 1)
-            with _create(folder / f"heldout-{name}.txt") as heldout, _bar(file, progress) as bar:
+            with (
+                _create(folder / f"heldout-{name}.txt") as heldout,
+                progress_bar(file, progress) as bar,
+            ):
                 for number, sentences in enumerate(run(_blocks(file, size, bar))):
                     if number in held:
                         heldout.writelines(sentence + "\n" for sentence in sentences)
@@ -172,7 +175,10 @@ def _write(files, heldout_files, folder, settings, vocabulary, rules, workers, p
                         seen.update(sentence.split(" "))
                         n_sentences += 1
         for name, file in heldout_files.items():
-            with _create(folder / f"heldout-{name}.txt") as heldout, _bar(file, progress) as bar:
+            with (
+                _create(folder / f"heldout-{name}.txt") as heldout,
+                progress_bar(file, progress) as bar,
+            ):
                 for sentences in run(_blocks(file, _LINES_PER_BLOCK, bar)):
                     heldout.writelines(sentence + "\n" for sentence in sentences)
                     heldout_seen.update(_tokens(sentences))
@@ -241,16 +247,6 @@ def _plan(file, share, seed):
     blocks = lines // size  # the rest of the last one is trained on
     return size, frozenset(
         random.Random(seed).sample(range(blocks), min(blocks, round(wanted / size)))
-    )
-
-
-def _bar(file, progress):
-    return tqdm(
-        total=os.path.getsize(file),
-        unit="B",
-        unit_scale=True,
-        desc=pathlib.Path(file).name,
-        disable=not progress,
     )
 
 

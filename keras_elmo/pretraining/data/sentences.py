@@ -1,13 +1,20 @@
-"""Paragraphs to tokenised sentences, by NLTK."""
+"""Paragraphs to tokenised sentences."""
 
-from keras_elmo.pretraining.data.text import open_text
-from keras_elmo.text import split_tokens
+import contextlib
+import os
+import re
+import sys
 
-TOKENIZERS = ("penn", "toktok", "whitespace")
-SENTENCES = ("punkt", "lines")
+from keras_elmo.checkpoints.files import atomic_write
+from keras_elmo.pretraining.data.text import open_text, progress_bar
+from keras_elmo.text import read_lines
+from keras_elmo.words import WordTokenizer, nltk_tokenizers, plain_quotes
 
-# Typographic quotes, written as keyboards, SST and CoNLL have them.
-_QUOTES = str.maketrans("‘’‚‛“”„‟", "''''\"\"\"\"")
+SENTENCES = ("punkt", "stops", "lines")
+
+# Up to a mark that ends sentences and is no part of an initial or a number.
+_STOPS = re.compile(r"""\S.*?(?:(?:(?<!\b[A-Za-z])(?<!\d)\.|[!?。])["')\]]*(?=\s)|$)""")
+
 # Punkt learns abbreviations from this much of each file.
 _PUNKT_CHARACTERS = 3_000_000
 
@@ -17,12 +24,14 @@ class SentenceRules:
 
     Args:
         sentences: ``"punkt"``, NLTK's Punkt, trained without supervision on the start of
-            every file; or ``"lines"``, every line is a sentence.
-        tokenizer: ``"penn"``, ``"toktok"`` or ``"whitespace"``; see ``prepare``.
+            every file; ``"stops"``, behind every full stop, question or exclamation mark
+            that a space follows, but for initials and numbers; ``"lines"``, every line
+            is a sentence.
+        tokenizer: A name of ``WordTokenizer``.
         files: Paths of the texts that Punkt learns from.
 
     Raises:
-        ImportError: If NLTK is needed and missing.
+        ImportError: If NLTK or Kiwi is needed and missing.
 
     Example:
 
@@ -35,74 +44,114 @@ class SentenceRules:
 
     def __init__(self, sentences, tokenizer, files):
         self._split = _splitter(sentences, files)
-        self._tokenize = _tokenizer(tokenizer)
+        self._tokenize = WordTokenizer(tokenizer)
 
     def __call__(self, lines) -> list[str]:
         """Return the sentences of some lines, each one string, its tokens between spaces."""
-        sentences = []
+        return [" ".join(tokens) for line in lines for tokens in self.of_line(line) if tokens]
+
+    def of_line(self, line) -> list[list[str]]:
+        """Return the tokens of the sentences of a line; a blank one may have none."""
+        return [self._tokenize(sentence) for sentence in self._split(plain_quotes(line.strip()))]
+
+
+def tokenize_file(
+    input_file, output_file, *, sentences="lines", tokenizer="penn", progress=True
+) -> dict:
+    r"""Write the tokenised sentences of a text, as ``prepare`` has them for training.
+
+    Args:
+        input_file: Path of a UTF-8 text, plain, .gz, .bz2 or .xz; or "-" for stdin.
+        output_file: Path of the text to write, a sentence a line and its tokens between
+            spaces; or "-" for stdout.
+        sentences: ``"lines"``, every line is a sentence, so that the output has the lines
+            of the input, blank ones too; ``"punkt"`` or ``"stops"``, as for ``prepare``.
+        tokenizer: A name of ``WordTokenizer``.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Dict of ``lines`` read, and ``sentences`` and ``tokens`` written.
+
+    Raises:
+        OSError: If the input cannot be read.
+        ValueError: If a name is unknown, if the input is not UTF-8, or if it is stdin with
+            ``"punkt"``, which reads it twice.
+        ImportError: If NLTK or Kiwi is needed and missing.
+
+    Example:
+
+    >>> import pathlib
+    >>> _ = pathlib.Path("raw.txt").write_text("It isn't far.\n\nIs it?\n")
+    >>> tokenize_file("raw.txt", "tokens.txt", progress=False)
+    {'lines': 3, 'sentences': 3, 'tokens': 8}
+    >>> pathlib.Path("tokens.txt").read_text()
+    "It is n't far .\n\nIs it ?\n"
+    """
+    if sentences not in SENTENCES:
+        raise ValueError(
+            "tokenize_file expects sentences to be one of punkt, stops, lines. "
+            f"Received: sentences={sentences!r}"
+        )
+    is_stdin, by_lines = input_file == "-", sentences == "lines"
+    if is_stdin and sentences == "punkt":
+        raise ValueError(
+            f"Expected a file, for Punkt reads it twice. Received: sentences={sentences!r} with "
+            "stdin. Use stops or lines, or write the text to a file"
+        )
+    if not is_stdin and os.path.exists(output_file) and os.path.samefile(input_file, output_file):
+        raise ValueError(f"Expected an output of its own. Received: {output_file}, the input")
+    rules = SentenceRules(sentences, tokenizer, [] if is_stdin else [input_file])
+    counts = {"lines": 0, "sentences": 0, "tokens": 0}
+    with _lines(input_file, progress) as lines, _written(output_file) as write:
         for line in lines:
-            for sentence in self._split(line.strip().translate(_QUOTES)):
-                if tokens := self._tokenize(sentence):
-                    sentences.append(" ".join(tokens))
-        return sentences
+            counts["lines"] += 1
+            for tokens in rules.of_line(line):
+                if tokens or by_lines:
+                    write(" ".join(tokens) + "\n")
+                    counts["sentences"] += 1
+                    counts["tokens"] += len(tokens)
+    return counts
+
+
+@contextlib.contextmanager
+def _lines(file, progress):
+    if file == "-":
+        yield read_lines(sys.stdin.buffer)
+        return
+    with open_text(file) as (raw, text), progress_bar(file, progress) as bar:
+        yield _told(raw, text, bar)
+
+
+def _told(raw, text, bar):
+    """Yield lines, and tell the bar how much of the file is read."""
+    for line in text:
+        bar.update(raw.tell() - bar.n)
+        yield line
+
+
+@contextlib.contextmanager
+def _written(file):
+    """Yield a function that writes text to stdout, or to a file that appears when all is well."""
+    if file == "-":
+        yield sys.stdout.write
+        return
+    with atomic_write(file) as (temporary,):
+        with open(temporary, "w", encoding="utf-8", newline="\n") as opened:
+            yield opened.write
 
 
 def _splitter(sentences, files):
-    if sentences == "lines":
-        return _whole
-    nltk = _nltk()
-    trainer = nltk.tokenize.punkt.PunktTrainer()
+    if sentences != "punkt":
+        return _whole if sentences == "lines" else _STOPS.findall
+    punkt = nltk_tokenizers().punkt
+    trainer = punkt.PunktTrainer()
     for file in files:
         with open_text(file) as (_, text):
             start = text.read(_PUNKT_CHARACTERS)
-        trainer.train(start.translate(_QUOTES), finalize=False)
+        trainer.train(plain_quotes(start), finalize=False)
     trainer.finalize_training()
-    return nltk.tokenize.punkt.PunktSentenceTokenizer(trainer.get_params()).tokenize
-
-
-def _tokenizer(tokenizer):
-    if tokenizer == "whitespace":
-        return split_tokens
-    nltk = _nltk()
-    if tokenizer == "toktok":
-        return _Toktok(nltk.tokenize.toktok.ToktokTokenizer())
-    return _Penn(nltk.tokenize.NLTKWordTokenizer())
-
-
-class _Penn:
-    """Penn Treebank tokens, but for double quotes, which stay as they are written."""
-
-    def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-
-    def __call__(self, sentence):
-        tokens = self.tokenizer.tokenize(sentence)
-        return ['"' if token in ("``", "''") else token for token in tokens]
-
-
-class _Toktok:
-    """Toktok's tokens, but as the text has them, where it writes two of them as entities."""
-
-    written = {"&amp;": "&", "&#124;": "|"}
-
-    def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-
-    def __call__(self, sentence):
-        return [self.written.get(token, token) for token in self.tokenizer.tokenize(sentence)]
+    return punkt.PunktSentenceTokenizer(trainer.get_params()).tokenize
 
 
 def _whole(line):
     return [line]
-
-
-def _nltk():
-    try:
-        import nltk.tokenize.punkt
-        import nltk.tokenize.toktok
-    except ImportError as error:
-        raise ImportError(
-            "Preparing raw text needs NLTK: pip install 'keras-elmo[pretrain]'. Text that is "
-            "tokenised already needs sentences='lines', tokenizer='whitespace' instead"
-        ) from error
-    return nltk

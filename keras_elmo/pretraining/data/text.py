@@ -5,8 +5,11 @@ import contextlib
 import gzip
 import io
 import lzma
+import os
 import pathlib
 import zlib
+
+from tqdm import tqdm
 
 from keras_elmo.text import split_tokens
 
@@ -40,6 +43,17 @@ def open_text(file):
             f"Expected UTF-8 text, plain, .gz, .bz2 or .xz. Received: {file}, with bytes that are "
             f"not ({error.reason}). Convert it first, for example with iconv"
         ) from error
+
+
+def progress_bar(file, is_shown):
+    """Return a bar of the bytes of a file."""
+    return tqdm(
+        total=os.path.getsize(file),
+        unit="B",
+        unit_scale=True,
+        desc=pathlib.Path(file).name,
+        disable=not is_shown,
+    )
 
 
 def read_sentences(file) -> list[list[str]]:

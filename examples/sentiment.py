@@ -1,0 +1,126 @@
+"""Classify reviews from few labels and from many, with ELMo and without: Korean films (NSMC).
+
+    python examples/sentiment.py --data FOLDER --preset PRESET --share 0.01 0.1 1 --seeds 1 2 3
+
+FOLDER holds train.tsv, dev.tsv and test.tsv: a review a line, a label from 0 on, a tab, the
+text. The text is cut into Kiwi's morphemes, or as --tokenizer says; --preset is a biLM that was
+trained on such tokens, and without it there is only the baseline. The classifier is that of
+sst5.py. Its word embeddings x_k start random and learn from the reviews of the share alone;
+--vectors starts them from word vectors as text (word2vec, GloVe, fastText), such as
+experiments/train_vectors.py makes of the text of the biLM. Every seed draws its own share. Runs on
+every Keras backend.
+"""
+
+import argparse
+import pathlib
+
+import keras
+import numpy as np
+from sst5 import accuracy, build, fit, make_vocabulary
+
+import keras_elmo
+from keras_elmo.words import TOKENIZERS
+
+LEAST_STEPS = 100  # of an epoch, so that a small share is read several times in it
+
+
+def read_reviews(path, tokenize):
+    """Return the tokens of the reviews of a file, and their labels."""
+    reviews, labels = [], []
+    for number, line in enumerate(path.read_text("utf-8").split("\n"), start=1):
+        label, tab, text = line.partition("\t")
+        if not line.strip():
+            continue
+        if not (tab and label.isdecimal()):
+            raise ValueError(
+                "Expected lines of a label from 0 on, a tab and a text. "
+                f"Received: line {number} of {path}: {line[:60]!r}"
+            )
+        if tokens := tokenize(text):
+            reviews.append(tokens)
+            labels.append(int(label))
+    if not reviews:
+        raise ValueError(f"Expected a review or more. Received: path={str(path)!r}")
+    return reviews, labels
+
+
+def read_vectors(path, words):
+    """Return the vectors of a text file for the words, or for what they are in lower case."""
+    wanted = words | {word.lower() for word in words}
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
+        fields = (line.rstrip(" \r\n").split(" ") for line in lines)
+        found = {x[0]: np.array(x[1:], "float32") for x in fields if x[0] in wanted and len(x) > 2}
+    if not found:
+        raise ValueError(f"--vectors expects vectors of words of the reviews. Received: {path}")
+    known = ((word, found.get(word, found.get(word.lower()))) for word in words)
+    return {word: vector for word, vector in known if vector is not None}
+
+
+def train_and_score(settings, elmo, data, vectors, share, seed):
+    """Return the accuracy on test of a classifier trained on a share of the reviews."""
+    keras.utils.set_random_seed(seed)
+    (reviews, labels), dev, test = data
+    chosen = np.random.permutation(len(reviews))[: max(1, round(share * len(reviews)))]
+    train = [reviews[i] for i in chosen], [labels[i] for i in chosen]
+
+    vocabulary, rare = make_vocabulary([*train[0], list(vectors)])
+    with_vector = [vocabulary[word] for word in vectors]
+    rare = sorted(set(rare) - set(with_vector))
+    dimension = len(next(iter(vectors.values()))) if vectors else 100
+    model = build(2 + len(vocabulary), elmo, max(labels) + 1, dimension)
+    if vectors:
+        words = next(x for x in model.layers if isinstance(x, keras.layers.Embedding))
+        table = np.random.normal(
+            0, np.std(list(vectors.values())), (2 + len(vocabulary), dimension)
+        )
+        table[with_vector] = list(vectors.values())
+        words.set_weights([table])
+    n_batches = -(-len(chosen) // settings.batch_size)
+    fit(model, vocabulary, rare, train, dev, settings, passes=-(-LEAST_STEPS // n_batches))
+    return accuracy(model, vocabulary, *test)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", type=pathlib.Path, required=True, help="folder of train.tsv, dev.tsv, test.tsv")
+    add("--preset", help="of a biLM for these tokens: a name, directory or .zip")
+    add("--tokenizer", choices=TOKENIZERS, default="kiwi", help="that of the biLM")
+    add("--vectors", type=pathlib.Path, help="word vectors to start from, on both sides")
+    add("--share", type=float, nargs="+", default=[1.0], help="of the training reviews")
+    add("--seeds", type=int, nargs="+", default=[1])
+    add("--batch-size", type=int, default=64, help="reviews")
+    add("--learning-rate", type=float, default=2e-3)
+    add("--epochs", type=int, default=5)
+    settings = parser.parse_args(arguments)
+
+    tokenize = keras_elmo.WordTokenizer(settings.tokenizer)
+    data = [
+        read_reviews(settings.data / f"{name}.tsv", tokenize) for name in ("train", "dev", "test")
+    ]
+    vectors = {}
+    if settings.vectors:
+        words = {token for reviews, _ in data for tokens in reviews for token in tokens}
+        vectors = read_vectors(settings.vectors, words)
+    sides = {"baseline": None}
+    if settings.preset:
+        sides["with ELMo"] = keras_elmo.ElmoLayer.from_preset(settings.preset)
+    for share in settings.share:
+        scores = {}
+        for side, elmo in sides.items():
+            for seed in settings.seeds:
+                print(f"share {share:g}, {side}, seed {seed}")
+                found = train_and_score(settings, elmo, data, vectors, share, seed)
+                print(f"test accuracy {found:.4f}", flush=True)
+                scores.setdefault(side, []).append(found)
+        means = ", ".join(
+            f"{side} {np.mean(x):.4f} +- {np.std(x, ddof=len(x) > 1):.4f}"
+            for side, x in scores.items()
+        )
+        print(f"share {share:g}: {means}, seeds {settings.seeds}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
