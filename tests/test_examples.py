@@ -148,10 +148,11 @@ def test_sst5_padding_changes_nothing(load, preset):
     np.testing.assert_allclose(numpy(model([words, characters])), apart, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["ner", "sst5"])
+@pytest.mark.parametrize("name", ["ner", "sst5", "entailment"])
 def test_batches_are_of_like_length_and_hold_each_sentence_once(load, name):
     sentences = [n * ["x"] for n in (3, 1, 3, 2, 5, 3, 3, 9, 1)]
-    drawn = [load(name).batches(sentences, 2) for _ in range(20)]
+    given = [(x[1:], ["x"]) for x in sentences] if name == "entailment" else sentences
+    drawn = [load(name).batches(given, 2) for _ in range(20)]
     for batches in drawn:
         assert sorted(i for indices in batches for i in indices) == list(range(9))
         lengths = sorted(sorted(len(sentences[i]) for i in indices) for indices in batches)
@@ -222,3 +223,77 @@ def test_ner_names_what_is_missing(load, capsys):
     with pytest.raises(SystemExit):
         load("ner").main(["--tag", "a"])
     assert "expected --train and --dev, to train a tagger, or --load" in capsys.readouterr().err
+
+
+PAIRS = [
+    ("E", 'A dog "barks" .', "An animal barks ."),
+    ("N", "A dog barks .", "It rains ."),
+    ("C", "A dog barks .", "No dog barks at all ."),
+]
+
+
+def write_pairs(path, form="{}\t{}\t{}\n", pairs=PAIRS, header=""):
+    path.write_text(header + "".join(form.format(*pair) for pair in pairs), "utf-8")
+    return path
+
+
+def test_entailment_reads_pairs(load, tmp_path):
+    entailment = load("entailment")
+    tokens = tuple(tuple(x.split()) for x in ('A dog " barks " .', "An animal barks ."))
+    sick = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\n"
+    snli = "gold_label\tsentence1_parse\tsentence1\tsentence2\tcaptionID\n"
+    for number, (header, form, more) in enumerate(
+        [("", "{}\t{}\t{}\n", []), (sick, "7\t{1}\t{2}\t{0}\t4.5\r\n", [])]
+        + [(snli, "{0}\t( ( A ) )\t{1}\t{2}\t3#1\n\n", [("-", "No one", "agreed")])]
+    ):
+        path = write_pairs(tmp_path / f"{number}.tsv", form, [*more, *PAIRS], header)
+        pairs, labels = entailment.read_pairs(path)
+        assert labels == ["E", "N", "C"] and len(pairs) == 3
+        assert tuple(map(tuple, pairs[0])) == tokens
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("E\ta\tb\nE\ta\n", "two sentences with tabs between, .*line 2 of .*: 'E\\\\ta'"),
+        ("E\ta\tb\tc\n", "a first line that names such columns. Received: line 1 of"),
+        ("E\t \tb\n", "Received: line 1 of"),
+        ("sentence1\tlabel\tsentence2\na\tE\n", "Received: line 2 of"),
+        ("label\tsentence1\tsentence2\n-\ta\tb\n", "a pair or more. Received: path="),
+    ],
+)
+def test_entailment_malformed(load, tmp_path, text, message):
+    (tmp_path / "train.tsv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load("entailment").read_pairs(tmp_path / "train.tsv")
+
+
+def test_entailment_trains(tmp_path, preset, eager):
+    pytest.importorskip("nltk")
+    file = write_pairs(tmp_path / "all.tsv")
+    given = "--train", file, "--dev", file, "--test", file, "--preset", preset
+    out = run(EXAMPLES / "entailment.py", *given, "--epochs", 3, "--learning-rate", 0.003)
+    losses = [float(x.split(",")[0]) for x in out.split("loss ")[1:]]
+    assert len(losses) == 3 and losses[-1] < losses[0]
+    on_dev, [on_test] = scores(out, "dev accuracy"), scores(out, "test accuracy")
+    assert on_test == max(on_dev) > 0.3
+    assert "layer weights at the input: [" in out and "layer weights at the output: [" in out
+
+
+@pytest.mark.parametrize("places", ["input", "output", "both", None])
+def test_entailment_padding_changes_nothing(load, preset, places):
+    entailment = load("entailment")
+    elmo = places and entailment.keras_elmo.ElmoLayer.from_preset(preset)
+    model, mixes = entailment.build(3, 2, elmo, places)
+    assert [*mixes] == {"both": ["input", "output"], None: []}.get(places, [places])
+    width = 2 * elmo.config.projection_dim if elmo else 0
+    widths = 100 + width * ("input" in mixes), 300 + width * ("output" in mixes)
+    shapes = [tuple(x.shape) for x in model.trainable_variables]
+    assert (widths[0], 600) in shapes and (4 * widths[1], 150) in shapes
+    pairs = [(["Fine", "."], ["Not", "unseen", "at", "all", "!"]), (["A", "dog", "barks"], ["Fine", "!"])]
+    inputs = entailment.make_inputs({"fine": 2}, pairs)
+    assert inputs[0].tolist() == [[2, 1, 0], [1, 1, 1]] and inputs[3].shape == (2, 5, 50)
+    apart = [numpy(model(entailment.make_inputs({"fine": 2}, [x])))[0] for x in pairs]
+    np.testing.assert_allclose(numpy(model(inputs)), apart, atol=1e-5)
+    swapped = entailment.make_inputs({"fine": 2}, [pair[::-1] for pair in pairs])
+    assert np.abs(numpy(model(swapped)) - apart).max() > 1e-4
