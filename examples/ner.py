@@ -95,7 +95,7 @@ def build(known, elmo):
     return model, keras.Model([words, characters], crf.decode(scores, mask))
 
 
-def tag(tagger, known, sentences):
+def tag(tagger, known, sentences, make_inputs=make_inputs):
     """Return the tags of sentences, in BIOES."""
     tags = [[]] * len(sentences)
     for indices in batches(sentences):
@@ -105,39 +105,62 @@ def tag(tagger, known, sentences):
     return tags
 
 
-def train(settings):
-    """Return the tagger of the best epoch, and the words and tags that it knows."""
-    sentences, tags = read_columns(settings.train)
-    dev, dev_tags = read_columns(settings.dev)
+def names_of(sentences, tags):
+    """Return the words and tags to know, with the ids of the words that occur once."""
     seen = collections.Counter(token.lower() for x in sentences for token in x)
     types = sorted({tag[2:] for x in tags for tag in x if tag != "O"})
     known = {
         "words": {word: id for id, word in enumerate(sorted(seen), start=UNKNOWN + 1)},
         "tags": ["O", *(f"{letter}-{kind}" for kind in types for letter in "BIES")],
     }
-    rare = [id for word, id in known["words"].items() if seen[word] == 1]
-    elmo = keras_elmo.ElmoLayer.from_preset(settings.preset) if settings.elmo else None
-    model, tagger = build(known, elmo)
+    return known, [id for word, id in known["words"].items() if seen[word] == 1]
 
+
+def make_batch(known, rare, sentences, tags, make_inputs=make_inputs):
+    """Return inputs and, -1 in the padding, tags, to train on."""
+    inputs = make_inputs(known, sentences)
+    # Rare words are unknown one time in two, which trains what that means.
+    drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
+    inputs[0][drop] = UNKNOWN
+    ids = [[known["tags"].index(tag) for tag in x] for x in tags]
+    return inputs, pad_sequences(ids, padding="post", value=-1)
+
+
+def fit(model, tagger, sentences, batch_of, score, settings):
+    """Train, and leave the tagger as it was after the epoch with the best score on dev.
+
+    ``batch_of`` gives the batch of some indices of the sentences; ``score`` the F1 on dev.
+    """
     best = -1, 0
     for epoch in range(1, settings.epochs + 1):
-        losses = []
-        for indices in tqdm(batches(sentences), f"epoch {epoch}", leave=False):
-            inputs = make_inputs(known, [sentences[i] for i in indices])
-            # Rare words are unknown one time in two, which trains what that means.
-            drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
-            inputs[0][drop] = UNKNOWN
-            ids = [[known["tags"].index(tag) for tag in tags[i]] for i in indices]
-            targets = pad_sequences(ids, padding="post", value=-1)
-            losses.append(model.train_on_batch(inputs, targets))
-        loss = np.mean(losses)
-        f1 = f1_score(dev_tags, tag(tagger, known, dev), zero_division=0)
+        losses = [
+            model.train_on_batch(*batch_of(indices))
+            for indices in tqdm(batches(sentences), f"epoch {epoch}", leave=False)
+        ]
+        loss, f1 = np.mean(losses), score()
         print(f"epoch {epoch}: loss {loss:.3f}, dev F1 {f1:.4f}", flush=True)
         if (f1, -loss) > best:  # while F1 is 0 the loss tells whether there is progress
             best, best_epoch, weights = (f1, -loss), epoch, tagger.get_weights()
         elif epoch == best_epoch + settings.patience:
             break
     tagger.set_weights(weights)
+
+
+def train(settings):
+    """Return the tagger of the best epoch, and the words and tags that it knows."""
+    sentences, tags = read_columns(settings.train)
+    dev, dev_tags = read_columns(settings.dev)
+    known, rare = names_of(sentences, tags)
+    elmo = keras_elmo.ElmoLayer.from_preset(settings.preset) if settings.elmo else None
+    model, tagger = build(known, elmo)
+
+    def batch_of(indices):
+        return make_batch(known, rare, *([x[i] for i in indices] for x in (sentences, tags)))
+
+    def score():
+        return f1_score(dev_tags, tag(tagger, known, dev), zero_division=0)
+
+    fit(model, tagger, sentences, batch_of, score, settings)
     return tagger, known
 
 

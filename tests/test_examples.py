@@ -290,10 +290,79 @@ def test_entailment_padding_changes_nothing(load, preset, places):
     widths = 100 + width * ("input" in mixes), 300 + width * ("output" in mixes)
     shapes = [tuple(x.shape) for x in model.trainable_variables]
     assert (widths[0], 600) in shapes and (4 * widths[1], 150) in shapes
-    pairs = [(["Fine", "."], ["Not", "unseen", "at", "all", "!"]), (["A", "dog", "barks"], ["Fine", "!"])]
+    pairs = [("Fine .", "Not unseen at all !"), ("A dog barks", "Fine !")]
+    pairs = [tuple(map(str.split, pair)) for pair in pairs]
     inputs = entailment.make_inputs({"fine": 2}, pairs)
     assert inputs[0].tolist() == [[2, 1, 0], [1, 1, 1]] and inputs[3].shape == (2, 5, 50)
     apart = [numpy(model(entailment.make_inputs({"fine": 2}, [x])))[0] for x in pairs]
     np.testing.assert_allclose(numpy(model(inputs)), apart, atol=1e-5)
     swapped = entailment.make_inputs({"fine": 2}, [pair[::-1] for pair in pairs])
     assert np.abs(numpy(model(swapped)) - apart).max() > 1e-4
+
+
+ROLES = """
+Ada 0 B-A0
+sold 1 B-V
+her 0 B-A1
+engine 0 I-A1
+. 0 O
+
+Ada 0 O
+sold 0 O
+her 1 B-A0
+engine 0 B-V
+. 0 O
+"""
+
+
+def test_srl_reads_frames(load, tmp_path):
+    srl = load("srl")
+    for name, text in {
+        "spaces": ROLES,
+        "tabs": ROLES.replace(" ", "\t").replace("\n", "\r\n"),
+    }.items():
+        (tmp_path / name).write_text("-DOCSTART- 0 O\n" + text)
+        frames, tags = srl.read_frames(tmp_path / name)
+        assert frames[0] == list(zip("Ada sold her engine .".split(), [0, 1, 0, 0, 0]))
+        assert [flag for _, flag in frames[1]] == [0, 0, 1, 0, 0]
+        assert tags == ["S-A0 S-V B-A1 E-A1 O".split(), "O O S-A0 S-V O".split()]
+
+
+@pytest.mark.parametrize("text", ["Ada B-A0\n", "Ada 2 B-A0\n", "Ada NNP 1 B-A0\n"])
+def test_srl_malformed(load, tmp_path, text):
+    (tmp_path / "train.conll").write_text("x 0 O\n" + text)
+    with pytest.raises(ValueError, match="1 or 0 for a predicate or none, .* line 2 of"):
+        load("srl").read_frames(tmp_path / "train.conll")
+
+
+def test_srl_trains(tmp_path, preset, eager):
+    pytest.importorskip("seqeval")
+    file = tmp_path / "all.conll"
+    file.write_text(ROLES)
+    given = "--train", file, "--dev", file, "--test", file, "--preset", preset
+    out = run(EXAMPLES / "srl.py", *given, "--units", 20, "--depth", 1, "--epochs", 3)
+    losses = [float(x.split(",")[0]) for x in out.split("loss ")[1:]]
+    on_dev, [on_test] = scores(out, "dev F1"), scores(out, "test F1")
+    assert len(losses) == 3 and losses[-1] < losses[0] and max(on_dev) == on_test
+    assert "layer weights [0.3" in out
+
+
+def test_srl_leaves_the_predicate_out_of_its_score(load, monkeypatch):
+    srl = load("srl")
+    tags = [["S-A0", "S-V", "O"], ["O", "S-V", "S-A1"]]
+    found = [["S-A0", "O", "O"], ["S-V", "S-V", "O"]]
+    monkeypatch.setattr(srl.ner, "tag", lambda *_: found)
+    assert srl.score(None, None, None, tags) == pytest.approx(2 / 3)  # 1 of 1 found, 1 of 2 there
+
+
+def test_srl_padding_changes_nothing(load, preset):
+    srl = load("srl")
+    known = {"words": {"ada": 2}, "tags": ["O", "S-A0"]}
+    elmo = srl.keras_elmo.ElmoLayer.from_preset(preset)
+    model, _, _ = srl.build(known, elmo, 5, 1)
+    frames = [[("Ada", 0), ("left", 1)], [("Ada", 1)]]
+    words, characters, flags = srl.make_inputs(known, frames)
+    assert words.tolist() == [[2, 1], [2, 0]] and flags.tolist() == [[0, 1], [1, 0]]
+    short = numpy(model(srl.make_inputs(known, frames[1:])))[0]
+    np.testing.assert_allclose(numpy(model([words, characters, flags]))[1, :1], short, atol=1e-5)
+    assert np.abs(numpy(model([words, characters, 1 - flags]))[1, :1] - short).max() > 1e-5
