@@ -1,13 +1,15 @@
 """Train a tagger of named entities on column files of your own, with ELMo, and tag text with it.
 
+    python examples/ner.py --train train.conll --save tagger
     python examples/ner.py --train train.conll --dev dev.conll --test test.conll --save tagger
     python examples/ner.py --load tagger --tag "Ada Lovelace met Charles Babbage in London ."
 
 A file has a token a line: the token first and its tag last, in IOB1, IOB2 or BIOES, with tabs
 or spaces between; an empty line ends a sentence. The tagger is that of the paper: two biLSTMs
 and a CRF over words, a CNN over their characters, and ELMo (not with --no-elmo), whose biLM is
-frozen and computed as it goes. The epoch with the best F1 on --dev is kept; a few hundred
-sentences want more of them, such as --epochs 100 --patience 20. Runs on every Keras backend.
+frozen and computed as it goes. The epoch with the best F1 on --dev is kept, or on every tenth
+sentence of --train, which is then not trained on; a few hundred sentences want more epochs,
+such as --epochs 100 --patience 20. Runs on every Keras backend.
 """
 
 import argparse
@@ -33,7 +35,7 @@ CHARACTERS = 50  # of a token, as in all released biLMs
 def read_columns(path):
     """Return the sentences of a column file, as lists of tokens, and their tags in BIOES."""
     sentences = [[]]
-    for number, line in enumerate(path.read_text("utf-8").split("\n"), start=1):
+    for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
         fields = line.strip().split("\t" if "\t" in line else None)
         if not line.strip() or line.startswith("-DOCSTART-"):
             sentences.append([])
@@ -149,7 +151,14 @@ def fit(model, tagger, sentences, batch_of, score, settings):
 def train(settings):
     """Return the tagger of the best epoch, and the words and tags that it knows."""
     sentences, tags = read_columns(settings.train)
-    dev, dev_tags = read_columns(settings.dev)
+    if settings.dev:
+        dev, dev_tags = read_columns(settings.dev)
+    elif len(sentences) > 1:
+        dev, dev_tags = sentences[::10], tags[::10]
+        del sentences[::10], tags[::10]
+        print(f"{len(dev)} sentences of {settings.train} choose the epoch, {len(sentences)} train")
+    else:
+        raise ValueError(f"Without --dev expected two sentences. Received: one in {settings.train}")
     known, rare = names_of(sentences, tags)
     elmo = keras_elmo.ElmoLayer.from_preset(settings.preset) if settings.elmo else None
     model, tagger = build(known, elmo)
@@ -170,7 +179,11 @@ def main(arguments=None):
     )
     add = parser.add_argument
     add("--train", type=pathlib.Path, help="column file")
-    add("--dev", type=pathlib.Path, help="column file that chooses the epoch")
+    add(
+        "--dev",
+        type=pathlib.Path,
+        help="column file that chooses the epoch, else a tenth of --train",
+    )
     add("--test", type=pathlib.Path, help="column file to score the tagger on")
     add("--save", type=pathlib.Path, help="folder for the tagger, biLM included")
     add("--load", type=pathlib.Path, help="such a folder, instead of training")
@@ -186,10 +199,10 @@ def main(arguments=None):
     if settings.load:
         tagger = keras.saving.load_model(settings.load / "tagger.keras")
         known = json.loads((settings.load / "known.json").read_text("utf-8"))
-    elif settings.train and settings.dev:
+    elif settings.train:
         tagger, known = train(settings)
     else:
-        parser.error("expected --train and --dev, to train a tagger, or --load")
+        parser.error("expected --train, to train a tagger, or --load")
     if settings.save:
         settings.save.mkdir(parents=True, exist_ok=True)
         tagger.save(settings.save / "tagger.keras")

@@ -29,7 +29,7 @@ def read_frames(path):
     """Return the sentences of a file, as lists of (token, flag), and their tags in BIOES."""
     sentences, tags = ner.read_columns(path)
     flags = []
-    for number, line in enumerate(path.read_text("utf-8").split("\n"), start=1):
+    for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
         fields = line.split("\t" if "\t" in line else None)
         if not line.strip() or line.startswith("-DOCSTART-"):
             continue

@@ -1,6 +1,8 @@
 """Every example runs to its end, on its own data and on files in the standard formats."""
 
 import itertools
+import re
+import shlex
 
 import numpy as np
 import pytest
@@ -8,6 +10,8 @@ import pytest
 import keras_elmo
 from tests.conftest import numpy, slow
 from tests.example_runs import COLUMNS, EXAMPLES, TOKENS, run, write_columns, write_trees
+
+README = (EXAMPLES.parent / "README.md").read_text("utf-8")
 
 
 @pytest.fixture
@@ -205,6 +209,22 @@ def test_ner_trains_saves_and_tags(tmp_path, preset, elmo):
     assert loaded == "test F1 1.0000\n" + tagged
 
 
+def test_readme_leads_to_a_tagger_in_five_commands(load, tmp_path, preset, monkeypatch, capsys):
+    [block] = re.findall(r"^```bash\n([^`]*?--save tagger\n[^`]*?)^```", README, re.MULTILINE)
+    commands = [shlex.split(line) for line in block.splitlines()]
+    assert len(commands) == 5 and [x[:2] for x in commands[3:]] == 2 * [
+        ["python", "examples/ner.py"]
+    ]
+    ner = load("ner")
+    monkeypatch.chdir(tmp_path)
+    write_columns(tmp_path / "train.conll", "IOB2")
+    monkeypatch.setattr(ner, "fit", lambda *_: None)
+    for _, _, *arguments in commands[3:]:
+        ner.main([*arguments, "--preset", str(preset)])
+    words = [line.split(" ")[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert words == [*"Ada Lovelace met Charles Babbage in London .".split(), ""]
+
+
 def test_ner_stops_without_progress(tmp_path, load, monkeypatch, capsys):
     ner = load("ner")
     file = write_columns(tmp_path / "all.conll", "IOB1")
@@ -222,7 +242,7 @@ def test_ner_stops_without_progress(tmp_path, load, monkeypatch, capsys):
 def test_ner_names_what_is_missing(load, capsys):
     with pytest.raises(SystemExit):
         load("ner").main(["--tag", "a"])
-    assert "expected --train and --dev, to train a tagger, or --load" in capsys.readouterr().err
+    assert "expected --train, to train a tagger, or --load" in capsys.readouterr().err
 
 
 PAIRS = [
@@ -366,3 +386,25 @@ def test_srl_padding_changes_nothing(load, preset):
     short = numpy(model(srl.make_inputs(known, frames[1:])))[0]
     np.testing.assert_allclose(numpy(model([words, characters, flags]))[1, :1], short, atol=1e-5)
     assert np.abs(numpy(model([words, characters, 1 - flags]))[1, :1] - short).max() > 1e-5
+
+
+def test_ner_holds_a_tenth_of_the_sentences_out(load, tmp_path, monkeypatch, capsys):
+    ner = load("ner")
+    train = tmp_path / "train.conll"
+    text = "".join(f"word{n} S-PER\n\n" for n in range(12))
+    train.write_text(text, "utf-8-sig")  # as some editors on Windows begin a file
+    seen = {}
+
+    def fit(model, tagger, sentences, batch_of, score, settings):
+        seen.update(train=sentences, dev=score())
+
+    monkeypatch.setattr(ner, "fit", fit)
+    monkeypatch.setattr(ner, "f1_score", lambda gold, found, **_: (gold, found))
+    monkeypatch.setattr(ner, "tag", lambda tagger, known, sentences: sentences)
+    ner.main([f"--train={train}", "--no-elmo"])
+    assert seen["train"] == [[f"word{n}"] for n in range(12) if n not in (0, 10)]
+    assert seen["dev"] == ([["S-PER"], ["S-PER"]], [["word0"], ["word10"]])
+    assert "2 sentences of " in capsys.readouterr().out
+    train.write_text("one O\n")
+    with pytest.raises(ValueError, match="expected two sentences. Received: one in"):
+        ner.main([f"--train={train}", "--no-elmo"])
