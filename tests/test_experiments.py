@@ -277,7 +277,7 @@ def fake(sst5, ablations, tmp_path, preset):
     def write(changes, seed, score, by_epoch=()):
         elmo = changes.get("elmo", "both")
         places = {"both": ["input", "output"], "none": []}.get(elmo, [elmo])
-        weights = {place: [0.5, 0.25, 0.25] for place in places}
+        weights = {place: [0.5, 0.1 + 0.1 * seed, 0.4 - 0.1 * seed] for place in places}
         found = {"dev": score, "test": score, "epochs": 1, "seconds_per_epoch": 1.0}
         found |= {"layer_weights": weights, "dev_by_epoch": list(by_epoch) or [score]}
         runs.path(changes, seed).write_text(json.dumps(found))
@@ -321,7 +321,7 @@ def test_ablations_tables(ablations, fake, tmp_path, capsys):
         assert f"| {share}, +ELMo | 41.00 ± 1.41 | 41.00 ± 1.41 | +10.00 | 2 |" in out
     assert "| layer 0 alone | 41.00 ± 1.41 | 41.00 ± 1.41 | +10.00 | 2 |" in out
     assert "No row of word vectors of the same text in controls: --corpus names no text" in out
-    assert "Layer weights at the output (both), from layer 0: 0.500, 0.250, 0.250" in out
+    assert "at the output (both), from layer 0: 0.500 ± 0.000, 0.250 ± 0.071, 0.250 ± 0.071" in out
     facts = json.loads((tmp_path / "results" / "tables.json").read_text())
     both = {"baseline": best, "+ELMo": best}
     few = {"baseline": small, "+ELMo": best}

@@ -241,7 +241,10 @@ def summarise(tables):
                 "dev_by_epoch": [run["dev_by_epoch"] for run in found],
                 "seconds_per_epoch": float(np.mean([run["seconds_per_epoch"] for run in found])),
                 "layer_weights": {
-                    place: np.mean([run["layer_weights"][place] for run in found], axis=0).tolist()
+                    place: [
+                        mean_and_spread(of_layer)
+                        for of_layer in zip(*(run["layer_weights"][place] for run in found))
+                    ]
                     for place in found[0]["layer_weights"]
                 },
             }
@@ -285,7 +288,10 @@ def to_markdown(summary, score):
         lines.append("")
         for row, x in rows.items() if name == "weights" else ():
             for place, weights in x["layer_weights"].items():
-                text = ", ".join(f"{weight:.3f}" for weight in weights)
+                text = ", ".join(
+                    f"{weight['mean']:.3f} ± {weight['standard_deviation']:.3f}"
+                    for weight in weights
+                )
                 lines += [f"Layer weights at the {place} ({row}), from layer 0: {text}", ""]
         for best, above in epochs_to_pass(rows) if name == "curves" else ():
             when = f"in epoch {above}" if above else "in no epoch"
@@ -310,7 +316,10 @@ def plot_sizes(rows, shares, score, path):
 def plot_weights(rows, path):
     """Draw the softmax weights of the layers at each place (figure 2)."""
     [x] = rows.values()
-    places = x["layer_weights"]
+    places = {
+        place: [weight["mean"] for weight in weights]
+        for place, weights in x["layer_weights"].items()
+    }
     figure, axes = plt.subplots(figsize=(4, 2.5), layout="constrained")
     picture = axes.imshow(list(places.values()), vmin=0, vmax=1, cmap="Blues")
     n_layers = len(next(iter(places.values())))
