@@ -1,13 +1,15 @@
 """Train a tagger of named entities on column files of your own, with ELMo, and tag text with it.
 
+    python examples/ner.py --train train.conll --save tagger
     python examples/ner.py --train train.conll --dev dev.conll --test test.conll --save tagger
     python examples/ner.py --load tagger --tag "Ada Lovelace met Charles Babbage in London ."
 
 A file has a token a line: the token first and its tag last, in IOB1, IOB2 or BIOES, with tabs
 or spaces between; an empty line ends a sentence. The tagger is that of the paper: two biLSTMs
 and a CRF over words, a CNN over their characters, and ELMo (not with --no-elmo), whose biLM is
-frozen and computed as it goes. The epoch with the best F1 on --dev is kept; a few hundred
-sentences want more of them, such as --epochs 100 --patience 20. Runs on every Keras backend.
+frozen and computed as it goes. The epoch with the best F1 on --dev is kept, or on every tenth
+sentence of --train, which is then not trained on; a few hundred sentences want more epochs,
+such as --epochs 100 --patience 20. Runs on every Keras backend.
 """
 
 import argparse
@@ -33,7 +35,7 @@ CHARACTERS = 50  # of a token, as in all released biLMs
 def read_columns(path):
     """Return the sentences of a column file, as lists of tokens, and their tags in BIOES."""
     sentences = [[]]
-    for number, line in enumerate(path.read_text("utf-8").split("\n"), start=1):
+    for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
         fields = line.strip().split("\t" if "\t" in line else None)
         if not line.strip() or line.startswith("-DOCSTART-"):
             sentences.append([])
@@ -95,7 +97,7 @@ def build(known, elmo):
     return model, keras.Model([words, characters], crf.decode(scores, mask))
 
 
-def tag(tagger, known, sentences):
+def tag(tagger, known, sentences, make_inputs=make_inputs):
     """Return the tags of sentences, in BIOES."""
     tags = [[]] * len(sentences)
     for indices in batches(sentences):
@@ -105,39 +107,69 @@ def tag(tagger, known, sentences):
     return tags
 
 
-def train(settings):
-    """Return the tagger of the best epoch, and the words and tags that it knows."""
-    sentences, tags = read_columns(settings.train)
-    dev, dev_tags = read_columns(settings.dev)
+def names_of(sentences, tags):
+    """Return the words and tags to know, with the ids of the words that occur once."""
     seen = collections.Counter(token.lower() for x in sentences for token in x)
     types = sorted({tag[2:] for x in tags for tag in x if tag != "O"})
     known = {
         "words": {word: id for id, word in enumerate(sorted(seen), start=UNKNOWN + 1)},
         "tags": ["O", *(f"{letter}-{kind}" for kind in types for letter in "BIES")],
     }
-    rare = [id for word, id in known["words"].items() if seen[word] == 1]
-    elmo = keras_elmo.ElmoLayer.from_preset(settings.preset) if settings.elmo else None
-    model, tagger = build(known, elmo)
+    return known, [id for word, id in known["words"].items() if seen[word] == 1]
 
+
+def make_batch(known, rare, sentences, tags, make_inputs=make_inputs):
+    """Return inputs and, -1 in the padding, tags, to train on."""
+    inputs = make_inputs(known, sentences)
+    # Rare words are unknown one time in two, which trains what that means.
+    drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
+    inputs[0][drop] = UNKNOWN
+    ids = [[known["tags"].index(tag) for tag in x] for x in tags]
+    return inputs, pad_sequences(ids, padding="post", value=-1)
+
+
+def fit(model, tagger, sentences, batch_of, score, settings):
+    """Train, and leave the tagger as it was after the epoch with the best score on dev.
+
+    ``batch_of`` gives the batch of some indices of the sentences; ``score`` the F1 on dev.
+    """
     best = -1, 0
     for epoch in range(1, settings.epochs + 1):
-        losses = []
-        for indices in tqdm(batches(sentences), f"epoch {epoch}", leave=False):
-            inputs = make_inputs(known, [sentences[i] for i in indices])
-            # Rare words are unknown one time in two, which trains what that means.
-            drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
-            inputs[0][drop] = UNKNOWN
-            ids = [[known["tags"].index(tag) for tag in tags[i]] for i in indices]
-            targets = pad_sequences(ids, padding="post", value=-1)
-            losses.append(model.train_on_batch(inputs, targets))
-        loss = np.mean(losses)
-        f1 = f1_score(dev_tags, tag(tagger, known, dev), zero_division=0)
+        losses = [
+            model.train_on_batch(*batch_of(indices))
+            for indices in tqdm(batches(sentences), f"epoch {epoch}", leave=False)
+        ]
+        loss, f1 = np.mean(losses), score()
         print(f"epoch {epoch}: loss {loss:.3f}, dev F1 {f1:.4f}", flush=True)
         if (f1, -loss) > best:  # while F1 is 0 the loss tells whether there is progress
             best, best_epoch, weights = (f1, -loss), epoch, tagger.get_weights()
         elif epoch == best_epoch + settings.patience:
             break
     tagger.set_weights(weights)
+
+
+def train(settings):
+    """Return the tagger of the best epoch, and the words and tags that it knows."""
+    sentences, tags = read_columns(settings.train)
+    if settings.dev:
+        dev, dev_tags = read_columns(settings.dev)
+    elif len(sentences) > 1:
+        dev, dev_tags = sentences[::10], tags[::10]
+        del sentences[::10], tags[::10]
+        print(f"{len(dev)} sentences of {settings.train} choose the epoch, {len(sentences)} train")
+    else:
+        raise ValueError(f"Without --dev expected two sentences. Received: one in {settings.train}")
+    known, rare = names_of(sentences, tags)
+    elmo = keras_elmo.ElmoLayer.from_preset(settings.preset) if settings.elmo else None
+    model, tagger = build(known, elmo)
+
+    def batch_of(indices):
+        return make_batch(known, rare, *([x[i] for i in indices] for x in (sentences, tags)))
+
+    def score():
+        return f1_score(dev_tags, tag(tagger, known, dev), zero_division=0)
+
+    fit(model, tagger, sentences, batch_of, score, settings)
     return tagger, known
 
 
@@ -147,7 +179,11 @@ def main(arguments=None):
     )
     add = parser.add_argument
     add("--train", type=pathlib.Path, help="column file")
-    add("--dev", type=pathlib.Path, help="column file that chooses the epoch")
+    add(
+        "--dev",
+        type=pathlib.Path,
+        help="column file that chooses the epoch, else a tenth of --train",
+    )
     add("--test", type=pathlib.Path, help="column file to score the tagger on")
     add("--save", type=pathlib.Path, help="folder for the tagger, biLM included")
     add("--load", type=pathlib.Path, help="such a folder, instead of training")
@@ -163,10 +199,10 @@ def main(arguments=None):
     if settings.load:
         tagger = keras.saving.load_model(settings.load / "tagger.keras")
         known = json.loads((settings.load / "known.json").read_text("utf-8"))
-    elif settings.train and settings.dev:
+    elif settings.train:
         tagger, known = train(settings)
     else:
-        parser.error("expected --train and --dev, to train a tagger, or --load")
+        parser.error("expected --train, to train a tagger, or --load")
     if settings.save:
         settings.save.mkdir(parents=True, exist_ok=True)
         tagger.save(settings.save / "tagger.keras")

@@ -1,6 +1,8 @@
 """Every example runs to its end, on its own data and on files in the standard formats."""
 
 import itertools
+import re
+import shlex
 
 import numpy as np
 import pytest
@@ -8,6 +10,8 @@ import pytest
 import keras_elmo
 from tests.conftest import numpy, slow
 from tests.example_runs import COLUMNS, EXAMPLES, TOKENS, run, write_columns, write_trees
+
+README = (EXAMPLES.parent / "README.md").read_text("utf-8")
 
 
 @pytest.fixture
@@ -251,10 +255,11 @@ def test_sentiment(tmp_path, preset, reviews):
     assert abs(mean - np.mean(found)) < 1e-3
 
 
-@pytest.mark.parametrize("name", ["ner", "sst5"])
+@pytest.mark.parametrize("name", ["ner", "sst5", "entailment"])
 def test_batches_are_of_like_length_and_hold_each_sentence_once(load, name):
     sentences = [n * ["x"] for n in (3, 1, 3, 2, 5, 3, 3, 9, 1)]
-    drawn = [load(name).batches(sentences, 2) for _ in range(20)]
+    given = [(x[1:], ["x"]) for x in sentences] if name == "entailment" else sentences
+    drawn = [load(name).batches(given, 2) for _ in range(20)]
     for batches in drawn:
         assert sorted(i for indices in batches for i in indices) == list(range(9))
         lengths = sorted(sorted(len(sentences[i]) for i in indices) for indices in batches)
@@ -307,6 +312,22 @@ def test_ner_trains_saves_and_tags(tmp_path, preset, elmo):
     assert loaded == "test F1 1.0000\n" + tagged
 
 
+def test_readme_leads_to_a_tagger_in_five_commands(load, tmp_path, preset, monkeypatch, capsys):
+    [block] = re.findall(r"^```bash\n([^`]*?--save tagger\n[^`]*?)^```", README, re.MULTILINE)
+    commands = [shlex.split(line) for line in block.splitlines()]
+    assert len(commands) == 5 and [x[:2] for x in commands[3:]] == 2 * [
+        ["python", "examples/ner.py"]
+    ]
+    ner = load("ner")
+    monkeypatch.chdir(tmp_path)
+    write_columns(tmp_path / "train.conll", "IOB2")
+    monkeypatch.setattr(ner, "fit", lambda *_: None)
+    for _, _, *arguments in commands[3:]:
+        ner.main([*arguments, "--preset", str(preset)])
+    words = [line.split(" ")[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert words == [*"Ada Lovelace met Charles Babbage in London .".split(), ""]
+
+
 def test_ner_stops_without_progress(tmp_path, load, monkeypatch, capsys):
     ner = load("ner")
     file = write_columns(tmp_path / "all.conll", "IOB1")
@@ -324,4 +345,169 @@ def test_ner_stops_without_progress(tmp_path, load, monkeypatch, capsys):
 def test_ner_names_what_is_missing(load, capsys):
     with pytest.raises(SystemExit):
         load("ner").main(["--tag", "a"])
-    assert "expected --train and --dev, to train a tagger, or --load" in capsys.readouterr().err
+    assert "expected --train, to train a tagger, or --load" in capsys.readouterr().err
+
+
+PAIRS = [
+    ("E", 'A dog "barks" .', "An animal barks ."),
+    ("N", "A dog barks .", "It rains ."),
+    ("C", "A dog barks .", "No dog barks at all ."),
+]
+
+
+def write_pairs(path, form="{}\t{}\t{}\n", pairs=PAIRS, header=""):
+    path.write_text(header + "".join(form.format(*pair) for pair in pairs), "utf-8")
+    return path
+
+
+def test_entailment_reads_pairs(load, tmp_path):
+    entailment = load("entailment")
+    tokens = tuple(tuple(x.split()) for x in ('A dog " barks " .', "An animal barks ."))
+    sick = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\n"
+    snli = "gold_label\tsentence1_parse\tsentence1\tsentence2\tcaptionID\n"
+    for number, (header, form, more) in enumerate(
+        [("", "{}\t{}\t{}\n", []), (sick, "7\t{1}\t{2}\t{0}\t4.5\r\n", [])]
+        + [(snli, "{0}\t( ( A ) )\t{1}\t{2}\t3#1\n\n", [("-", "No one", "agreed")])]
+    ):
+        path = write_pairs(tmp_path / f"{number}.tsv", form, [*more, *PAIRS], header)
+        pairs, labels = entailment.read_pairs(path)
+        assert labels == ["E", "N", "C"] and len(pairs) == 3
+        assert tuple(map(tuple, pairs[0])) == tokens
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("E\ta\tb\nE\ta\n", "two sentences with tabs between, .*line 2 of .*: 'E\\\\ta'"),
+        ("E\ta\tb\tc\n", "a first line that names such columns. Received: line 1 of"),
+        ("E\t \tb\n", "Received: line 1 of"),
+        ("sentence1\tlabel\tsentence2\na\tE\n", "Received: line 2 of"),
+        ("label\tsentence1\tsentence2\n-\ta\tb\n", "a pair or more. Received: path="),
+    ],
+)
+def test_entailment_malformed(load, tmp_path, text, message):
+    (tmp_path / "train.tsv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load("entailment").read_pairs(tmp_path / "train.tsv")
+
+
+def test_entailment_trains(tmp_path, preset, eager):
+    pytest.importorskip("nltk")
+    file = write_pairs(tmp_path / "all.tsv")
+    given = "--train", file, "--dev", file, "--test", file, "--preset", preset
+    out = run(EXAMPLES / "entailment.py", *given, "--epochs", 3, "--learning-rate", 0.003)
+    losses = [float(x.split(",")[0]) for x in out.split("loss ")[1:]]
+    assert len(losses) == 3 and losses[-1] < losses[0]
+    on_dev, [on_test] = scores(out, "dev accuracy"), scores(out, "test accuracy")
+    assert on_test == max(on_dev) > 0.3
+    assert "layer weights at the input: [" in out and "layer weights at the output: [" in out
+
+
+@pytest.mark.parametrize("places", ["input", "output", "both", None])
+def test_entailment_padding_changes_nothing(load, preset, places):
+    entailment = load("entailment")
+    elmo = places and entailment.keras_elmo.ElmoLayer.from_preset(preset)
+    model, mixes = entailment.build(3, 2, elmo, places)
+    assert [*mixes] == {"both": ["input", "output"], None: []}.get(places, [places])
+    width = 2 * elmo.config.projection_dim if elmo else 0
+    widths = 100 + width * ("input" in mixes), 300 + width * ("output" in mixes)
+    shapes = [tuple(x.shape) for x in model.trainable_variables]
+    assert (widths[0], 600) in shapes and (4 * widths[1], 150) in shapes
+    pairs = [("Fine .", "Not unseen at all !"), ("A dog barks", "Fine !")]
+    pairs = [tuple(map(str.split, pair)) for pair in pairs]
+    inputs = entailment.make_inputs({"fine": 2}, pairs)
+    assert inputs[0].tolist() == [[2, 1, 0], [1, 1, 1]] and inputs[3].shape == (2, 5, 50)
+    apart = [numpy(model(entailment.make_inputs({"fine": 2}, [x])))[0] for x in pairs]
+    np.testing.assert_allclose(numpy(model(inputs)), apart, atol=1e-5)
+    swapped = entailment.make_inputs({"fine": 2}, [pair[::-1] for pair in pairs])
+    assert np.abs(numpy(model(swapped)) - apart).max() > 1e-4
+
+
+ROLES = """
+Ada 0 B-A0
+sold 1 B-V
+her 0 B-A1
+engine 0 I-A1
+. 0 O
+
+Ada 0 O
+sold 0 O
+her 1 B-A0
+engine 0 B-V
+. 0 O
+"""
+
+
+def test_srl_reads_frames(load, tmp_path):
+    srl = load("srl")
+    for name, text in {
+        "spaces": ROLES,
+        "tabs": ROLES.replace(" ", "\t").replace("\n", "\r\n"),
+    }.items():
+        (tmp_path / name).write_text("-DOCSTART- 0 O\n" + text)
+        frames, tags = srl.read_frames(tmp_path / name)
+        assert frames[0] == list(zip("Ada sold her engine .".split(), [0, 1, 0, 0, 0]))
+        assert [flag for _, flag in frames[1]] == [0, 0, 1, 0, 0]
+        assert tags == ["S-A0 S-V B-A1 E-A1 O".split(), "O O S-A0 S-V O".split()]
+
+
+@pytest.mark.parametrize("text", ["Ada B-A0\n", "Ada 2 B-A0\n", "Ada NNP 1 B-A0\n"])
+def test_srl_malformed(load, tmp_path, text):
+    (tmp_path / "train.conll").write_text("x 0 O\n" + text)
+    with pytest.raises(ValueError, match="1 or 0 for a predicate or none, .* line 2 of"):
+        load("srl").read_frames(tmp_path / "train.conll")
+
+
+def test_srl_trains(tmp_path, preset, eager):
+    pytest.importorskip("seqeval")
+    file = tmp_path / "all.conll"
+    file.write_text(ROLES)
+    given = "--train", file, "--dev", file, "--test", file, "--preset", preset
+    out = run(EXAMPLES / "srl.py", *given, "--units", 20, "--depth", 1, "--epochs", 3)
+    losses = [float(x.split(",")[0]) for x in out.split("loss ")[1:]]
+    on_dev, [on_test] = scores(out, "dev F1"), scores(out, "test F1")
+    assert len(losses) == 3 and losses[-1] < losses[0] and max(on_dev) == on_test
+    assert "layer weights [0.3" in out
+
+
+def test_srl_leaves_the_predicate_out_of_its_score(load, monkeypatch):
+    srl = load("srl")
+    tags = [["S-A0", "S-V", "O"], ["O", "S-V", "S-A1"]]
+    found = [["S-A0", "O", "O"], ["S-V", "S-V", "O"]]
+    monkeypatch.setattr(srl.ner, "tag", lambda *_: found)
+    assert srl.score(None, None, None, tags) == pytest.approx(2 / 3)  # 1 of 1 found, 1 of 2 there
+
+
+def test_srl_padding_changes_nothing(load, preset):
+    srl = load("srl")
+    known = {"words": {"ada": 2}, "tags": ["O", "S-A0"]}
+    elmo = srl.keras_elmo.ElmoLayer.from_preset(preset)
+    model, _, _ = srl.build(known, elmo, 5, 1)
+    frames = [[("Ada", 0), ("left", 1)], [("Ada", 1)]]
+    words, characters, flags = srl.make_inputs(known, frames)
+    assert words.tolist() == [[2, 1], [2, 0]] and flags.tolist() == [[0, 1], [1, 0]]
+    short = numpy(model(srl.make_inputs(known, frames[1:])))[0]
+    np.testing.assert_allclose(numpy(model([words, characters, flags]))[1, :1], short, atol=1e-5)
+    assert np.abs(numpy(model([words, characters, 1 - flags]))[1, :1] - short).max() > 1e-5
+
+
+def test_ner_holds_a_tenth_of_the_sentences_out(load, tmp_path, monkeypatch, capsys):
+    ner = load("ner")
+    train = tmp_path / "train.conll"
+    text = "".join(f"word{n} S-PER\n\n" for n in range(12))
+    train.write_text(text, "utf-8-sig")  # as some editors on Windows begin a file
+    seen = {}
+
+    def fit(model, tagger, sentences, batch_of, score, settings):
+        seen.update(train=sentences, dev=score())
+
+    monkeypatch.setattr(ner, "fit", fit)
+    monkeypatch.setattr(ner, "f1_score", lambda gold, found, **_: (gold, found))
+    monkeypatch.setattr(ner, "tag", lambda tagger, known, sentences: sentences)
+    ner.main([f"--train={train}", "--no-elmo"])
+    assert seen["train"] == [[f"word{n}"] for n in range(12) if n not in (0, 10)]
+    assert seen["dev"] == ([["S-PER"], ["S-PER"]], [["word0"], ["word10"]])
+    assert "2 sentences of " in capsys.readouterr().out
+    train.write_text("one O\n")
+    with pytest.raises(ValueError, match="expected two sentences. Received: one in"):
+        ner.main([f"--train={train}", "--no-elmo"])

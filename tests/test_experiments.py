@@ -4,6 +4,7 @@ import concurrent.futures
 import functools
 import importlib
 import importlib.util
+import itertools
 import json
 import sys
 
@@ -108,6 +109,7 @@ def test_sst5_cached_is_on_the_fly(sst5, tmp_path, preset):
     assert len(list((tmp_path / "cache").glob("*.hdf5"))) == 3
     cached, other = printed["runs"]
     assert cached["losses"] != other["losses"] and cached["epochs"] == 2
+    assert len(cached["dev_by_epoch"]) == 2 and max(cached["dev_by_epoch"]) == cached["dev"]
     assert printed["dev"]["mean"] == pytest.approx((cached["dev"] + other["dev"]) / 2)
     fresh = sst5.train_and_score(sst5.parse([*given, "--on-the-fly"]), seed=1)
     assert (fresh["dev"], fresh["test"]) == (cached["dev"], cached["test"])
@@ -241,7 +243,7 @@ def test_word_vectors_malformed(word_vectors, tmp_path, text, message):
 
 def found_by_a_run(places=()):
     weights = {place: [0.5, 0.25, 0.25] for place in places}
-    found = {"dev": 0.5, "test": 0.5, "epochs": 1, "seconds_per_epoch": 1.0}
+    found = {"dev": 0.5, "test": 0.5, "epochs": 1, "seconds_per_epoch": 1.0, "dev_by_epoch": [0.5]}
     return json.dumps({**found, "layer_weights": weights})
 
 
@@ -266,51 +268,85 @@ def test_ablations_run_what_is_missing(sst5, ablations, tmp_path, preset, capfd)
     assert before == runs.path(ablations.ELMO, 1).stat().st_mtime_ns
 
 
-def test_ablations_tables(sst5, ablations, tmp_path, preset, capsys):
+@pytest.fixture
+def fake(sst5, ablations, tmp_path, preset):
+    """The command line, and a function that writes what a run with two seeds would find."""
     given = arguments(tmp_path, preset, "--seeds", 1, 2)
-    results = tmp_path / "results"
-    runs = ablations.Runs("sst5", given, results / "runs")
+    runs = ablations.Runs("sst5", given, tmp_path / "results" / "runs")
 
-    def fake(changes, seed, test):
+    def write(changes, seed, score, by_epoch=()):
         elmo = changes.get("elmo", "both")
         places = {"both": ["input", "output"], "none": []}.get(elmo, [elmo])
-        weights = {place: [0.5, 0.25, 0.25] for place in places}
-        found = {"dev": test, "test": test, "epochs": 1, "seconds_per_epoch": 1.0}
-        text = json.dumps({**found, "layer_weights": weights})
-        runs.path(changes, seed).write_text(text)
+        weights = {place: [0.5, 0.1 + 0.1 * seed, 0.4 - 0.1 * seed] for place in places}
+        found = {"dev": score, "test": score, "epochs": 1, "seconds_per_epoch": 1.0}
+        found |= {"layer_weights": weights, "dev_by_epoch": list(by_epoch) or [score]}
+        runs.path(changes, seed).write_text(json.dumps(found))
 
+    return ["sst5", str(tmp_path / "results"), *given], write
+
+
+def trials(ablations):
+    for values in itertools.product(*ablations.TRIALS.values()):
+        yield dict(zip(ablations.TRIALS, values))
+
+
+def test_ablations_tables(ablations, fake, tmp_path, capsys):
+    (task, results, *given), write = fake
     best = {"dropout": 0.3, "learning_rate": 2e-3}
-    for side in ({"elmo": "none"}, {}):
-        for dropout in (0.3, 0.5):
-            for rate in (1e-3, 2e-3):
-                trial = {"dropout": dropout, "learning_rate": rate, "share": 0.2}
-                fake({**side, **trial}, 1, 0.1)
-    sizes = ablations.rows_of_shares(ablations.SHARES)
+    small = {"dropout": 0.7, "learning_rate": 1e-3}  # best for 1% of the data, without ELMo
+    for share in (0.01, 0.05, 0.2):
+        for side in (ablations.BASELINE, ablations.ELMO):
+            for trial in trials(ablations):
+                good = small if share == 0.01 and side else best
+                for seed in (1, 2):
+                    score = (0.3 if side else 0.4) + 0.02 * (seed - 1)
+                    write({**side, **trial, "share": share}, seed, score - 0.1 * (trial != good))
+    sizes = ablations.rows_of_shares([1.0])
     for rows in (*ablations.TABLES.values(), sizes):
         for changes in rows.values():
             for seed in (1, 2):
                 without = 0.3 if changes.get("elmo") == "none" else 0.4
-                fake({**best, **changes}, seed, without + 0.02 * (seed - 1))
-    made = len(list((results / "runs").iterdir()))
-    # 7 at full size for each seed, 6 with less; the best trials are two runs of "sizes" too.
-    assert made == 8 + 2 * (7 + 6) - 2
-    ablations.main(["sst5", str(results), "--search", *given])
-    assert made == len(list((results / "runs").iterdir()))
+                write({**best, **changes}, seed, without + 0.02 * (seed - 1))
+    folder = tmp_path / "results" / "runs"
+    made = len(list(folder.iterdir()))
+    assert made == 3 * 2 * 6 * 2 + 2 * 7  # 7 at full size for each seed
+    ablations.main([task, results, "--search", *given])
+    assert made == len(list(folder.iterdir()))  # nothing was missing
     out = capsys.readouterr().out
-    assert (
-        "| baseline, dropout 0.3, learning_rate 0.002 | 30.00 ± 0.00 | 30.00 ± 0.00 |  | 1 |" in out
-    )
+    assert "| 20%, baseline, dropout 0.3, learning_rate 0.002 | 31.00 ± 1.41 |" in out
+    assert "| 1%, baseline, dropout 0.3, learning_rate 0.002 | 21.00 ± 1.41 |" in out
     assert "| baseline | 31.00 ± 1.41 | 31.00 ± 1.41 |  | 2 |" in out
     assert "| all layers, lambda 1 | 41.00 ± 1.41 | 41.00 ± 1.41 | +10.00 | 2 |" in out
-    assert "| 5%, +ELMo | 41.00 ± 1.41 | 41.00 ± 1.41 | +10.00 | 2 |" in out
+    for share in ("1%", "5%", "20%", "100%"):
+        assert f"| {share}, +ELMo | 41.00 ± 1.41 | 41.00 ± 1.41 | +10.00 | 2 |" in out
     assert "| layer 0 alone | 41.00 ± 1.41 | 41.00 ± 1.41 | +10.00 | 2 |" in out
     assert "No row of word vectors of the same text in controls: --corpus names no text" in out
-    assert "Layer weights at the output (both), from layer 0: 0.500, 0.250, 0.250" in out
-    facts = json.loads((results / "tables.json").read_text())
-    assert facts["settings"] == {"baseline": best, "+ELMo": best}
+    assert "at the output (both), from layer 0: 0.500 ± 0.000, 0.250 ± 0.071, 0.250 ± 0.071" in out
+    facts = json.loads((tmp_path / "results" / "tables.json").read_text())
+    both = {"baseline": best, "+ELMo": best}
+    few = {"baseline": small, "+ELMo": best}
+    assert facts["settings"] == {"1%": few, "5%": both, "20%": both, ablations.REST: both}
     assert facts["tables"]["gain"]["+ELMo"]["test"]["mean"] == pytest.approx(0.41)
-    for name in ("sizes.png", "weights.png"):
-        assert (results / name).read_bytes().startswith(b"\x89PNG")
+    for name in ("sizes.png", "weights.png", "curves.png"):
+        assert (tmp_path / "results" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_ablations_curves(ablations, fake, tmp_path, capsys):
+    (task, results, *given), write = fake
+    for seed, without, elmo in [
+        (1, [0.1, 0.3, 0.2], [0.2, 0.3, 0.5, 0.4]),
+        (2, [0.4, 0.1], [0.3, 0.4]),
+    ]:
+        write(ablations.BASELINE, seed, max(without), without)
+        write(ablations.ELMO, seed, max(elmo), elmo)
+    ablations.main([task, results, "--only", "curves", *given])
+    out = capsys.readouterr().out
+    assert "+ELMo passes the baseline's best, of epoch 2, in epoch 3.\n" in out
+    assert "+ELMo passes the baseline's best, of epoch 1, in no epoch.\n" in out
+    facts = json.loads((tmp_path / "results" / "tables.json").read_text())
+    assert facts["epochs_to_pass"] == [[2, 3], [1, None]]
+    curves = facts["tables"]["curves"]
+    assert curves["+ELMo"]["dev_by_epoch"] == [[0.2, 0.3, 0.5, 0.4], [0.3, 0.4]]
 
 
 def test_ablations_leave_the_share_to_the_task(sst5, ablations, tmp_path, preset):
@@ -439,6 +475,7 @@ def test_ner_trains_and_caches(ner, tmp_path, preset):
     found = ner.train_and_score(ner.parse([*given, *more]))
     assert len(list((tmp_path / "cache").glob("*.hdf5"))) == 3
     assert found["dev"] == found["test"] == 1 and found["sentences"] == 2
+    assert len(found["dev_by_epoch"]) == 40 and max(found["dev_by_epoch"]) == 1
     assert found["epochs"] == 40 and on_the_fly["epochs"] == 2
     np.testing.assert_allclose(found["losses"][:2], on_the_fly["losses"], rtol=1e-3)
     assert found["parameters"] == on_the_fly["parameters"]

@@ -82,3 +82,35 @@ def test_readme_tells_where_every_module_is():
         if path.name != "__init__.py" and path.name not in README
     ]
     assert not unmentioned
+
+
+NOTEBOOKS = sorted(ROOT.glob("docs/notebooks/*.ipynb"))
+
+
+def shown(notebook):
+    """What the cells of code give, but for numbers and pictures: text, or the kind of a value."""
+    outputs = [x.outputs for x in notebook.cells if x.cell_type == "code"]
+    texts = [
+        [
+            x["text"] if "text" in x else sorted(x["data"])
+            for x in of_cell
+            if x.get("name") != "stderr"
+        ]
+        for of_cell in outputs
+    ]
+    return re.sub(r"\s*\d+(\.\d+)?", " 0", str(texts))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_gives_what_it_shows(path, tmp_path):
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("matplotlib")
+    nbformat = pytest.importorskip("nbformat")
+    notebook = nbformat.read(path, 4)
+    stored = shown(notebook)
+    place = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, kernel_name="python3", resources=place).execute()
+    assert shown(notebook) == stored
+    # What is stored warns of nothing.
+    assert "stderr" not in path.read_text("utf-8")

@@ -6,18 +6,20 @@
 Other options go to the task's script, sst5_runs.py or ner_runs.py, whose --help tells them.
 Every run is a process of its own and is kept in RESULTS, so a call that was broken off goes
 on where it stopped; another biLM counts as another setting, but use another folder when the
-data change. At the end RESULTS has tables.md, tables.json, sizes.png and weights.png:
+data change. At the end RESULTS has tables.md, tables.json, sizes.png, weights.png, curves.png:
 
 gain     baseline and +ELMo (table 1 of Peters et al., 2018)
 layers   the top layer, and all of them with a lambda of 1 and of 0.001 (table 2)
 places   ELMo at the input, at the output, at both (table 3)
 sizes    --shares of the training data, with and without ELMo (figure 1)
 weights  what the mixes at input and output learned (figure 2)
+curves   dev by epoch, and the epoch in which +ELMo passes the baseline's best (section 5.4)
 controls what having read text gives without context: layer 0 of the biLM alone; as x_k,
          word vectors trained by gensim on --corpus, the text that the biLM was trained on
 
---search first tries the same few settings of dropout and learning rate for the baseline
-and for +ELMo on a share of the training data, and goes on with what was best on dev.
+--search first tries the same few settings of dropout and learning rate for the baseline and
+for +ELMo, with all seeds, and goes on with what was best on dev: for each of the --shares
+below 1 on that share, for all else on --search-share of the data.
 --jobs 2 runs two side by side, best with TF_NUM_INTRAOP_THREADS=1.
 """
 
@@ -34,16 +36,20 @@ import pathlib
 import shlex
 import sys
 
-import matplotlib
 import numpy as np
-from several_seeds import mean_and_spread
+from ablation_tables import (
+    epochs_to_pass,
+    percent,
+    plot_curves,
+    plot_sizes,
+    plot_weights,
+    summarise,
+    to_markdown,
+)
 from tqdm import tqdm
 from train_vectors import train_vectors
 
 import keras_elmo
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 BASELINE, ELMO = {"elmo": "none"}, {}
 SHARES = [0.01, 0.05, 0.2, 1.0]
@@ -58,11 +64,12 @@ TABLES = {
     "places": {"baseline": BASELINE, **{x: {"elmo": x} for x in ("input", "output", "both")}},
     "sizes": {},  # of --shares
     "weights": {"both": {"elmo": "both", "layers": "all"}},
+    "curves": {"baseline": BASELINE, "+ELMo": ELMO},
     "controls": {"baseline": BASELINE, "layer 0 alone": {"layers": "token"}, "+ELMo": ELMO},
 }
 VECTORS_ROW = "word vectors of the same text"
-TRIALS = {"dropout": (0.3, 0.5), "learning_rate": (1e-3, 2e-3)}
-SPLITS = "dev", "test"
+TRIALS = {"dropout": (0.3, 0.5, 0.7), "learning_rate": (1e-3, 2e-3)}
+REST = "all else"  # what is not one of the shares searched by themselves
 SCORES = {"sst5": "accuracy", "ner": "F1"}
 # They change what a run prints or keeps, and not what it finds.
 NO_MATTER = {"seeds", "json", "cache", "predictions"}
@@ -146,25 +153,37 @@ class Runs:
         return [json.loads(self.path(*cell).read_text("utf-8")) for cell in cells]
 
 
-def search(runs, share):
-    """Return the best settings on dev without and with ELMo, and a row for each trial."""
+def search(runs, shares, seeds):
+    """Return the best settings on dev, by what they are for and side, and a row for each trial.
+
+    Args:
+        runs: A ``Runs``.
+        shares: Dict from what to search for, a share as ``percent`` gives it or ``REST``, to the
+            share of the training data to search on.
+        seeds: Of the runs of each trial, whose mean counts.
+    """
     trials = [dict(zip(TRIALS, values)) for values in itertools.product(*TRIALS.values())]
     sides = {"baseline": BASELINE, "+ELMo": ELMO}
-    cells = [({**x, **trial, "share": share}, 1) for x in sides.values() for trial in trials]
+    keys = [(purpose, side, n) for purpose in shares for side in sides for n in range(len(trials))]
+    cells = [
+        ({**sides[side], **trials[n], "share": shares[x]}, y) for x, side, n in keys for y in seeds
+    ]
     found = iter(runs(cells, "search"))
-    best, rows = {}, {}
-    for name in sides:
-        of_side = [next(found) for _ in trials]
-        best[name] = trials[int(np.argmax([run["dev"] for run in of_side]))]
-        for trial, run in zip(trials, of_side):
-            rows[f"{name}, " + ", ".join(f"{key} {x:g}" for key, x in trial.items())] = [run]
+    best, rows = {purpose: dict.fromkeys(sides) for purpose in shares}, {}
+    of_trial = {key: [next(found) for _ in seeds] for key in keys}
+    on_dev = {key: np.mean([run["dev"] for run in of_trial[key]]) for key in keys}
+    for purpose, side, n in keys:
+        first = max(range(len(trials)), key=lambda n: on_dev[purpose, side, n])
+        best[purpose][side] = trials[first]
+        tried = ", ".join(f"{key} {x:g}" for key, x in trials[n].items())
+        rows[f"{percent(shares[purpose])}, {side}, {tried}"] = of_trial[purpose, side, n]
     return best, rows
 
 
 def rows_of_shares(shares):
     """Return the rows of the table of sizes, and the settings they change."""
     return {
-        f"{share:.0%}, {name}": {**changes, "share": share}
+        f"{percent(share)}, {name}": {**changes, "share": share}
         for share in shares
         for name, changes in (("baseline", BASELINE), ("+ELMo", ELMO))
     }
@@ -189,7 +208,7 @@ def make_tables(runs, wanted, seeds, best):
         runs: A ``Runs``.
         wanted: Dict from table to a dict from row to the settings it changes.
         seeds: Of the runs of each row.
-        best: Dict of settings for the ``"baseline"`` and ``"+ELMo"``.
+        best: As from ``search``; empty to change nothing.
 
     Returns:
         Dict from table to a dict from row to a list of runs.
@@ -200,87 +219,14 @@ def make_tables(runs, wanted, seeds, best):
         for name, row in rows:
             changes = wanted[name][row]
             side = "baseline" if changes.get("elmo") == "none" else "+ELMo"
-            cells.append(({**best[side], **changes}, seed))
+            searched = best.get(percent(changes.get("share", 1.0))) or best.get(REST) or {}
+            cells.append(({**searched.get(side, {}), **changes}, seed))
     found = iter(runs(cells, "tables"))
     tables = {name: {row: [] for row in wanted[name]} for name in wanted}
     for _ in seeds:
         for name, row in rows:
             tables[name][row].append(next(found))
     return tables
-
-
-def summarise(tables):
-    """Return the tables with each row as mean and spread of its runs."""
-    return {
-        name: {
-            row: {
-                **{split: mean_and_spread([run[split] for run in found]) for split in SPLITS},
-                "runs": len(found),
-                "epochs": [run["epochs"] for run in found],
-                "seconds_per_epoch": float(np.mean([run["seconds_per_epoch"] for run in found])),
-                "layer_weights": {
-                    place: np.mean([run["layer_weights"][place] for run in found], axis=0).tolist()
-                    for place in found[0]["layer_weights"]
-                },
-            }
-            for row, found in rows.items()
-        }
-        for name, rows in tables.items()
-    }
-
-
-def to_markdown(summary, score):
-    """Return the tables as text; gains are those over the row ``baseline`` before."""
-    lines = []
-    for name, rows in summary.items():
-        lines += [f"### {name}", "", f"| {name} | dev {score} | test {score} | gain | runs |"]
-        lines += ["|---|---|---|---|---|"]
-        baseline = None
-        for row, x in rows.items():
-            texts = [
-                f"{100 * x[split]['mean']:.2f} ± {100 * x[split]['standard_deviation']:.2f}"
-                for split in SPLITS
-            ]
-            mean, gain = x["test"]["mean"], ""
-            if row.endswith("baseline"):
-                baseline = mean
-            elif baseline is not None:
-                gain = f"{100 * (mean - baseline):+.2f}"
-            lines.append(f"| {row} | {' | '.join(texts)} | {gain} | {x['runs']} |")
-        lines.append("")
-        for row, x in rows.items() if name == "weights" else ():
-            for place, weights in x["layer_weights"].items():
-                text = ", ".join(f"{weight:.3f}" for weight in weights)
-                lines += [f"Layer weights at the {place} ({row}), from layer 0: {text}", ""]
-    return "\n".join(lines)
-
-
-def plot_sizes(rows, shares, score, path):
-    """Draw the score over the share of the training data (figure 1)."""
-    figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
-    for name in ("baseline", "+ELMo"):
-        scores = [rows[f"{share:.0%}, {name}"]["test"] for share in shares]
-        mean, spread = ([100 * x[key] for x in scores] for key in ("mean", "standard_deviation"))
-        axes.errorbar([100 * share for share in shares], mean, spread, marker="o", label=name)
-    axes.set(xscale="log", xlabel="training data, %", ylabel=f"test {score}, %")
-    axes.set_xticks([100 * share for share in shares], [f"{share:.0%}" for share in shares])
-    axes.legend()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-
-
-def plot_weights(rows, path):
-    """Draw the softmax weights of the layers at each place (figure 2)."""
-    [x] = rows.values()
-    places = x["layer_weights"]
-    figure, axes = plt.subplots(figsize=(4, 2.5), layout="constrained")
-    picture = axes.imshow(list(places.values()), vmin=0, vmax=1, cmap="Blues")
-    n_layers = len(next(iter(places.values())))
-    axes.set_yticks(range(len(places)), list(places))
-    axes.set_xticks(range(n_layers), [f"layer {i}" for i in range(n_layers)])
-    figure.colorbar(picture, label="weight")
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
 
 
 def main(arguments=None):
@@ -308,9 +254,11 @@ def main(arguments=None):
     if given.elmo == "none" or getattr(given, "predictions", None):
         parser.error("--elmo none and --predictions are for the script of the task")
 
-    best, trials = {"baseline": {}, "+ELMo": {}}, {}
+    best, trials = {}, {}
     if settings.search:
-        best, trials = search(runs, settings.search_share)
+        shares = settings.shares if "sizes" in settings.only else []
+        shares = {percent(share): share for share in shares if share < 1}
+        best, trials = search(runs, {**shares, REST: settings.search_share}, given.seeds)
     wanted = {name: TABLES[name] or rows_of_shares(settings.shares) for name in settings.only}
     notes = ""
     if "controls" in wanted:
@@ -329,9 +277,13 @@ def main(arguments=None):
     (settings.results / "tables.md").write_text(text, encoding="utf-8")
     facts = {"task": settings.task, "arguments": rest, "seeds": given.seeds, "score": score}
     facts |= {"settings": best, "tables": summary}
+    if "curves" in summary:
+        facts["epochs_to_pass"] = epochs_to_pass(summary["curves"])
     (settings.results / "tables.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
     if "sizes" in summary:
         plot_sizes(summary["sizes"], settings.shares, score, settings.results / "sizes.png")
+    if "curves" in summary:
+        plot_curves(summary["curves"], score, settings.results / "curves.png")
     if "weights" in summary:
         plot_weights(summary["weights"], settings.results / "weights.png")
     print(text)

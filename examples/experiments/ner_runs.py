@@ -142,8 +142,8 @@ def train_and_score(settings, seed=1):
 
     Returns:
         Dict of ``dev`` and ``test``, F1 of the best epoch on dev; ``epochs``,
-        ``seconds_per_epoch``, ``losses`` in training, ``sentences`` trained on,
-        ``parameters`` trained, and ``layer_weights`` by place.
+        ``seconds_per_epoch``, ``losses`` in training, ``dev_by_epoch``, ``sentences``
+        trained on, ``parameters`` trained, and ``layer_weights`` by place.
     """
     splits, vectors = read_splits(settings)
     train, dev, test = splits
@@ -188,13 +188,14 @@ def train_and_score(settings, seed=1):
         "progress", mode="max", patience=settings.patience, restore_best_weights=True
     )
     start = time.monotonic()
-    losses = model.fit(
+    history = model.fit(
         batches(train, chosen, seed),
         epochs=QUICK_EPOCHS if settings.quick else settings.epochs,
         callbacks=[on_dev, best],
         shuffle=False,  # Batches does it
         verbose=0 if settings.json else 2,
-    ).history["loss"]
+    ).history
+    losses = history["loss"]
     seconds = (time.monotonic() - start) / len(losses)
     scores = {}
     for split in (dev, test):
@@ -208,6 +209,7 @@ def train_and_score(settings, seed=1):
         "epochs": len(losses),
         "seconds_per_epoch": seconds,
         "losses": losses,
+        "dev_by_epoch": history["dev_f1"],
         "sentences": len(chosen),
         "parameters": sum(int(np.prod(v.shape)) for v in model.trainable_variables),
         "layer_weights": {place: mix.layer_weights.tolist() for place, mix in mixes.items()},

@@ -131,8 +131,8 @@ def train_and_score(settings, seed=1):
 
     Returns:
         Dict of ``dev`` and ``test``, accuracies of the best epoch on dev; ``epochs``,
-        ``seconds_per_epoch``, ``losses`` in training, ``phrases`` trained on,
-        ``parameters`` trained, and ``layer_weights`` by place.
+        ``seconds_per_epoch``, ``losses`` in training, ``dev_by_epoch``, ``phrases``
+        trained on, ``parameters`` trained, and ``layer_weights`` by place.
     """
     splits, vectors = read_data(settings.data, settings.quick, settings.vectors)
     train, dev, test = splits
@@ -164,14 +164,15 @@ def train_and_score(settings, seed=1):
         "val_accuracy", mode="max", patience=epochs, restore_best_weights=True
     )
     start = time.monotonic()
-    losses = model.fit(
+    history = model.fit(
         on_train,
         validation_data=on_dev,
         epochs=epochs,
         callbacks=[best],
         shuffle=False,  # Batches does it
         verbose=0 if settings.json else 2,
-    ).history["loss"]
+    ).history
+    losses = history["loss"]
     seconds = (time.monotonic() - start) / len(losses)
     return {
         "dev": model.evaluate(on_dev, verbose=0, return_dict=True)["accuracy"],
@@ -179,6 +180,7 @@ def train_and_score(settings, seed=1):
         "epochs": len(losses),
         "seconds_per_epoch": seconds,
         "losses": losses,
+        "dev_by_epoch": history["val_accuracy"],
         "phrases": len(chosen),
         "parameters": sum(int(np.prod(v.shape)) for v in model.trainable_variables),
         "layer_weights": {place: mix.layer_weights.tolist() for place, mix in mixes.items()},

@@ -1,0 +1,180 @@
+"""Train a model of entailment, or of another relation of two sentences, with ELMo or without.
+
+    python examples/entailment.py --train train.tsv --dev dev.tsv --test test.tsv
+    python examples/entailment.py --train train.tsv --dev dev.tsv --test test.tsv --no-elmo
+
+A file has a pair a line, with tabs between label, sentence and sentence. Files whose first line
+names their columns are read by those names, such as SICK, SNLI and MultiNLI as released; pairs
+labelled "-" are left out. The model is a small ESIM (Chen et al., 2017): a biLSTM, attention
+of each sentence to the other, a biLSTM over what that gives, its mean and maximum. --elmo puts
+[x_k; ELMo_k] at the input of the first biLSTM, [h_k; ELMo_k] at its output, so that the
+attention sees it too, or both. The biLM is frozen and computed as it goes. The epoch with the
+best accuracy on --dev is kept. Runs on every Keras backend.
+"""
+
+import argparse
+import collections
+import pathlib
+
+import keras
+import numpy as np
+from keras import layers, ops
+from keras.utils import pad_sequences
+from nltk.tokenize import NLTKWordTokenizer
+from tqdm import tqdm
+
+import keras_elmo
+
+PADDING, UNKNOWN = 0, 1  # ids of words; those of the vocabulary follow
+CHARACTERS = 50  # of a token, as in all released biLMs
+LABELS = "label", "gold_label", "entailment_label", "entailment_judgment"
+SENTENCES = ("sentence1", "sentence_A"), ("sentence2", "sentence_B")
+
+
+def tokenize(sentence):
+    """Return Penn Treebank tokens with quotes as in plain text, which the biLM has read."""
+    tokens = NLTKWordTokenizer().tokenize(sentence)
+    return ['"' if token in ("``", "''") else token for token in tokens]
+
+
+def read_pairs(path):
+    """Return the pairs of a file, of lists of tokens, and their labels."""
+    rows = [line.rstrip("\r").split("\t") for line in path.read_text("utf-8").split("\n")]
+    named = [[rows[0].index(x) for x in names if x in rows[0]] for names in (LABELS, *SENTENCES)]
+    columns = [found[0] for found in named] if all(named) else [0, 1, 2]
+    pairs, labels = [], []
+    for number, row in enumerate(rows, start=1):
+        if row == [""] or (all(named) and number == 1):
+            continue
+        fields = [row[i].strip() for i in columns] if len(row) > max(columns) else [""]
+        if not all(fields) or (not all(named) and len(row) > 3):
+            raise ValueError(
+                "Expected a label and two sentences with tabs between, or a first line that names "
+                f"such columns. Received: line {number} of {path}: {chr(9).join(row)[:60]!r}"
+            )
+        if fields[0] != "-":  # its annotators did not agree
+            pairs.append(tuple(map(tokenize, fields[1:])))
+            labels.append(fields[0])
+    if not pairs:
+        raise ValueError(f"Expected a pair or more. Received: path={str(path)!r}")
+    return pairs, labels
+
+
+def batches(pairs, size=32):
+    """Return the indices of pairs of like length, a list a batch, in random order."""
+    order = sorted(np.random.permutation(len(pairs)), key=lambda i: sum(map(len, pairs[i])))
+    starts = np.random.permutation(range(0, len(order), size))
+    return [order[start : start + size] for start in starts]
+
+
+def make_inputs(vocabulary, pairs):
+    """Return the ids of the words and characters of the first sentences, and of the second."""
+    inputs = []
+    for sentences in zip(*pairs):
+        ids = [[vocabulary.get(token.lower(), UNKNOWN) for token in x] for x in sentences]
+        characters = keras_elmo.CharacterTokenizer(CHARACTERS)(sentences)
+        inputs += [pad_sequences(ids, padding="post"), ops.convert_to_numpy(characters)]
+    return inputs
+
+
+def build(n_words, n_classes, elmo, places):
+    """Return the model, and its mixes by place."""
+    mixes = {
+        place: keras_elmo.ScalarMix(dropout=0.5, l2=1e-3, name=f"at_{place}")
+        for place in ("input", "output")
+        if elmo and places in (place, "both")
+    }
+    # Made once and called twice: both sentences share all weights.
+    embedding, dropout = layers.Embedding(n_words, 100), layers.Dropout(0.3)
+    narrow = layers.Dense(150, activation="relu")
+    encoder, composer = (
+        layers.Bidirectional(layers.LSTM(150, return_sequences=True)) for _ in range(2)
+    )
+
+    inputs, encoded = [], []
+    for _ in range(2):
+        words = keras.Input((None,), dtype="int32")
+        characters = keras.Input((None, CHARACTERS), dtype="int32")
+        mask = ops.not_equal(words, PADDING)  # handed on by hand, as Concatenate would lose it
+        representations = elmo(characters) if elmo else None
+        h = dropout(embedding(words))
+        if "input" in mixes:
+            h = layers.Concatenate()([h, mixes["input"](representations, mask=mask)])
+        h = encoder(h, mask=mask)
+        if "output" in mixes:
+            h = layers.Concatenate()([h, mixes["output"](representations, mask=mask)])
+        inputs += [words, characters]
+        encoded.append((h, mask))
+
+    pooled = []
+    for (h, mask), (other, other_mask) in (encoded, encoded[::-1]):
+        aligned = layers.Attention()([h, other], mask=[mask, other_mask])
+        enhanced = layers.Concatenate()([h, aligned, h - aligned, h * aligned])
+        v = composer(dropout(narrow(enhanced)), mask=mask)
+        real = ops.expand_dims(ops.cast(mask, v.dtype), -1)
+        pooled += [ops.sum(v * real, axis=1) / ops.sum(real, axis=1)]
+        pooled += [ops.max(v - 1e4 * (1 - real), axis=1)]
+    h = layers.Dense(150, activation="tanh")(dropout(layers.Concatenate()(pooled)))
+    classes = layers.Dense(n_classes, activation="softmax")(dropout(h))
+    return keras.Model(inputs, classes), mixes
+
+
+def accuracy(model, vocabulary, classes, pairs, labels):
+    """Return the share of the pairs whose label has the highest probability."""
+    right = 0
+    for indices in batches(pairs, 128):
+        found = model.predict_on_batch(make_inputs(vocabulary, [pairs[i] for i in indices]))
+        right += sum(classes[n] == labels[i] for n, i in zip(found.argmax(-1), indices))
+    return right / len(pairs)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    for name in ("train", "dev", "test"):
+        add(f"--{name}", type=pathlib.Path, required=True, help="pairs, tab-separated")
+    add("--elmo", choices=("input", "output", "both"), default="both", help="places of ELMo")
+    add("--no-elmo", dest="elmo", action="store_const", const=None, help="none")
+    add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
+    add("--batch-size", type=int, default=32, help="pairs")
+    add("--learning-rate", type=float, default=1e-3)
+    add("--epochs", type=int, default=20, help="at most")
+    add("--patience", type=int, default=3, help="epochs to go on without a better one on dev")
+    add("--seed", type=int, default=1)
+    settings = parser.parse_args(arguments)
+    keras.utils.set_random_seed(settings.seed)
+
+    (pairs, labels), dev, test = map(read_pairs, (settings.train, settings.dev, settings.test))
+    classes = sorted(set(labels))
+    seen = collections.Counter(x.lower() for pair in pairs for sentence in pair for x in sentence)
+    # Words that occur once stay unknown, which trains what that means.
+    words = sorted(word for word in seen if seen[word] > 1)
+    vocabulary = {word: id for id, word in enumerate(words, start=UNKNOWN + 1)}
+    elmo = keras_elmo.ElmoLayer.from_preset(settings.preset) if settings.elmo else None
+    model, mixes = build(2 + len(vocabulary), len(classes), elmo, settings.elmo)
+    optimizer = keras.optimizers.Adam(settings.learning_rate, global_clipnorm=5.0)
+    model.compile(optimizer, "sparse_categorical_crossentropy")
+
+    best = -1
+    for epoch in range(1, settings.epochs + 1):
+        losses = []
+        for indices in tqdm(batches(pairs, settings.batch_size), f"epoch {epoch}", leave=False):
+            inputs = make_inputs(vocabulary, [pairs[i] for i in indices])
+            targets = np.array([classes.index(labels[i]) for i in indices])
+            losses.append(model.train_on_batch(inputs, targets))
+        on_dev = accuracy(model, vocabulary, classes, *dev)
+        print(f"epoch {epoch}: loss {np.mean(losses):.3f}, dev accuracy {on_dev:.4f}", flush=True)
+        if on_dev > best:
+            best, best_epoch, weights = on_dev, epoch, model.get_weights()
+        elif epoch == best_epoch + settings.patience:
+            break
+    model.set_weights(weights)
+    for place, mix in mixes.items():
+        print(f"layer weights at the {place}: {np.round(mix.layer_weights, 3)}")
+    print(f"test accuracy {accuracy(model, vocabulary, classes, *test):.4f}")
+
+
+if __name__ == "__main__":
+    main()
