@@ -22,8 +22,10 @@ SHARED = pathlib.Path(__file__).parents[2] / "shared"
 BACKEND = keras.backend.backend()
 
 _COMPILES_LONG = [
+    "checkpoints/test_rows.py",
     "embedding/test_embedder.py",
     "embedding/test_onnx_engine.py",
+    "layers/test_contract.py",
     "layers/test_crf.py",
     "pretraining/test_softmax.py",
     "test_models.py",
@@ -49,6 +51,7 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         "pretraining/test_hosts.py",
         "pretraining/test_prepare.py",
         "pretraining/test_preset.py",
+        "pretraining/test_sentences.py",
         "pretraining/test_train.py",
         "checkpoints/test_files.py",
         "checkpoints/test_hdf5.py",
@@ -59,6 +62,7 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         "pretraining/test_settings.py",
         "test_pages.py",
         "test_ray.py",
+        "test_words.py",
     ]
 
 # A busy machine is no failure.

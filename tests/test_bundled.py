@@ -34,7 +34,7 @@ def test_it_tells_senses_apart_where_the_token_representation_can_not():
     spec = importlib.util.spec_from_file_location("words", EXAMPLES / "words_in_context.py")
     words = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(words)
-    sentences = [line.split() for line in words.OWN_TEXT.strip().splitlines()]
+    sentences = [line.split() for line in words.OWN_TEXT["en"].strip().splitlines()]
     layers = keras_elmo.Embedder("elmo_mini_en").embed(sentences)
     # In the text's own order: sport and games, theatre, music; money, river; verb, animal.
     senses = {"play": [6, 6, 3], "bank": [4, 4], "bear": [3, 3]}

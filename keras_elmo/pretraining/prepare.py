@@ -244,9 +244,11 @@ def _plan(file, share, seed):
         lines = sum(1 for _ in text)
     wanted = max(1, round(lines * share))
     size = max(1, min(_LINES_PER_BLOCK, wanted // _FEWEST_BLOCKS))
-    blocks = lines // size  # the rest of the last one is trained on
+    # The rest of the last block is trained on, or else one block of several.
+    blocks = lines // size
+    most = blocks if lines % size else max(1, blocks - 1)
     return size, frozenset(
-        random.Random(seed).sample(range(blocks), min(blocks, round(wanted / size)))
+        random.Random(seed).sample(range(blocks), min(most, round(wanted / size)))
     )
 
 
