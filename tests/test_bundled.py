@@ -22,7 +22,7 @@ def test_files(name):
     folder = bundled()[name]
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     expected = {"options.json", "weights.hdf5", "vocab.txt", "softmax.hdf5", "README.md"}
-    largest = {"elmo_mini_en": 20e6, "elmo_small_en": 45e6}[name]
+    largest = {"elmo_mini_en": 20e6}[name]
     assert expected <= set(sizes) and sum(sizes.values()) <= largest
     sums = re.findall(r"^([0-9a-f]{64})  (\S+)$", (folder / "README.md").read_text(), re.M)
     assert {file for _, file in sums} == expected - {"README.md"}
