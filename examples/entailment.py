@@ -20,7 +20,6 @@ import keras
 import numpy as np
 from keras import layers, ops
 from keras.utils import pad_sequences
-from nltk.tokenize import NLTKWordTokenizer
 from tqdm import tqdm
 
 import keras_elmo
@@ -31,17 +30,12 @@ LABELS = "label", "gold_label", "entailment_label", "entailment_judgment"
 SENTENCES = ("sentence1", "sentence_A"), ("sentence2", "sentence_B")
 
 
-def tokenize(sentence):
-    """Return Penn Treebank tokens with quotes as in plain text, which the biLM has read."""
-    tokens = NLTKWordTokenizer().tokenize(sentence)
-    return ['"' if token in ("``", "''") else token for token in tokens]
-
-
 def read_pairs(path):
     """Return the pairs of a file, of lists of tokens, and their labels."""
     rows = [line.rstrip("\r").split("\t") for line in path.read_text("utf-8").split("\n")]
     named = [[rows[0].index(x) for x in names if x in rows[0]] for names in (LABELS, *SENTENCES)]
     columns = [found[0] for found in named] if all(named) else [0, 1, 2]
+    tokenize = keras_elmo.WordTokenizer("penn")  # the tokens that the biLM has read
     pairs, labels = [], []
     for number, row in enumerate(rows, start=1):
         if row == [""] or (all(named) and number == 1):

@@ -7,9 +7,7 @@ import json
 import pathlib
 import sys
 
-from keras_elmo.words import TOKENIZERS
-
-_SENTENCES = ("punkt", "stops", "lines")
+from keras_elmo.words import SENTENCES, TOKENIZERS
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -57,8 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     embed.add_argument("--batch-tokens", type=int, default=2048, help="tokens in a batch")
     embed.add_argument("--resume", action="store_true", help="go on with an interrupted run")
-    embed.add_argument("--quiet", action="store_true", help="no progress bar")
-    embed.add_argument("--json", action="store_true", help="print the counts as one JSON object")
+    _add_progress(embed)
     cluster = embed.add_argument_group("Ray", "all paths must be there on every node")
     cluster.add_argument(
         "--ray",
@@ -111,6 +108,11 @@ def _add_convert(commands):
     parser.set_defaults(run=_convert)
 
 
+def _add_progress(parser, what="counts"):
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("--json", action="store_true", help=f"print the {what} as one JSON object")
+
+
 def _add_tokenize(commands):
     parser = commands.add_parser(
         "tokenize",
@@ -128,12 +130,11 @@ def _add_tokenize(commands):
     )
     parser.add_argument(
         "--sentences",
-        choices=_SENTENCES,
+        choices=SENTENCES,
         default="lines",
         help="lines keeps the lines of the input; the others write a sentence a line",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    parser.add_argument("--json", action="store_true", help="print the counts as one JSON object")
+    _add_progress(parser)
     parser.set_defaults(run=_tokenize)
 
 
@@ -161,15 +162,14 @@ def _add_prepare(commands):
     parser.add_argument("--shards", type=int, default=32, help="training files")
     parser.add_argument(
         "--sentences",
-        choices=_SENTENCES,
+        choices=SENTENCES,
         default="punkt",
         help="punkt for scripts with capitals, stops for those without; or a line each",
     )
     parser.add_argument("--tokenizer", choices=TOKENIZERS, default="penn", help="as for tokenize")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    parser.add_argument("--json", action="store_true", help="print the counts as one JSON object")
+    _add_progress(parser)
     parser.set_defaults(run=_prepare)
 
 
@@ -203,8 +203,7 @@ def _add_pretrain(commands):
         help="devices that share each batch; if not given, all those of several processes, or 1",
     )
     parser.add_argument("--tensorboard", metavar="DIR", help="log for TensorBoard too")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    parser.add_argument("--json", action="store_true", help="print the end as one JSON object")
+    _add_progress(parser, "end")
     sizes = parser.add_argument_group("biLM", "the released original sizes if not given")
     sizes.add_argument("--size", choices=("mini", "small", "medium", "original"))
     sizes.add_argument("--filters", help="width:count of each, as 1:32,2:32,3:64")
@@ -263,7 +262,6 @@ def _add_export(commands):
         "--bits",
         type=int,
         nargs=2,
-        default=(16, 12),
         metavar=("BILM", "SOFTMAX"),
         help="significant bits to keep of the weights; default 16 12",
     )
@@ -509,10 +507,11 @@ def _perplexity(arguments) -> int:
 
 
 def _export(arguments) -> int:
+    from keras_elmo.pretraining.preset import BITS
     from keras_elmo.pretraining.results.export import export_run
 
     data = pathlib.Path(arguments.data).read_text("utf-8") if arguments.data else ""
-    export_run(arguments.folder, arguments.output, arguments.heldout, data, arguments.bits)
+    export_run(arguments.folder, arguments.output, arguments.heldout, data, arguments.bits or BITS)
     return 0
 
 

@@ -4,6 +4,7 @@ import unicodedata
 
 from keras_elmo.text import split_tokens
 
+SENTENCES = ("punkt", "stops", "lines")
 TOKENIZERS = ("penn", "toktok", "kiwi", "whitespace")
 
 # Typographic quotes, written as keyboards, SST and CoNLL have them.

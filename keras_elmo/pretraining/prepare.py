@@ -15,14 +15,14 @@ import shutil
 import tempfile
 import warnings
 
-from keras_elmo.pretraining.data.sentences import SENTENCES, SentenceRules
+from keras_elmo.pretraining.data.sentences import SentenceRules
 from keras_elmo.pretraining.data.text import OPENERS, open_text, progress_bar
 from keras_elmo.pretraining.data.vocabulary import (
     SPECIAL_TOKENS,
     read_vocabulary,
     write_vocabulary,
 )
-from keras_elmo.words import TOKENIZERS
+from keras_elmo.words import SENTENCES, TOKENIZERS
 
 # Lines next to each other are often of one document, so they are held out together.
 _LINES_PER_BLOCK = 200

@@ -8,9 +8,7 @@ import sys
 from keras_elmo.checkpoints.files import atomic_write
 from keras_elmo.pretraining.data.text import open_text, progress_bar
 from keras_elmo.text import read_lines
-from keras_elmo.words import WordTokenizer, nltk_tokenizers, plain_quotes
-
-SENTENCES = ("punkt", "stops", "lines")
+from keras_elmo.words import SENTENCES, WordTokenizer, nltk_tokenizers, plain_quotes
 
 # Up to a mark that ends sentences and is no part of an initial or a number.
 _STOPS = re.compile(r"""\S.*?(?:(?:(?<!\b[A-Za-z])(?<!\d)\.|[!?。])["')\]]*(?=\s)|$)""")
