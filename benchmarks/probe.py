@@ -1,10 +1,12 @@
 """What a biLM's layers hold: a linear layer over ScalarMix, against a random biLM of its size.
 
-    python benchmarks/probe.py --preset elmo_mini_en --sst SST_FOLDER --ud UD_FOLDER
+    python benchmarks/probe.py --preset elmo_mini_en --sst SST_FOLDER --ud UD_FOLDER --conll FOLDER
 
-The biLM is frozen, its layers are computed once. --sst: train.txt, dev.txt and test.txt of the
-Stanford Sentiment Treebank, root labels; a sentence is the mean of its tokens. --ud: files
-*-train.conllu, *-dev.conllu and *-test.conllu (or .xz), universal parts of speech.
+The biLM is frozen, its layers are computed once; --int8 adds those of ONNX Runtime in int8.
+--sst: train.txt, dev.txt and test.txt of the Stanford Sentiment Treebank, root labels; a sentence
+is the mean of its tokens. --ud: files *-train.conllu, *-dev.conllu and *-test.conllu (or .xz),
+universal parts of speech. --conll: eng.train, eng.testa and eng.testb of CoNLL-2003, every tag
+predicted by itself. Scores are accuracies, for CoNLL-2003 the F1 of whole names.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import tempfile
 import keras
 import nltk
 import numpy as np
+from seqeval.metrics import f1_score
 
 import keras_elmo
 
@@ -31,18 +34,37 @@ def read_sst(folder, split):
 
 def read_ud(folder, split):
     [path] = folder.glob(f"*-{split}.conllu*")
-    text = lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open()
-    sentences, tags = [[]], [[]]
-    with text:
-        for line in text:
-            fields = line.rstrip("\n").split("\t")
-            if fields[0].isdigit():  # not a multiword or an empty token
-                sentences[-1].append(fields[1].replace(" ", ""))
-                tags[-1].append(fields[3])
-            elif not line.strip() and sentences[-1]:
-                sentences.append([])
-                tags.append([])
-    return [s for s in sentences if s], [t for t in tags if t]
+
+    def pair(line):
+        fields = line.rstrip("\n").split("\t")
+        if fields[0].isdigit():  # not a multiword or an empty token
+            return fields[1].replace(" ", ""), fields[3]
+
+    with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open() as lines:
+        return read_columns(lines, pair)
+
+
+def read_conll(folder, split):
+    name = {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}[split]
+
+    def pair(line):
+        fields = line.split()
+        return None if fields[0] == "-DOCSTART-" else (fields[0], fields[-1])
+
+    with open(folder / name, encoding="utf-8") as lines:
+        return read_columns(lines, pair)
+
+
+def read_columns(lines, pair):
+    """Return sentences and their tags; ``pair`` makes a token and its tag of a line, or None."""
+    sentences = [[]]
+    for line in lines:
+        if not line.strip():
+            sentences.append([])
+        elif found := pair(line):
+            sentences[-1].append(found)
+    columns = [tuple(zip(*sentence)) for sentence in sentences if sentence]
+    return [list(words) for words, _ in columns], [list(tags) for _, tags in columns]
 
 
 def sst_data(embedder, folder):
@@ -54,19 +76,33 @@ def sst_data(embedder, folder):
     return data
 
 
-def ud_data(embedder, folder):
-    data, names = {}, None
-    for split in ("train", "dev", "test"):
-        sentences, tags = read_ud(folder, split)
-        names = names or sorted({tag for sentence in tags for tag in sentence})
-        tokens = np.concatenate([x.transpose(1, 0, 2) for x in embedder.embed(sentences)])
-        labels = np.array([names.index(tag) for sentence in tags for tag in sentence])
-        data[split] = tokens[:, None], labels[:, None]
-    return data
+def tag_data(read):
+    def prepare(embedder, folder):
+        data, names = {}, None
+        for split in ("train", "dev", "test"):
+            sentences, tags = read(folder, split)
+            names = names or sorted({tag for sentence in tags for tag in sentence})
+            tokens = np.concatenate([x.transpose(1, 0, 2) for x in embedder.embed(sentences)])
+            labels = np.array([names.index(tag) for sentence in tags for tag in sentence])
+            data[split] = tokens[:, None], labels[:, None]
+        data["names"], data["tags"] = names, tags
+        return data
+
+    return prepare
 
 
-def score(data, seed, epochs, batch_size):
-    """Return the test accuracy of the epoch that was best on dev, and the layer weights."""
+def accuracy(predicted, data):
+    return float((predicted == data["test"][1][:, 0]).mean())
+
+
+def f1_of_names(predicted, data):
+    tags = iter(predicted)
+    found = [[data["names"][next(tags)] for _ in sentence] for sentence in data["tags"]]
+    return f1_score(data["tags"], found)
+
+
+def train_and_predict(data, seed, epochs, batch_size):
+    """Return the classes on test of the epoch that was best on dev, and the layer weights."""
     keras.utils.set_random_seed(seed)
     n_classes = int(data["train"][1].max()) + 1
     layers_in = keras.Input(data["train"][0].shape[1:])
@@ -87,8 +123,8 @@ def score(data, seed, epochs, batch_size):
         callbacks=[stopping],
         verbose=0,
     )
-    accuracy = model.evaluate(*data["test"], verbose=0, batch_size=1024)[1]
-    return accuracy, mix.layer_weights.tolist()
+    predicted = model.predict(data["test"][0], verbose=0, batch_size=1024)
+    return predicted[:, 0].argmax(axis=-1), mix.layer_weights.tolist()
 
 
 def main():
@@ -96,6 +132,8 @@ def main():
     parser.add_argument("--preset", default="elmo_mini_en")
     parser.add_argument("--sst", type=pathlib.Path)
     parser.add_argument("--ud", type=pathlib.Path)
+    parser.add_argument("--conll", type=pathlib.Path)
+    parser.add_argument("--int8", action="store_true", help="the same layers in int8 too")
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
     arguments = parser.parse_args()
 
@@ -106,22 +144,29 @@ def main():
         random = keras_elmo.ElmoLayer(config)
         random.build((None, None, config.max_characters_per_token))
         random.save_hdf5(folder)
-        for name, preset in ((arguments.preset, arguments.preset), ("random", folder)):
-            embedder = keras_elmo.Embedder(preset)
-            for task, path, prepare, epochs, batch_size in (
-                ("SST-5", arguments.sst, sst_data, 60, 32),
-                ("UD parts of speech", arguments.ud, ud_data, 15, 256),
-            ):
-                if path:
-                    data = prepare(embedder, path)
-                    runs = [score(data, seed, epochs, batch_size) for seed in arguments.seeds]
-                    accuracies = [100 * accuracy for accuracy, _ in runs]
-                    results[f"{task}, {name}"] = {
-                        "accuracy": float(np.mean(accuracies)),
-                        "spread": float(np.std(accuracies)),
-                        "layer_weights": runs[0][1],
-                    }
-                    print(f"{task}, {name}: {np.mean(accuracies):.1f}", flush=True)
+        embedders = {arguments.preset: keras_elmo.Embedder(arguments.preset)}
+        if arguments.int8:
+            embedders[f"{arguments.preset} in int8"] = keras_elmo.Embedder(
+                arguments.preset, engine="onnxruntime", dtype="int8"
+            )
+        embedders["random"] = keras_elmo.Embedder(folder)
+        for task, path, prepare, metric, epochs, batch_size in (
+            ("SST-5", arguments.sst, sst_data, accuracy, 60, 32),
+            ("UD parts of speech", arguments.ud, tag_data(read_ud), accuracy, 15, 256),
+            ("CoNLL-2003", arguments.conll, tag_data(read_conll), f1_of_names, 15, 256),
+        ):
+            for name, embedder in embedders.items() if path else ():
+                data = prepare(embedder, path)
+                runs = [
+                    train_and_predict(data, seed, epochs, batch_size) for seed in arguments.seeds
+                ]
+                scores = [100 * metric(predicted, data) for predicted, _ in runs]
+                results[f"{task}, {name}"] = {
+                    "score": float(np.mean(scores)),
+                    "spread": float(np.std(scores, ddof=len(scores) > 1)),
+                    "layer_weights": runs[0][1],
+                }
+                print(f"{task}, {name}: {np.mean(scores):.1f}", flush=True)
     print(json.dumps(results, indent=2))
 
 

@@ -66,7 +66,8 @@ def probe(parts, layer, n_tags, seed, epochs, batch_size, learning_rate):
     for _ in range(epochs):
         model.fit(x["train"], y["train"], batch_size, verbose=0)
         dev, test = (model.evaluate(x[n], y[n], 4096, verbose=0)[1] for n in ("dev", "test"))
-        best = max(best, (dev, test))
+        if dev > best[0]:
+            best = dev, test
     return 100 * best[1]
 
 
@@ -97,9 +98,10 @@ def main():
     for row, layer in rows.items():
         settings = arguments.epochs, arguments.batch_size, arguments.learning_rate
         found = [probe(parts, layer, len(names), s, *settings) for s in arguments.seeds]
-        table[row] = {"mean": np.mean(found), "deviation": np.std(found)}
+        mean, deviation = np.mean(found), np.std(found, ddof=len(found) > 1)
+        table[row] = {"mean": mean, "deviation": deviation}
         if not arguments.json:
-            print(f"{row:<10}{np.mean(found):6.2f} +- {np.std(found):.2f}", flush=True)
+            print(f"{row:<10}{mean:6.2f} +- {deviation:.2f}", flush=True)
     if arguments.json:
         print(json.dumps({"preset": arguments.preset, "accuracy": table}))
 

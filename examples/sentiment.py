@@ -16,6 +16,7 @@ import pathlib
 
 import keras
 import numpy as np
+from experiments.word_vectors import read_vectors
 from sst5 import accuracy, build, fit, make_vocabulary
 
 import keras_elmo
@@ -42,18 +43,6 @@ def read_reviews(path, tokenize):
     if not reviews:
         raise ValueError(f"Expected a review or more. Received: path={str(path)!r}")
     return reviews, labels
-
-
-def read_vectors(path, words):
-    """Return the vectors of a text file for the words, or for what they are in lower case."""
-    wanted = words | {word.lower() for word in words}
-    with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
-        fields = (line.rstrip(" \r\n").split(" ") for line in lines)
-        found = {x[0]: np.array(x[1:], "float32") for x in fields if x[0] in wanted and len(x) > 2}
-    if not found:
-        raise ValueError(f"--vectors expects vectors of words of the reviews. Received: {path}")
-    known = ((word, found.get(word, found.get(word.lower()))) for word in words)
-    return {word: vector for word, vector in known if vector is not None}
 
 
 def train_and_score(settings, elmo, data, vectors, share, seed):

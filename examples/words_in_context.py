@@ -225,8 +225,8 @@ def main():
         same = np.allclose(vectors[:, 0], vectors[:1, 0], atol=1e-5)
         print(f"{word}: {len(places)} tokens, {'all alike' if same else 'not alike'} in layer 0")
         if arguments.static:
-            words, values = static_neighbours(embedder, arguments.static, word, 10)
-            nearest = ", ".join(f"{w} {v:.2f}" for w, v in zip(words, values, strict=True))
+            static, values = static_neighbours(embedder, arguments.static, word, 10)
+            nearest = ", ".join(f"{w} {v:.2f}" for w, v in zip(static, values, strict=True))
             print(f"  without context: {nearest}")
         for place, others, values in zip(places, order, cosines, strict=True):
             print(f"  {marked(*place)}")

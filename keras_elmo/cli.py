@@ -120,7 +120,9 @@ def _add_tokenize(commands):
         description="Write the tokens of a text between spaces, for embed, or for prepare with "
         "--sentences lines --tokenizer whitespace.",
     )
-    parser.add_argument("input", metavar="INPUT", help="a UTF-8 text file, or - for stdin")
+    parser.add_argument(
+        "input", metavar="INPUT", help="a UTF-8 text, plain, .gz, .bz2 or .xz, or - for stdin"
+    )
     parser.add_argument("output", metavar="OUTPUT", help="the text to write, or - for stdout")
     parser.add_argument(
         "--tokenizer",
@@ -185,7 +187,9 @@ def _add_pretrain(commands):
         "--config", help='JSON: {"options": {...}, "recipe": {...}}, each as a run keeps it'
     )
     parser.add_argument(
-        "--init-from", metavar="PRESET", help="fine-tune this biLM; with larger sizes it grows"
+        "--init-from",
+        metavar="PRESET",
+        help="fine-tune this biLM; with larger sizes, the same layers and filter widths, it grows",
     )
     parser.add_argument(
         "--own-vocabulary", action="store_true", help="fine-tune with the corpus's vocabulary"
@@ -242,7 +246,7 @@ def _add_perplexity(commands):
         help="a preset with vocab.txt and softmax.hdf5, a checkpoint of bilm-tf with vocab.txt, or "
         "a folder of keras-elmo pretrain",
     )
-    parser.add_argument("file", metavar="FILE", help="a UTF-8 text, plain, .gz or .xz")
+    parser.add_argument("file", metavar="FILE", help="a UTF-8 text, plain, .gz, .bz2 or .xz")
     _add_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=_perplexity)
@@ -281,6 +285,7 @@ def _add_export_onnx(commands):
         "--int8", action="store_true", help="products of eight bits: faster, off by 2 to 3%%"
     )
     parser.add_argument("--stateful", action="store_true", help="the state in and out")
+    _add_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=_export_onnx)
 
@@ -518,7 +523,9 @@ def _export(arguments) -> int:
 def _export_onnx(arguments) -> int:
     from keras_elmo.onnx.export import export_onnx
 
-    facts = export_onnx(arguments.preset, arguments.file, arguments.int8, arguments.stateful)
+    facts = export_onnx(
+        arguments.preset, arguments.file, arguments.int8, arguments.stateful, arguments.options
+    )
     _print(facts, arguments.json)
     return 0
 

@@ -6,11 +6,15 @@ Ray comes with ``pip install 'keras-elmo[ray]'``.
 import dataclasses
 import hashlib
 import inspect
+import io
+import itertools
 import json
 import os
 import pathlib
 
+from keras_elmo.checkpoints.file_lock import locked
 from keras_elmo.checkpoints.files import atomic_write
+from keras_elmo.checkpoints.presets import bundled, read_preset
 from keras_elmo.embedding.parquet import (
     add_layers,
     import_pyarrow,
@@ -186,65 +190,90 @@ def embed_files(
             other settings or input; if the input is not as above.
     """
     try:
-        import ray
+        import ray  # noqa: F401
     except ImportError as error:
         raise ImportError("Ray is missing: pip install 'keras-elmo[ray]'") from error
     from keras_elmo.embedding.embedder import Embedder
 
     folder, source = pathlib.Path(output_folder).absolute(), pathlib.Path(input_path).absolute()
+    arguments = {"preset": _absolute(preset), **kwargs}
+    for name in {"options", "token_cache"} & arguments.keys():
+        arguments[name] = _absolute(arguments[name])
     is_parquet = source.is_dir() or source.suffix == ".parquet"
     parts, digest = _cut_parquet(source, column) if is_parquet else _cut_text(source)
+    arguments |= {"column": column, "layers": layers, "float16": float16}
     settings = {
-        "preset": _fingerprint(preset, kwargs.get("options")),
+        "preset": _fingerprint(arguments["preset"], arguments.get("options")),
         "input": digest,
-        "layers": layers,
-        "column": column,
-        "float16": float16,
         **_defaults(Embedder),
-        **kwargs,
+        **{name: value for name, value in arguments.items() if name != "preset"},
     }
-    _claim(folder, json.loads(json.dumps(settings)), resume)
-    left = [part for part in parts if not _file_of(folder, part.number).exists()]
-    counts = {"sentences": 0, "tokens": 0, "files": len(left)}
-    if left:
-        started = not ray.is_initialized()
-        if started:
-            import keras
-
-            variables = {"KERAS_BACKEND": keras.backend.backend()}
-            ray.init(
-                address, runtime_env={"env_vars": variables}, log_to_driver=False, logging_level=30
-            )
-        try:
-            context = ray.data.DataContext.get_current()
-            context.enable_progress_bars = progress
-            arguments = {"preset": preset, "column": column, "layers": layers, "float16": float16}
-            done = ray.data.from_items(
-                [dataclasses.asdict(part) for part in left], override_num_blocks=len(left)
-            ).map_batches(
-                _EmbedPart,
-                fn_constructor_args=[str(folder), is_parquet, {**arguments, **kwargs}],
-                batch_size=1,
-                batch_format="pyarrow",
-                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=_most_actors(cpus, gpus)),
-                num_cpus=cpus,
-                num_gpus=gpus,
-            )
-            for row in done.iter_rows():
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.with_name(folder.name + ".lock"), f"writes {folder}"):
+        _claim(folder, json.loads(json.dumps(settings)), resume)
+        left = [part for part in parts if not _file_of(folder, part.number).exists()]
+        counts = {"sentences": 0, "tokens": 0, "files": len(left)}
+        if left:
+            given = [str(folder), is_parquet, settings["preset"], arguments]
+            for row in _map_parts(left, given, address, cpus, gpus, progress):
                 counts["sentences"] += row["sentences"]
                 counts["tokens"] += row["tokens"]
-        finally:
-            if started:
-                ray.shutdown()
-    for unfinished in folder.glob("*.tmp"):  # of an actor that was killed
-        unfinished.unlink()
+        for unfinished in folder.glob("*.tmp"):  # of an actor that was killed
+            unfinished.unlink()
     return {**counts, "resumed_files": len(parts) - len(left)}
+
+
+def _absolute(path):
+    """Return a path, or a list of them, as it is called from anywhere on this machine."""
+    if isinstance(path, list | tuple):
+        return [_absolute(one) for one in path]
+    if isinstance(path, str | os.PathLike) and str(path) and str(path) not in bundled():
+        return os.path.abspath(path)
+    return path
+
+
+def _map_parts(parts, given, address, cpus, gpus, progress):
+    """Yield what ``_EmbedPart(*given)`` returns for each part, on the cluster."""
+    import ray
+
+    started = not ray.is_initialized()
+    if started:
+        import keras
+
+        variables = {"KERAS_BACKEND": keras.backend.backend()}
+        ray.init(
+            address, runtime_env={"env_vars": variables}, log_to_driver=False, logging_level=30
+        )
+    try:
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars = progress
+        done = ray.data.from_items(
+            [dataclasses.asdict(part) for part in parts], override_num_blocks=len(parts)
+        ).map_batches(
+            _EmbedPart,
+            fn_constructor_args=given,
+            batch_size=1,
+            batch_format="pyarrow",
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=_most_actors(cpus, gpus)),
+            num_cpus=cpus,
+            num_gpus=gpus,
+        )
+        yield from done.iter_rows()
+    finally:
+        if started:
+            ray.shutdown()
 
 
 class _EmbedPart:
     """Read a part of the input, embed it, write a file of the output."""
 
-    def __init__(self, folder, is_parquet, arguments):
+    def __init__(self, folder, is_parquet, fingerprint, arguments):
+        found = _fingerprint(arguments["preset"], arguments.get("options"))
+        if found != fingerprint:
+            raise ValueError(
+                f"Expected the same biLM on every node. Received: {arguments['preset']}, with "
+                "other weights on this one"
+            )
         self._folder = pathlib.Path(folder)
         self._read = _read_parquet if is_parquet else _read_text
         self._column = arguments["column"] if is_parquet else "tokens"
@@ -334,10 +363,10 @@ def _read_text(part):
     with open(part.file, "rb") as file:
         file.seek(part.start)
         content = file.read(part.stop - part.start)
-    lines = content.removesuffix(b"\n").split(b"\n")
-    if part.start:  # a mark at the very start of a text alone is none of its first token
-        lines.insert(0, b"")
-    sentences = [split_tokens(line) for line in read_lines(lines)][bool(part.start) :]
+    # A mark at the very start of a text alone is none of its first token.
+    before = [b"\n"] * (part.start > 0)
+    lines = read_lines(itertools.chain(before, io.BytesIO(content)))
+    sentences = [split_tokens(line) for line in lines][len(before) :]
     ids = pyarrow.array(range(part.first_id, part.first_id + len(sentences)), pyarrow.int64())
     tokens = pyarrow.array(sentences, pyarrow.list_(pyarrow.string()))
     return pyarrow.table({"id": ids, "tokens": tokens})
@@ -361,8 +390,6 @@ def _file_of(folder, number):
 
 
 def _fingerprint(preset, options):
-    from keras_elmo.checkpoints.presets import read_preset
-
     return read_preset(preset, options).fingerprint()
 
 

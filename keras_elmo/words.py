@@ -90,8 +90,11 @@ def _penn():
 def _toktok():
     """Toktok's tokens, but as the text has them, where it writes two of them as entities."""
     tokenize = nltk_tokenizers().toktok.ToktokTokenizer().tokenize
-    written = {"&amp;": "&", "&#124;": "|"}
-    return lambda sentence: [written.get(token, token) for token in tokenize(sentence)]
+
+    def as_written(token):
+        return token.replace("&amp;", "&").replace("&#124;", "|")
+
+    return lambda sentence: [as_written(token) for token in tokenize(" ".join(sentence.split()))]
 
 
 def _kiwi():

@@ -74,7 +74,7 @@ def test_help(arguments, words, capsys):
 
 
 @only_tensorflow
-def test_from_raw_text_to_a_preset(tmp_path, capsys):
+def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
     lines = [" ".join("abcdefgh"[(i + 3 * k) % 8] for k in range(3 + i % 4)) for i in range(1200)]
     (tmp_path / "raw.txt").write_text("\n".join(lines))
     corpus, run, preset = (str(tmp_path / name) for name in ("corpus", "run", "preset"))

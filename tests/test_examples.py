@@ -131,7 +131,9 @@ def test_neighbours_without_context(tmp_path, preset):
     assert "\n  without context: nearer 0.99, near 0.95, far -1.00\n" in out
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("bank\nbanks\nxyz\nbank\n")
-    out = run(EXAMPLES / "words_in_context.py", *given, vocabulary)
+    plot = tmp_path / "bank.png"
+    out = run(EXAMPLES / "words_in_context.py", *given, vocabulary, "--plot", plot)
+    assert plot.exists()
     [line] = [line for line in out.splitlines() if "without context" in line]
     one, two = keras_elmo.Embedder(preset).embed_tokens(["bank", "banks"])
     cosine = one @ two / np.linalg.norm(one) / np.linalg.norm(two)
@@ -230,7 +232,9 @@ def test_sentiment_reads_vectors(load, tmp_path):
     (tmp_path / "vectors.txt").write_text("3 2\n배 1 0.5\nok 3 4\n없 0 0\n", "utf-8")
     found = sentiment.read_vectors(tmp_path / "vectors.txt", {"배", "OK", "달"})
     assert {word: x.tolist() for word, x in found.items()} == {"배": [1, 0.5], "OK": [3, 4]}
-    with pytest.raises(ValueError, match="--vectors expects vectors of words of the reviews. Rec"):
+    with pytest.raises(
+        ValueError, match="expects vectors for some of the 1 words. Received: path="
+    ):
         sentiment.read_vectors(tmp_path / "vectors.txt", {"달"})
 
 

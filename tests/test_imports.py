@@ -17,7 +17,7 @@ LINES = [
     {"characters", "words"},
     {"alphabets", "layers.converters"},
     {"layers.scan", "layers.custom_gradient", "layers.products"},
-    {"checkpoints.rows", "checkpoints.files"},
+    {"checkpoints.rows", "checkpoints.files", "checkpoints.file_lock"},
     {"checkpoints.bilm_table", "checkpoints.archives"},
     {"checkpoints.bilm_files", "checkpoints.sources.crc32c", "checkpoints.sources.files"},
     {
@@ -52,7 +52,7 @@ LINES = [
     {"onnx.bilm_graph"},
     {"onnx.models"},
     {"onnx.export"},
-    {"embedding.word_table", "embedding.file_lock", "embedding.weight_values"},
+    {"embedding.word_table", "embedding.weight_values"},
     {"embedding.layer_file", "embedding.parquet"},
     {"embedding.layer_dataset", "embedding.keras_engine", "embedding.onnx_engine"},
     {"embedding.embedder"},

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from keras_elmo import Embedder, LayerDataset
+from keras_elmo.checkpoints.file_lock import locked
 from keras_elmo.cli import main
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -106,10 +107,25 @@ def test_parts_hold_every_line_once(tiny_preset, tmp_path, monkeypatch):
         assert whole["id"].to_pylist() == list(range(len(lines)))
         assert whole["tokens"].to_pylist()[:4] == [["one", "two"], [], [], ["no\u2028break"]]
         assert whole["tokens"].to_pylist()[4:] == [line.split() for line in LINES]
+    path.write_bytes("\r\n".join(lines).encode())
+    tables = [on_ray._read_text(part) for part in on_ray._cut_text(path)[0]]
+    assert pyarrow.concat_tables(tables).equals(whole)
     table = pyarrow.table({"key": lines, "tokens": lines})
     parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=5)
     parts, _ = on_ray._cut_parquet(tmp_path / "rows.parquet", "tokens")
     assert pyarrow.concat_tables(map(on_ray._read_parquet, parts)).equals(table)
+
+
+def test_one_job_in_a_folder_and_one_bilm_on_all_nodes(tiny_preset, text, tmp_path):
+    pytest.importorskip("ray")
+    with locked(tmp_path / "out.lock", "writes out"):
+        with pytest.raises(OSError, match="writes .*out already. Received: its lock"):
+            on_ray.embed_files(str(tiny_preset), text, tmp_path / "out")
+    arguments = {"preset": str(tiny_preset), "column": "tokens"}
+    with pytest.raises(ValueError, match="same biLM on every node. Received: .*with other weights"):
+        on_ray._EmbedPart(str(tmp_path), False, "another", arguments)
+    pair = on_ray._absolute(("elmo_mini_en", "a/b.txt"))
+    assert pair == ["elmo_mini_en", os.path.abspath("a/b.txt")]
 
 
 def test_ray_is_missing(tiny_preset, text, tmp_path, monkeypatch):

@@ -262,7 +262,9 @@ def main(arguments=None):
     wanted = {name: TABLES[name] or rows_of_shares(settings.shares) for name in settings.only}
     notes = ""
     if "controls" in wanted:
-        vectors = settings.results / f"word2vec-{given.dimension}.txt"
+        facts = [(str(path), path.stat().st_size) for path in settings.corpus or ()]
+        digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:8]
+        vectors = settings.results / f"word2vec-{given.dimension}-{digest}.txt"
         missing = control_vectors(settings.corpus, vectors, given.dimension)
         if missing:
             notes = f"\nNo row of {VECTORS_ROW} in controls: {missing}.\n"

@@ -125,6 +125,9 @@ def read_lines(file, origin=None, kind="Vocabulary") -> list[str]:
 def atomic_write(*paths):
     """Yield temporary paths in the same folders, which replace ``paths`` if all goes well.
 
+    Raises:
+        OSError: If something is at one of the paths that is no file.
+
     Example:
 
     >>> with atomic_write("options.json") as (temporary,):
@@ -132,6 +135,9 @@ def atomic_write(*paths):
     2
     """
     paths = [pathlib.Path(path) for path in paths]
+    for path in paths:
+        if path.exists() and not path.is_file():
+            raise OSError(f"Expected a file to write. Received: {path}, which is something else")
     temporary = []
     try:
         for path in paths:

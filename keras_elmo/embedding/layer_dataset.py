@@ -2,12 +2,15 @@
 
 import os
 import pathlib
+import threading
 
 import keras
 import numpy as np
 
 from keras_elmo.checkpoints.hdf5 import open_hdf5
 from keras_elmo.embedding.parquet import ParquetLayers
+
+_OPENING = threading.Lock()  # threads share the open file
 
 
 class LayerDataset(keras.utils.PyDataset):
@@ -115,11 +118,12 @@ class LayerDataset(keras.utils.PyDataset):
 
     def _layers(self):
         """Return the open file."""
-        if self._process != os.getpid():  # a process that was forked opens its own
-            is_parquet = self._path.is_dir() or self._path.suffix == ".parquet"
-            self._file = (ParquetLayers if is_parquet else _Hdf5Layers)(self._path)
-            self._process = os.getpid()
-        return self._file
+        with _OPENING:
+            if self._process != os.getpid():  # a process that was forked opens its own
+                is_parquet = self._path.is_dir() or self._path.suffix == ".parquet"
+                self._file = (ParquetLayers if is_parquet else _Hdf5Layers)(self._path)
+                self._process = os.getpid()
+            return self._file
 
     def close(self):
         """Close the file; another batch would open it again."""

@@ -17,9 +17,9 @@ import shutil
 import h5py
 import numpy as np
 
+from keras_elmo.checkpoints.file_lock import locked
 from keras_elmo.checkpoints.files import atomic_write
 from keras_elmo.checkpoints.hdf5 import open_hdf5
-from keras_elmo.embedding.file_lock import locked
 from keras_elmo.text import split_tokens
 
 # A part ends where it would exceed either.

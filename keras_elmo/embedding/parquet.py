@@ -3,6 +3,7 @@
 import bisect
 import collections
 import pathlib
+import threading
 
 import numpy as np
 
@@ -148,10 +149,21 @@ class ParquetLayers:
         [self.shape] = shapes
         self.contents = f"{self.count} rows of shape {self.shape}"
         self._read: collections.OrderedDict = collections.OrderedDict()
+        self._reading = threading.Lock()  # Arrow's readers serve one thread at a time
         self.is_open = True
 
     def array(self, row):
-        """Return the array of a row, as ``read_layers`` does."""
+        """Return the array of a row, as ``read_layers`` does; threads take turns."""
+        with self._reading:
+            array = self._array(row)
+        if array is not None and not np.isfinite(array).all():
+            raise ValueError(
+                f"Expected finite layers in {self._path}. Received: NaN or inf in row {row}. "
+                "Embed the text again"
+            )
+        return array
+
+    def _array(self, row):
         place = bisect.bisect_right(self._starts, row) - 1
         start, file, group = self._groups[place]
         if place not in self._read:
@@ -164,13 +176,7 @@ class ParquetLayers:
             if len(self._read) > _GROUPS_IN_MEMORY:
                 self._read.popitem(last=False)
         self._read.move_to_end(place)
-        array = self._read[place][row - start]
-        if array is not None and not np.isfinite(array).all():
-            raise ValueError(
-                f"Expected finite layers in {self._path}. Received: NaN or inf in row {row}. "
-                "Embed the text again"
-            )
-        return array
+        return self._read[place][row - start]
 
     def describe(self, array):
         """Return what is wrong with an array, in words; all of them are of one shape."""

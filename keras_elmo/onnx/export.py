@@ -7,7 +7,7 @@ from keras_elmo.checkpoints.rows import load
 from keras_elmo.onnx.models import bilm_model
 
 
-def export_onnx(preset, file, int8=False, stateful=False) -> dict:
+def export_onnx(preset, file, int8=False, stateful=False, options=None) -> dict:
     """Write the biLM of a preset as ONNX, for any runtime of it.
 
     Strings stay outside: the input are the character ids that ``CharacterTokenizer`` makes
@@ -20,6 +20,7 @@ def export_onnx(preset, file, int8=False, stateful=False) -> dict:
         int8: Keep the kernels of LSTMs and highways as eight bits, a quarter of the size, and
             multiply so.
         stateful: Take and give the state, as ``ElmoLayer(stateful=True)`` carries it.
+        options: As for ``ElmoLayer.from_preset``.
 
     Returns:
         Dict of ``fingerprint``, ``bytes``, ``inputs`` and ``outputs``, both dicts of name to
@@ -27,8 +28,8 @@ def export_onnx(preset, file, int8=False, stateful=False) -> dict:
 
     Raises:
         ImportError: If ONNX is not installed.
-        OSError, ValueError: Those of ``ElmoLayer.from_preset``; if the file cannot be
-            written.
+        OSError, ValueError: Those of ``ElmoLayer.from_preset``; if the biLM does not read bytes
+            (ELMoForManyLangs); if the file cannot be written.
 
     Example:
 
@@ -42,7 +43,7 @@ def export_onnx(preset, file, int8=False, stateful=False) -> dict:
             "export_onnx needs ONNX. Received: no module onnx. Install it: "
             "pip install 'keras-elmo[onnx]'"
         ) from None
-    bilm = read_preset(preset)
+    bilm = read_preset(preset, options)
     digest = bilm.fingerprint()
     metadata = {"fingerprint": digest, "max_characters": str(bilm.config.max_characters_per_token)}
     weights = load(bilm_rows(bilm.config, bilm.arrays), bilm.arrays)

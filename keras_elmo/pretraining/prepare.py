@@ -65,7 +65,8 @@ def prepare(
             ``vocab.txt`` of the biLM that is to be trained on.
         heldout_share: Share of the lines of every input to hold out, from 0 up to, not
             including, 1: runs of 200 lines, or shorter ones where the text is short,
-            drawn so that the share is met. At least one line if it is not 0.
+            drawn so that the share is met. If it is not 0, at least one line of every
+            input that has two.
         heldout: Paths or glob patterns of texts to hold out whole. Nothing removes
             what they share with the inputs.
         weights: Dict from the name of an input, its file name without the endings, to
@@ -242,6 +243,8 @@ def _plan(file, share, seed):
         return _LINES_PER_BLOCK, frozenset()
     with open_text(file) as (_, text):
         lines = sum(1 for _ in text)
+    if lines < 2:  # all of it would be held out, or nothing
+        return _LINES_PER_BLOCK, frozenset()
     wanted = max(1, round(lines * share))
     size = max(1, min(_LINES_PER_BLOCK, wanted // _FEWEST_BLOCKS))
     # The rest of the last block is trained on, or else one block of several.

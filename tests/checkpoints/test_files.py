@@ -66,4 +66,10 @@ def test_atomic_write_is_all_or_nothing(tmp_path):
             assert isinstance(path, pathlib.Path) and path.parent == tmp_path
             path.write_text("new")
     assert first.read_text() == second.read_text() == "new"
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for path in (pipe, tmp_path):
+        with pytest.raises(OSError, match="Expected a file to write. Received: .*something else"):
+            with atomic_write(path):
+                raise AssertionError
+    pipe.unlink()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["first", "second"]

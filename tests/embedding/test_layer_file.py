@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from keras_elmo import Embedder
+from keras_elmo.checkpoints.file_lock import locked
 from keras_elmo.cli import main
 from keras_elmo.embedding import layer_file
-from keras_elmo.embedding.file_lock import locked
 from keras_elmo.pretraining.data.text import read_sentences
 from tests.embedding.conftest import MANY, lines, read
 
@@ -187,7 +187,7 @@ def test_two_runs_on_one_output(embedder, text, tmp_path):
     output, lock = tmp_path / "out.hdf5", tmp_path / "out.hdf5.lock"
     code = (
         "import sys, time\n"
-        "from keras_elmo.embedding.file_lock import locked\n"
+        "from keras_elmo.checkpoints.file_lock import locked\n"
         "with locked(sys.argv[1], 'writes'):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(600)\n"

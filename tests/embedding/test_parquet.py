@@ -1,5 +1,7 @@
 """Layer representations in Arrow and Parquet, and batches of them."""
 
+import concurrent.futures
+
 import numpy as np
 import pytest
 
@@ -62,6 +64,19 @@ def test_layer_dataset_of_parquet_is_that_of_hdf5(embedder, text, tmp_path):
             np.testing.assert_array_equal(targets, other_targets)
         file = two._file
     assert not file.is_open
+
+
+def test_threads_share_a_dataset(tmp_path):
+    arrays = [RANDOM.normal(size=(n % 4, 3, 4)).astype("float32") for n in range(200)]
+    parquet.write_table(table_of(arrays), tmp_path / "a.parquet", row_group_size=5)
+    orders = [RANDOM.permutation(200) for _ in range(8)]
+    with LayerDataset(tmp_path / "a.parquet") as dataset:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda rows: [dataset.gather([row]) for row in rows], orders))
+    for rows, batches in zip(orders, found, strict=True):
+        for row, batch in zip(rows, batches, strict=True):
+            kept = batch["layers"][0][batch["mask"][0]]
+            np.testing.assert_array_equal(kept, arrays[row])
 
 
 def test_errors(tmp_path):

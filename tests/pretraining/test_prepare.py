@@ -2,7 +2,6 @@
 
 import bz2
 import collections
-import contextlib
 import gzip
 import json
 import lzma
@@ -128,9 +127,9 @@ def test_a_file_that_two_patterns_match_is_read_once(raw, tmp_path):
     counts = prepare([raw / "a.txt", raw / "*.txt"], tmp_path / "out", **plain)
     assert counts["tokens"] == 900
     assert not list((tmp_path / "out").glob("heldout-*"))
-    (raw / "a.txt").write_text("w1 w2 w3\n")
+    (raw / "a.txt").write_text("\nw1 w2 w3\n")  # the line that this seed holds out
     with pytest.raises(ValueError, match="Received: none in .*a.txt; all of it was held out, so"):
-        prepare(raw / "a.txt", tmp_path / "none", **{**plain, "heldout_share": 0.999})
+        prepare(raw / "a.txt", tmp_path / "none", **{**plain, "heldout_share": 0.5, "seed": 0})
 
 
 def test_text_that_is_not_utf8(raw, tmp_path):
@@ -154,15 +153,15 @@ def test_held_out_lines_without_a_sentence(raw, tmp_path):
 @given(st.integers(1, 5000), st.floats(0.0005, 0.95), st.integers(0, 3))
 @example(20, 0.9375, 0)  # 19 of 20 lines, in blocks of 4
 def test_the_share_that_is_held_out(tmp_path_factory, n_lines, share, seed):
-    """Of any text, short or long, within half a block; and never all of it but of a line or two."""
+    """Of any text, short or long, within half a block; and never all of it, so none of a line."""
     folder = tmp_path_factory.mktemp("share")
     lines = [f"w{i}" for i in range(n_lines)]
     (folder / "a.txt").write_text("\n".join(lines) + "\n")
-    wanted = max(1, round(n_lines * share))
+    wanted = min(max(1, round(n_lines * share)), n_lines - 1)
     settings = {"heldout_share": share, "seed": seed, "shards": 1, **PLAIN}
-    if wanted == n_lines:
-        with contextlib.suppress(ValueError):  # "all of it was held out"
-            prepare(folder / "a.txt", folder / "out", **settings)
+    if n_lines == 1:
+        with pytest.warns(UserWarning, match="No text was held out"):
+            assert prepare(folder / "a.txt", folder / "out", **settings)["tokens"] == 1
         return
     counts = prepare(folder / "a.txt", folder / "out", **settings)
     block = max(1, min(200, wanted // 4))
@@ -172,6 +171,16 @@ def test_the_share_that_is_held_out(tmp_path_factory, n_lines, share, seed):
     assert (counts["heldout_tokens"] == wanted) or block > 1
     prepare(folder / "a.txt", folder / "again", **settings)
     assert files_of(folder / "out") == files_of(folder / "again")
+
+
+def test_files_of_a_line_and_of_none(raw, tmp_path):
+    """Nothing is held out of them, or all of such a source would be."""
+    for i in range(3):
+        (raw / f"one{i}.txt").write_text("only this\n")
+    (raw / "none.txt").touch()
+    (raw / "a.txt").write_text("a b\n" * 100)
+    counts = prepare(raw / "*.txt", tmp_path / "out", **PLAIN, heldout_share=0.01)
+    assert (counts["heldout_tokens"], counts["tokens"]) == (2, 204)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -133,6 +133,15 @@ def test_a_resumed_run_is_the_same_run(corpus, small_preset, tmp_path):
     assert float(logs[0][-1]["perplexity"]) < before
 
 
+def test_one_run_in_a_folder(corpus, finished):
+    run = make_run(finished, corpus, 8, resume=True)
+    for begin in (lambda: make_run(finished, corpus, 8, resume=True), run.run):
+        with run.folder.locked():
+            with pytest.raises(OSError, match="trains .*run already. Received: its lock"):
+                begin()
+    run.run(progress=False)
+
+
 def test_a_resumed_run_may_have_fewer_steps_or_more(corpus, finished):
     fewer = make_run(finished, corpus, 4, resume=True, save_every=5)
     fewer.run(progress=False)

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import pathlib
 
+from keras_elmo.checkpoints.file_lock import locked
 from keras_elmo.checkpoints.files import atomic_write, read_options
 from keras_elmo.config import BiLMConfig
 from keras_elmo.pretraining.data.vocabulary import read_vocabulary, write_vocabulary
@@ -84,6 +85,15 @@ class RunFolder:
     def read_vocabulary(self) -> list[str]:
         """Return the vocabulary of the run."""
         return read_vocabulary(self.path / "vocab.txt")
+
+    def locked(self):
+        """Make the folder, and hold its lock: of two runs in it each would spoil the other.
+
+        Raises:
+            OSError: If another process trains there.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        return locked(self.path / "run.lock", f"trains {self.path}")
 
     def write_settings(self, config, recipe, origin, vocabulary) -> None:
         """Make the folder, and write all that does not change from step to step."""
