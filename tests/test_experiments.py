@@ -378,11 +378,15 @@ def test_ablations_controls(sst5, ablations, in_this_process, tmp_path, preset, 
     settings = json.loads(
         max((results / "runs").iterdir(), key=lambda x: x.stat().st_mtime).read_text()
     )
-    assert settings["settings"]["vectors"] == str(results / "word2vec-5.txt")
+    [vectors] = results.glob("word2vec-5-*.txt")
+    assert settings["settings"]["vectors"] == str(vectors)
     assert settings["settings"]["elmo"] == "none" and settings["epochs"] == 2
-    before = (results / "word2vec-5.txt").stat().st_mtime_ns
+    before = vectors.stat().st_mtime_ns
     ablations.main([*command, *given])
-    assert before == (results / "word2vec-5.txt").stat().st_mtime_ns
+    assert before == vectors.stat().st_mtime_ns and len(list(results.glob("word2vec-*"))) == 1
+    (tmp_path / "corpus.txt").write_text(CORPUS * 2)  # another text, other vectors
+    ablations.main([*command, *given])
+    assert before == vectors.stat().st_mtime_ns and len(list(results.glob("word2vec-*"))) == 2
 
 
 def test_ablations_controls_without_gensim(sst5, ablations, tmp_path, preset, capsys, monkeypatch):

@@ -189,16 +189,19 @@ def rows_of_shares(shares):
     }
 
 
-def control_vectors(corpus, path, dimension):
-    """Return why there are no word vectors of a corpus, or None, and then they are at the path."""
+def control_vectors(corpus, folder, dimension):
+    """Return the file of word vectors of a corpus and None, or None and why there is none."""
     if not corpus:
-        return "--corpus names no text to train them on"
+        return None, "--corpus names no text to train them on"
     if importlib.util.find_spec("gensim") is None:
-        return "gensim, which trains them, is not installed"
+        return None, "gensim, which trains them, is not installed"
+    facts = [(str(path), path.stat().st_size) for path in corpus]
+    digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:8]
+    path = folder / f"word2vec-{dimension}-{digest}.txt"
     if not path.exists():
         print(f"Training word vectors on {len(corpus)} files", file=sys.stderr)
         train_vectors(path, corpus, dimension)
-    return None
+    return path, None
 
 
 def make_tables(runs, wanted, seeds, best):
@@ -262,10 +265,7 @@ def main(arguments=None):
     wanted = {name: TABLES[name] or rows_of_shares(settings.shares) for name in settings.only}
     notes = ""
     if "controls" in wanted:
-        facts = [(str(path), path.stat().st_size) for path in settings.corpus or ()]
-        digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:8]
-        vectors = settings.results / f"word2vec-{given.dimension}-{digest}.txt"
-        missing = control_vectors(settings.corpus, vectors, given.dimension)
+        vectors, missing = control_vectors(settings.corpus, settings.results, given.dimension)
         if missing:
             notes = f"\nNo row of {VECTORS_ROW} in controls: {missing}.\n"
         else:
