@@ -115,7 +115,7 @@ def _start(model):
     options = onnxruntime.SessionOptions()
     # Without a number it binds its threads to cores, the same ones in every process.
     given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a number for each level
-    options.intra_op_num_threads = int(given or 0) if given.isdecimal() else 0
+    options.intra_op_num_threads = int(given) if given.isdecimal() else 0
     options.intra_op_num_threads = options.intra_op_num_threads or _count_cores()
     options.log_severity_level = 3
     # Threads that wait for more would take the cores from everyone else.
