@@ -60,25 +60,23 @@ def test_it_tells_senses_apart_where_the_token_representation_can_not(language, 
     assert right / total > least  # 0.4 by chance
 
 
-@only_tensorflow
-def test_it_predicts_english():
-    scorer = Scorer(*read_language_model("elmo_mini_en"))
-    sentences = [
-        "The children play in the garden until it is dark .".split(),
-        "He was born in London and educated at Oxford .".split(),
-    ]
-    ahead = scorer.perplexity(sentences)["perplexity"]
-    shuffled = [sorted(sentence) for sentence in sentences]
-    assert ahead < 100 < scorer.perplexity(shuffled)["perplexity"] / 3
+TEXT = {
+    "en": [
+        "The children play in the garden until it is dark .",
+        "He was born in London and educated at Oxford .",
+    ],
+    "ko": [
+        "그 는 서울 에서 태어나 어 대학교 를 졸업 하 었 다 .",
+        "배우 들 의 연기 가 정말 좋 았 고 너무 재미있 게 보 았 습니다 .",
+    ],
+}
 
 
 @only_tensorflow
-def test_it_predicts_korean():
-    scorer = Scorer(*read_language_model("elmo_mini_ko"))
-    sentences = [
-        "그 는 서울 에서 태어나 어 대학교 를 졸업 하 었 다 .".split(),
-        "배우 들 의 연기 가 정말 좋 았 고 너무 재미있 게 보 았 습니다 .".split(),
-    ]
+@pytest.mark.parametrize("language", TEXT)
+def test_it_predicts_its_language(language):
+    scorer = Scorer(*read_language_model(f"elmo_mini_{language}"))
+    sentences = [text.split() for text in TEXT[language]]
     ahead = scorer.perplexity(sentences)["perplexity"]
     shuffled = [sorted(sentence) for sentence in sentences]
     assert ahead < 100 < scorer.perplexity(shuffled)["perplexity"] / 3

@@ -115,8 +115,8 @@ def _start(model):
     options = onnxruntime.SessionOptions()
     # Without a number it binds its threads to cores, the same ones in every process.
     given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a number for each level
-    options.intra_op_num_threads = int(given) if given.isdecimal() else 0
-    options.intra_op_num_threads = options.intra_op_num_threads or _count_cores()
+    count = int(given) if given.isdecimal() else 0
+    options.intra_op_num_threads = count or _count_cores()
     options.log_severity_level = 3
     # Threads that wait for more would take the cores from everyone else.
     options.add_session_config_entry("session.force_spinning_stop", "1")

@@ -243,13 +243,11 @@ def _plan(file, share, seed):
         return _LINES_PER_BLOCK, frozenset()
     with open_text(file) as (_, text):
         lines = sum(1 for _ in text)
-    if lines < 2:  # all of it would be held out, or nothing
-        return _LINES_PER_BLOCK, frozenset()
     wanted = max(1, round(lines * share))
     size = max(1, min(_LINES_PER_BLOCK, wanted // _FEWEST_BLOCKS))
-    # The rest of the last block is trained on, or else one block of several.
+    # The rest of the last block is trained on, or else a block: never is all held out.
     blocks = lines // size
-    most = blocks if lines % size else max(1, blocks - 1)
+    most = blocks if lines % size else max(0, blocks - 1)
     return size, frozenset(
         random.Random(seed).sample(range(blocks), min(most, round(wanted / size)))
     )

@@ -178,33 +178,36 @@ class Pretraining:
             ValueError: If the run diverged: its last checkpoint is kept.
         """
         keeper = _Keeper(self, progress)
-        self._failure = None
-        left = max(0, self.recipe.steps - self.facts["step"])
-        whole, rest = left // self.save_every, left % self.save_every
         with contextlib.ExitStack() as stack:
             stack.callback(keeper.bar.close)
             if self.share.is_first:
                 stack.enter_context(self.folder.locked())
-            try:
-                for epochs, steps in ((whole, self.save_every), (1, rest)):
-                    if epochs and steps:
-                        keeper.ahead = collections.deque()
-                        before = -(-self.facts["step"] // self.save_every)  # as TensorBoard counts
-                        self.model.fit(
-                            self._feed(keeper.ahead),
-                            steps_per_epoch=steps,
-                            initial_epoch=before,
-                            epochs=before + epochs,
-                            verbose=0,
-                            callbacks=[keeper, *callbacks],
-                        )
-                        if self.model.stop_training:
-                            return
-            except Exception:
-                # TensorFlow hands on the text of an error of the corpus, and not the error.
-                if self._failure is not None:
-                    raise self._failure from None
-                raise
+            self._fit(keeper, callbacks)
+
+    def _fit(self, keeper, callbacks):
+        self._failure = None
+        left = max(0, self.recipe.steps - self.facts["step"])
+        whole, rest = left // self.save_every, left % self.save_every
+        try:
+            for epochs, steps in ((whole, self.save_every), (1, rest)):
+                if epochs and steps:
+                    keeper.ahead = collections.deque()
+                    before = -(-self.facts["step"] // self.save_every)  # as TensorBoard counts
+                    self.model.fit(
+                        self._feed(keeper.ahead),
+                        steps_per_epoch=steps,
+                        initial_epoch=before,
+                        epochs=before + epochs,
+                        verbose=0,
+                        callbacks=[keeper, *callbacks],
+                    )
+                    if self.model.stop_training:
+                        return
+        except Exception:
+            # TensorFlow hands on the text of an error of the corpus, and not the error.
+            if self._failure is not None:
+                raise self._failure from None
+            raise
 
     def save(self) -> None:
         """Write the checkpoint."""
