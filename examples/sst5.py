@@ -66,24 +66,24 @@ def make_vocabulary(sentences):
     return vocabulary, [id for word, id in vocabulary.items() if seen[word] == 1]
 
 
-def build(n_words, elmo, n_classes=5, dimension=100):
+def build(n_words, elmo, n_classes=5, dimension=100, dropout=0.3, layer_norm=False):
     """Return the classifier; its first weights are the word embeddings."""
     words = keras.Input((None,), dtype="int32")
     characters = keras.Input((None, CHARACTERS), dtype="int32")
     mask = ops.not_equal(words, PADDING)  # handed on by hand, as Concatenate would lose it
-    h = layers.Dropout(0.3)(layers.Embedding(n_words, dimension)(words))
+    h = layers.Dropout(dropout)(layers.Embedding(n_words, dimension)(words))
     if elmo:
         representations = elmo(characters)
-        at_input = keras_elmo.ScalarMix(dropout=0.5, l2=1e-3)
+        at_input = keras_elmo.ScalarMix(layer_norm, dropout=0.5, l2=1e-3)
         h = layers.Concatenate()([h, at_input(representations, mask=mask)])
     h = layers.Bidirectional(layers.LSTM(150, return_sequences=True))(h, mask=mask)
     if elmo:  # no dropout: the maximum below would grow with the length, in training alone
-        at_output = keras_elmo.ScalarMix(l2=1e-3)
+        at_output = keras_elmo.ScalarMix(layer_norm, l2=1e-3)
         h = layers.Concatenate()([h, at_output(representations, mask=mask)])
     real = ops.expand_dims(ops.cast(mask, h.dtype), -1)
     mean = ops.sum(h * real, axis=1) / ops.sum(real, axis=1)
     pooled = layers.Concatenate()([mean, ops.max(h - 1e4 * (1 - real), axis=1)])
-    classes = layers.Dense(n_classes, activation="softmax")(layers.Dropout(0.3)(pooled))
+    classes = layers.Dense(n_classes, activation="softmax")(layers.Dropout(dropout)(pooled))
     return keras.Model([words, characters], classes)
 
 
@@ -96,7 +96,7 @@ def accuracy(model, vocabulary, phrases, labels):
     return right / len(phrases)
 
 
-def fit(model, vocabulary, rare, train, dev, settings, passes=1):
+def fit(model, vocabulary, rare, train, dev, settings):
     """Train a classifier, and leave it with the weights of its best epoch on dev.
 
     Args:
@@ -106,16 +106,15 @@ def fit(model, vocabulary, rare, train, dev, settings, passes=1):
         train: Phrases, and their labels.
         dev: The same.
         settings: With ``epochs``, ``batch_size`` and ``learning_rate``.
-        passes: Over the training phrases in an epoch.
     """
     phrases, labels = train
-    n_steps = settings.epochs * passes * -(-len(phrases) // settings.batch_size)
+    n_steps = settings.epochs * -(-len(phrases) // settings.batch_size)
     rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, n_steps)
     model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy")
     best = -1
     for epoch in range(1, settings.epochs + 1):
         losses = []
-        drawn = [x for _ in range(passes) for x in batches(phrases, settings.batch_size)]
+        drawn = batches(phrases, settings.batch_size)
         for indices in tqdm(drawn, f"epoch {epoch}", leave=False):
             inputs = make_inputs(vocabulary, [phrases[i] for i in indices])
             # Rare words are unknown one time in two, which trains what that means.
