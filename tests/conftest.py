@@ -4,8 +4,12 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if "EVERY_TEST" not in os.environ:
-    # JAX compiles in half the time, and nothing here computes for long.
+    # XLA compiles in half the time, and nothing here computes for long.
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+    os.environ.setdefault(
+        "XLA_FLAGS",
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+    )
 
 import json
 import pathlib

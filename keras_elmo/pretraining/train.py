@@ -174,7 +174,8 @@ class Pretraining:
             progress: Whether to show a progress bar.
 
         Raises:
-            OSError: If another process trains in the folder.
+            OSError: If another process trains in the folder, or a checkpoint could not be
+                written.
             ValueError: If the run diverged: its last checkpoint is kept.
         """
         keeper = _Keeper(self, progress)
@@ -182,6 +183,7 @@ class Pretraining:
             stack.callback(keeper.bar.close)
             if self.share.is_first:
                 stack.enter_context(self.folder.locked())
+            stack.callback(self.folder.wait)
             self._fit(keeper, callbacks)
 
     def _fit(self, keeper, callbacks):
@@ -210,7 +212,7 @@ class Pretraining:
             raise
 
     def save(self) -> None:
-        """Write the checkpoint."""
+        """Begin to write the checkpoint."""
         self.folder.save(self._variables(), self.facts)
 
     def heldout_perplexity(self):

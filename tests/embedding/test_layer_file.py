@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 import threading
-import time
 import tracemalloc
 
 import numpy as np
@@ -80,32 +79,51 @@ def test_resume_after_a_failure(embedder, text, tmp_path, monkeypatch):
     assert filecmp.cmp(output, whole, shallow=False)
 
 
-def test_killed_and_resumed(tiny_preset, embedder, tmp_path):
-    """SIGKILL, once in each part; the file is byte for byte that of an uninterrupted run."""
+# A process that is not yet busy forks those that are killed, so that the backend is imported once.
+KILLED = """
+import os, random, signal, sys, time
+import keras
+from keras_elmo.cli import main
+from keras_elmo.embedding import layer_file
+
+layer_file.SENTENCES_IN_A_PART = 1000
+parts, *command = sys.argv[1:]
+for number, kills in enumerate((True, True, False)):
+    child = os.fork()
+    if child == 0:
+        os._exit(main(command))
+    if kills:
+        while not os.path.exists(f"{parts}/{number:08}.json"):
+            if os.waitpid(child, os.WNOHANG)[0]:
+                sys.exit("ended by itself")
+            time.sleep(0.005)
+        time.sleep(random.uniform(0, 0.1))
+        os.kill(child, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status != (-signal.SIGKILL if kills else 0):
+        sys.exit(f"status {status}")
+"""
+
+
+def test_killed_and_resumed(tiny_preset, embedder, tmp_path, monkeypatch):
+    """SIGKILL, once in each part; the file is byte for byte that of an uninterrupted run.
+
+    The lock of a dead process is in nobody's way.
+    """
     text, output = tmp_path / "in.txt", tmp_path / "out.hdf5"
     generator = random.Random(1)
     words = ["".join(generator.choices("abcdefgh", k=generator.randint(1, 9))) for _ in range(900)]
     with open(text, "w") as file:
-        for _ in range(6000):
+        for _ in range(3000):
             file.write(" ".join(generator.choices(words, k=generator.randint(0, 9))) + "\n")
-    embedder.embed_file(text, tmp_path / "whole.hdf5", progress=False)
-    command = [sys.executable, "-m", "keras_elmo.cli", "embed", tiny_preset, text, output]
-    options = {
-        "cwd": pathlib.Path(__file__).parents[2],
-        "env": {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        "stderr": subprocess.DEVNULL,
-    }
     parts = output.with_name("out.hdf5.parts")
-    for number in range(2):
-        process = subprocess.Popen([*command, "--resume"], **options)
-        while not (parts / f"{number:08}.json").exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-        time.sleep(generator.uniform(0, 0.2))
-        process.kill()
-        process.wait()
-    # The lock of a dead process is in nobody's way.
-    subprocess.run([*command, "--resume"], check=True, **options)
+    command = [sys.executable, "-c", KILLED, parts, "embed", tiny_preset, text, output, "--resume"]
+    process = subprocess.Popen(
+        command, cwd=pathlib.Path(__file__).parents[2], stderr=subprocess.DEVNULL
+    )
+    monkeypatch.setattr(layer_file, "SENTENCES_IN_A_PART", 1000)
+    embedder.embed_file(text, tmp_path / "whole.hdf5", progress=False)
+    assert process.wait() == 0
     assert filecmp.cmp(output, tmp_path / "whole.hdf5", shallow=False)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.txt", "out.hdf5", "whole.hdf5"]
 

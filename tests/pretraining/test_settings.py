@@ -27,8 +27,10 @@ def begin(tmp_path):
     def make(config=None, recipe=None, **origin):
         run = RunFolder(tmp_path / "run")
         recipe = recipe or Recipe(steps=70, learning_rate=0.7, seed=7)
-        run.write_settings(config or make_config(), recipe, ORIGIN | origin, VOCABULARY)
+        with run.locked():
+            run.write_settings(config or make_config(), recipe, ORIGIN | origin, VOCABULARY)
         run.save({}, {"step": 7})
+        run.wait()
         return tmp_path / "run"
 
     return make

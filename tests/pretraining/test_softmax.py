@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_elmo.pretraining.model import softmax
 from keras_elmo.pretraining.model.softmax import (
     negative_log_likelihood,
     sample_log_uniform,
@@ -70,6 +71,20 @@ def test_full_softmax(case):
         gradients(lambda: 1.0 * loss(case), layer), expected_gradients(case), strict=True
     ):
         np.testing.assert_allclose(ours, right, atol=1e-5)
+
+
+def test_a_large_vocabulary_takes_more_parts(case, monkeypatch):
+    layer, targets, _ = case
+    rows = softmax._parts(N, VOCABULARY)
+    assert len(rows) == 4 and rows[0].start == 0 and rows[-1].stop == N
+    whole = gradients(lambda: loss(case), layer)
+    nll = negative_log_likelihood(ops.copy(layer.outputs), targets, layer.kernel, layer.bias)
+    monkeypatch.setattr(softmax, "_BYTES_OF_A_PART", 4 * VOCABULARY)
+    assert [rows.stop - rows.start for rows in softmax._parts(N, VOCABULARY)] == [1] * N
+    for ours, right in zip(gradients(lambda: loss(case), layer), whole, strict=True):
+        np.testing.assert_allclose(ours, right, atol=1e-5)
+    in_parts = negative_log_likelihood(ops.copy(layer.outputs), targets, layer.kernel, layer.bias)
+    np.testing.assert_allclose(numpy(in_parts), numpy(nll), rtol=1e-6)
 
 
 def test_a_sample_of_everything_is_the_full_softmax(case):

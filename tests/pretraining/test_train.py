@@ -16,6 +16,7 @@ import pytest
 from keras_elmo.pretraining.data.vocabulary import read_vocabulary
 from keras_elmo.pretraining.model.language_model import BiLanguageModel
 from keras_elmo.pretraining.preset import read_language_model, write_language_model
+from keras_elmo.pretraining.run import checkpoint
 from keras_elmo.pretraining.run.checkpoint import load_checkpoint
 from keras_elmo.pretraining.run.devices import sharing
 from keras_elmo.pretraining.run.recipe import Recipe
@@ -187,6 +188,20 @@ def test_epochs_with_a_ramp(corpus, tmp_path):
     assert 1.2 < tokens / len(text.split()) < 1.8
     kept = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert (kept["steps"], kept["epochs"]) == (None, 1.5)
+
+
+def test_a_run_whose_checkpoint_cannot_be_written(corpus, finished, monkeypatch):
+    def full_disk(*arguments):
+        raise OSError(28, "No space left on device")
+
+    run = make_run(finished, corpus, 12, resume=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_arrays", full_disk)
+        with pytest.raises(OSError, match="No space left on device"):
+            run.run(progress=False)
+    assert read_run(finished)[2]["step"] == 8
+    make_run(finished, corpus, 12, resume=True).run(progress=False)
+    assert [row["step"] for row in read_log(finished)] == ["4", "8", "12"]
 
 
 def test_a_run_that_diverges_keeps_its_checkpoint(corpus, finished, a_run):

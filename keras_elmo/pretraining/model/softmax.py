@@ -6,7 +6,16 @@ from keras import ops
 
 from keras_elmo.layers.products import matmul
 
-_PARTS = 4
+_LEAST_PARTS = 4
+_BYTES_OF_A_PART = 1 << 28  # of its logits
+_ROWS = 4096  # where their number is not known when the graph is made
+
+
+def _parts(n, n_candidates):
+    """Return the rows of each part, as slices: few enough that its logits fit into memory."""
+    n_bytes = 4 * n_candidates * (n if isinstance(n, int) else _ROWS)
+    count = max(_LEAST_PARTS, -(-n_bytes // _BYTES_OF_A_PART))
+    return [slice(part * n // count, (part + 1) * n // count) for part in range(count)]
 
 
 def sample_log_uniform(size, vocabulary_size, seed):
@@ -46,8 +55,9 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
     whose logits are lowered by the log of their expected counts.
 
     The loss and its gradient are computed together, part by part, so that no array of all
-    logits is ever kept. The gradients of ``kernel`` and ``bias`` are dense, each row added up
-    from all places where it was taken, so that their norm is that of the gradient.
+    logits is ever kept: those of a part fill 256 MiB at most. The gradients of ``kernel`` and
+    ``bias`` are dense, each row added up from all places where it was taken, so that their norm
+    is that of the gradient.
 
     Args:
         outputs: Outputs of the LSTMs, float32, shape ``(n, projection_dim)``.
@@ -80,7 +90,6 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
         )
         place = ops.take(place, targets)
     columns = ops.arange(n_candidates, dtype="int32")
-    n = ops.shape(outputs)[0]
 
     def one_part(x, weights, place, candidates, offsets, true_kernel, true_bias):
         logits = matmul(x, ops.transpose(candidates), product_dtype) + offsets
@@ -110,8 +119,7 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
             offsets = ops.take(bias, drawn) - log_expected
         true_kernel, true_bias = ops.take(kernel, targets, axis=0), ops.take(bias, targets)
         parts = []
-        for part in range(_PARTS):
-            rows = slice(part * n // _PARTS, (part + 1) * n // _PARTS)
+        for rows in _parts(ops.shape(outputs)[0], n_candidates):
             parts.append(
                 one_part(
                     outputs[rows],
@@ -160,9 +168,8 @@ def negative_log_likelihood(outputs, targets, kernel, bias):
     """
     kernel, bias = ops.convert_to_tensor(kernel), ops.convert_to_tensor(bias)
     true = ops.sum(outputs * ops.take(kernel, targets, axis=0), axis=-1) + ops.take(bias, targets)
-    n = ops.shape(outputs)[0]
-    totals = []
-    for part in range(_PARTS):
-        rows = outputs[part * n // _PARTS : (part + 1) * n // _PARTS]
-        totals.append(ops.logsumexp(ops.matmul(rows, ops.transpose(kernel)) + bias, axis=-1))
+    totals = [
+        ops.logsumexp(ops.matmul(outputs[rows], ops.transpose(kernel)) + bias, axis=-1)
+        for rows in _parts(ops.shape(outputs)[0], int(kernel.shape[0]))
+    ]
     return ops.concatenate(totals) - true

@@ -1,24 +1,64 @@
 """The whole state of a training run in one file."""
 
+import concurrent.futures
 import json
 
 import keras
+import numpy as np
 
 from keras_elmo.checkpoints.files import atomic_write
 from keras_elmo.checkpoints.hdf5 import misfit_error, misfits, open_hdf5, write_arrays
 
 
-def save_checkpoint(path, variables: dict, facts: dict) -> None:
-    """Write variables and facts; the file at ``path`` is the old one or the new one, whole.
+class CheckpointWriter:
+    """Write checkpoints beside the training.
+
+    What is written is copied first, into host memory; a thread writes it.
 
     Args:
         path: Path of the hdf5 file.
-        variables: Lists of Keras variables by the name of their group.
-        facts: Anything that JSON holds.
+
+    Example:
+
+    >>> writer = CheckpointWriter("checkpoint.hdf5")
+    >>> writer.save({"model": [keras.Variable([1.0], name="w")]}, {"step": 7})
+    >>> writer.wait()
+    >>> load_checkpoint("checkpoint.hdf5", {"model": [keras.Variable([0.0], name="w")]})
+    {'step': 7}
     """
-    arrays = {name: to_numpy(variable) for name, variable in _named(variables).items()}
-    with atomic_write(path) as (temporary,):
-        write_arrays(temporary, arrays, {"facts": json.dumps(facts)})
+
+    def __init__(self, path):
+        self.path = path
+        self._pool = concurrent.futures.ThreadPoolExecutor(1)
+        self._written = None
+
+    def save(self, variables: dict, facts: dict) -> None:
+        """Begin to write; the file is the old one or the new one, whole.
+
+        Args:
+            variables: Lists of Keras variables by the name of their group.
+            facts: Anything that JSON holds.
+
+        Raises:
+            OSError: If the checkpoint before could not be written.
+        """
+        self.wait()
+        arrays = {name: np.array(to_numpy(x)) for name, x in _named(variables).items()}
+        self._written = self._pool.submit(self._write, arrays, json.dumps(facts))
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is written.
+
+        Raises:
+            OSError: If it could not be.
+        """
+        written, self._written = self._written, None
+        if written:
+            written.result()
+
+    def _write(self, arrays, facts):
+        with atomic_write(self.path) as (temporary,):
+            write_arrays(temporary, arrays, {"facts": facts})
 
 
 def to_numpy(variable):

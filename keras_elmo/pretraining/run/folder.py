@@ -9,7 +9,7 @@ from keras_elmo.checkpoints.file_lock import locked
 from keras_elmo.checkpoints.files import atomic_write, read_options
 from keras_elmo.config import BiLMConfig
 from keras_elmo.pretraining.data.vocabulary import read_vocabulary, write_vocabulary
-from keras_elmo.pretraining.run.checkpoint import load_checkpoint, save_checkpoint
+from keras_elmo.pretraining.run.checkpoint import CheckpointWriter, load_checkpoint
 from keras_elmo.pretraining.run.recipe import CHANGEABLE, Recipe
 
 _SETTINGS = ("options", "recipe", "origin")
@@ -35,11 +35,13 @@ class RunFolder:
     def __init__(self, path):
         self.path = pathlib.Path(path)
         self._checkpoint = self.path / "checkpoint.hdf5"
+        self._writer = CheckpointWriter(self._checkpoint)
         self._log = self.path / "log.csv"
 
     @property
     def is_begun(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
+        """Whether there is a checkpoint to go on from; one that is being written is waited for."""
+        self.wait()
         return self._checkpoint.is_file()
 
     def read_settings(self) -> dict:
@@ -96,8 +98,7 @@ class RunFolder:
         return locked(self.path / "run.lock", f"trains {self.path}")
 
     def write_settings(self, config, recipe, origin, vocabulary) -> None:
-        """Make the folder, and write all that does not change from step to step."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Write all that does not change from step to step; the folder is ``locked``."""
         for unfinished in self.path.glob("checkpoint.hdf5.*.tmp"):  # of a run that was killed
             unfinished.unlink()
         contents = dict(zip(_SETTINGS, (config.to_options(), dataclasses.asdict(recipe), origin)))
@@ -108,8 +109,16 @@ class RunFolder:
             write_vocabulary(temporary[-1], vocabulary)
 
     def save(self, variables: dict, facts: dict) -> None:
-        """Write the checkpoint."""
-        save_checkpoint(self._checkpoint, variables, facts)
+        """Begin to write the checkpoint, when the one before is written."""
+        self._writer.save(variables, facts)
+
+    def wait(self) -> None:
+        """Wait until the checkpoint is written.
+
+        Raises:
+            OSError: If it, or the one before, could not be written.
+        """
+        self._writer.wait()
 
     def load(self, variables: dict) -> dict:
         """Read the checkpoint into variables, all or none, and return its facts.

@@ -1,0 +1,52 @@
+"""Checkpoints that are written beside the training."""
+
+import threading
+
+import keras
+import numpy as np
+import pytest
+
+from keras_elmo.pretraining.run import checkpoint
+from keras_elmo.pretraining.run.checkpoint import CheckpointWriter, load_checkpoint
+from tests.conftest import numpy
+
+
+def load(path):
+    into = keras.Variable(np.zeros(3), name="w")
+    return load_checkpoint(path, {"model": [into]}), numpy(into.value).tolist()
+
+
+def test_training_goes_on_while_it_writes(tmp_path, monkeypatch):
+    """What is in the file is what was there when the save began."""
+    path, may_write, write = tmp_path / "c.hdf5", threading.Event(), checkpoint.write_arrays
+
+    def slow_disk(*arguments):
+        assert may_write.wait(60)
+        write(*arguments)
+
+    monkeypatch.setattr(checkpoint, "write_arrays", slow_disk)
+    writer, facts = CheckpointWriter(path), {"step": 1}
+    variable = keras.Variable(np.ones(3), name="w")
+    writer.save({"model": [variable]}, facts)
+    variable.assign(5 * np.ones(3))
+    facts["step"] = 5
+    assert not path.exists()
+    may_write.set()
+    writer.wait()
+    assert load(path) == ({"step": 1}, [1, 1, 1])
+    writer.save({"model": [variable]}, facts)
+    writer.save({"model": [variable]}, {"step": 6})  # waits for the one before
+    assert load(path)[1] == [5, 5, 5]
+    writer.wait()
+    assert load(path)[0] == {"step": 6}
+
+
+def test_a_checkpoint_that_cannot_be_written(tmp_path):
+    """The error comes with the next one, or at the end, and once."""
+    variables = {"model": [keras.Variable(np.ones(3), name="w")]}
+    for then in (lambda writer: writer.save(variables, {}), lambda writer: writer.wait()):
+        writer = CheckpointWriter(tmp_path / "none" / "c.hdf5")
+        writer.save(variables, {})
+        with pytest.raises(OSError, match="No such file or directory.*none"):
+            then(writer)
+        writer.wait()
