@@ -11,68 +11,40 @@ predicted by itself. Scores are accuracies, for CoNLL-2003 the F1 of whole names
 
 import argparse
 import json
-import lzma
 import pathlib
+import sys
 import tempfile
 
 import keras
-import nltk
 import numpy as np
 from seqeval.metrics import f1_score
 
 import keras_elmo
 
-PLAIN = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"'}
-
-
-def read_sst(folder, split):
-    lines = (folder / f"{split}.txt").read_text("utf-8").splitlines()
-    trees = [nltk.Tree.fromstring(line) for line in lines if line.strip()]
-    sentences = [[PLAIN.get(token, token) for token in tree.leaves()] for tree in trees]
-    return sentences, np.array([int(tree.label()) for tree in trees])
+EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "experiments")]
+from conll import read_columns  # noqa: E402
+from parts_of_speech import read_conllu  # noqa: E402
+from sst5 import plain, read_trees  # noqa: E402
 
 
 def read_ud(folder, split):
     [path] = folder.glob(f"*-{split}.conllu*")
-
-    def pair(line):
-        fields = line.rstrip("\n").split("\t")
-        if fields[0].isdigit():  # not a multiword or an empty token
-            return fields[1].replace(" ", ""), fields[3]
-
-    with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open() as lines:
-        return read_columns(lines, pair)
+    sentences, tags = read_conllu(path, column=3)
+    return sentences, [tags]
 
 
 def read_conll(folder, split):
     name = {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}[split]
-
-    def pair(line):
-        fields = line.split()
-        return None if fields[0] == "-DOCSTART-" else (fields[0], fields[-1])
-
-    with open(folder / name, encoding="utf-8") as lines:
-        return read_columns(lines, pair)
-
-
-def read_columns(lines, pair):
-    """Return sentences and their tags; ``pair`` makes a token and its tag of a line, or None."""
-    sentences = [[]]
-    for line in lines:
-        if not line.strip():
-            sentences.append([])
-        elif found := pair(line):
-            sentences[-1].append(found)
-    columns = [tuple(zip(*sentence)) for sentence in sentences if sentence]
-    return [list(words) for words, _ in columns], [list(tags) for _, tags in columns]
+    return read_columns(folder / name)
 
 
 def sst_data(embedder, folder):
     data = {}
     for split in ("train", "dev", "test"):
-        sentences, labels = read_sst(folder, split)
-        means = [x.mean(axis=1) for x in embedder.embed(sentences)]
-        data[split] = np.stack(means)[:, None], labels[:, None]
+        sentences, labels = zip(*map(plain, read_trees(folder / f"{split}.txt")))
+        means = [x.mean(axis=1) for x in embedder.embed([list(tokens) for tokens in sentences])]
+        data[split] = np.stack(means)[:, None], np.array(labels)[:, None]
     return data
 
 
