@@ -42,7 +42,8 @@ class Pretraining:
         corpus: Folder of ``prepare``.
         config: The ``BiLMConfig``. None for that of ``init_from``, or to resume.
         recipe: The ``Recipe``.
-        save_every: Steps between checkpoints; at most those are lost if the run is killed.
+        save_every: Steps between checkpoints; at most those are lost if the run is killed,
+            and those that it took while the last one was being written.
         devices: Into how many parts a batch is split; inside of ``sharing(devices)`` each
             device computes its own.
         resume: Go on from the checkpoint in the folder, if there is one. The recipe may
@@ -170,7 +171,8 @@ class Pretraining:
         Args:
             callbacks: Keras callbacks; one of their epochs is the steps between two
                 checkpoints, and one that sets ``stop_training`` ends the run at its
-                checkpoint.
+                checkpoint. At the end of an epoch its checkpoint is being written:
+                ``folder.writer.wait()`` waits for it.
             progress: Whether to show a progress bar.
 
         Raises:
@@ -183,7 +185,7 @@ class Pretraining:
             stack.callback(keeper.bar.close)
             if self.share.is_first:
                 stack.enter_context(self.folder.locked())
-            stack.callback(self.folder.wait)
+            stack.callback(self.folder.writer.wait)
             self._fit(keeper, callbacks)
 
     def _fit(self, keeper, callbacks):
@@ -212,8 +214,13 @@ class Pretraining:
             raise
 
     def save(self) -> None:
-        """Begin to write the checkpoint."""
-        self.folder.save(self._variables(), self.facts)
+        """Write the checkpoint."""
+        self.begin_to_save()
+        self.folder.writer.wait()
+
+    def begin_to_save(self) -> None:
+        """Begin to write the checkpoint, beside the training."""
+        self.folder.writer.save(self._variables(), self.facts)
 
     def heldout_perplexity(self):
         """Return the joint perplexity of a sample of the held-out text, None if there is none."""
@@ -236,6 +243,8 @@ class Pretraining:
     def diverged(self, sign) -> ValueError:
         """Return the error of a run that diverged, as a sign of it shows."""
         remedy = "Begin anew"
+        with contextlib.suppress(OSError):  # what diverged is told
+            self.folder.writer.wait()
         if self.folder.is_begun:
             remedy = f"The checkpoint in {self.folder.path} is from before: resume it"
         return ValueError(
@@ -320,6 +329,7 @@ class _Keeper(keras.callbacks.Callback):
         self.bar.update()
         if batch % 10 == 9:
             self.run.check()
+            self.run.folder.writer.check()
             rate = self.new_tokens / (time.monotonic() - self.began)
             self.bar.set_postfix_str(f"loss {logs['loss']:.3f}, {rate:.0f} tokens/s")
 
@@ -351,7 +361,7 @@ class _Keeper(keras.callbacks.Callback):
         if run.share.is_first:
             # The log first: a row without its checkpoint is cut when the run is resumed.
             run.folder.log(row)
-            run.save()
+            run.begin_to_save()
 
 
 def _first_model(config, recipe, vocabulary, init_from, own_vocabulary):

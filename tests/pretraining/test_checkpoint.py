@@ -1,6 +1,7 @@
 """Checkpoints that are written beside the training."""
 
 import threading
+import time
 
 import keras
 import numpy as np
@@ -16,16 +17,23 @@ def load(path):
     return load_checkpoint(path, {"model": [into]}), numpy(into.value).tolist()
 
 
-def test_training_goes_on_while_it_writes(tmp_path, monkeypatch):
-    """What is in the file is what was there when the save began."""
-    path, may_write, write = tmp_path / "c.hdf5", threading.Event(), checkpoint.write_arrays
+@pytest.fixture
+def may_write(monkeypatch):
+    """An event that a slow disk waits for."""
+    event, write = threading.Event(), checkpoint.write_arrays
 
     def slow_disk(*arguments):
-        assert may_write.wait(60)
+        assert event.wait(60)
         write(*arguments)
 
     monkeypatch.setattr(checkpoint, "write_arrays", slow_disk)
-    writer, facts = CheckpointWriter(path), {"step": 1}
+    return event
+
+
+def test_training_goes_on_while_it_writes(tmp_path, may_write):
+    """What is in the file is what was there when the save began."""
+    path, facts = tmp_path / "c.hdf5", {"step": 1}
+    writer = CheckpointWriter(path)
     variable = keras.Variable(np.ones(3), name="w")
     writer.save({"model": [variable]}, facts)
     variable.assign(5 * np.ones(3))
@@ -41,10 +49,32 @@ def test_training_goes_on_while_it_writes(tmp_path, monkeypatch):
     assert load(path)[0] == {"step": 6}
 
 
+def check_at_last(writer):
+    for _ in range(6000):
+        writer.check()
+        time.sleep(0.01)
+
+
+def test_who_is_interrupted_still_waits(tmp_path, may_write, monkeypatch):
+    def interrupt(futures):
+        raise KeyboardInterrupt
+
+    writer = CheckpointWriter(tmp_path / "c.hdf5")
+    writer.save({"model": [keras.Variable(np.ones(3), name="w")]}, {})
+    writer.check()  # does not wait
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.concurrent.futures, "wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            writer.wait()
+    may_write.set()
+    writer.wait()
+    assert load(tmp_path / "c.hdf5")[1] == [1, 1, 1]
+
+
 def test_a_checkpoint_that_cannot_be_written(tmp_path):
     """The error comes with the next one, or at the end, and once."""
     variables = {"model": [keras.Variable(np.ones(3), name="w")]}
-    for then in (lambda writer: writer.save(variables, {}), lambda writer: writer.wait()):
+    for then in (lambda writer: writer.save(variables, {}), CheckpointWriter.wait, check_at_last):
         writer = CheckpointWriter(tmp_path / "none" / "c.hdf5")
         writer.save(variables, {})
         with pytest.raises(OSError, match="No such file or directory.*none"):

@@ -29,8 +29,8 @@ def begin(tmp_path):
         recipe = recipe or Recipe(steps=70, learning_rate=0.7, seed=7)
         with run.locked():
             run.write_settings(config or make_config(), recipe, ORIGIN | origin, VOCABULARY)
-        run.save({}, {"step": 7})
-        run.wait()
+        run.writer.save({}, {"step": 7})
+        run.writer.wait()
         return tmp_path / "run"
 
     return make

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -65,11 +66,20 @@ def start_two(folder, corpus, kill_at=-1):
     ]
 
 
+def wait_for(path):
+    for _ in range(600):
+        if path.exists():
+            return
+        time.sleep(0.1)
+    raise TimeoutError(path)
+
+
 def test_two_processes_are_one_with_two_devices(corpus, tmp_path):
     assert start(tmp_path / "one", corpus, devices=2).wait() == 0
     assert [process.wait() for process in start_two(tmp_path / "two", corpus)] == [0, 0]
     first, second = start_two(tmp_path / "killed", corpus, kill_at=3)
     assert second.wait() == -signal.SIGKILL
+    wait_for(tmp_path / "killed" / "checkpoint.hdf5")
     first.kill()  # as a launcher does
     first.wait()
     assert read_run(tmp_path / "killed")[2]["step"] == 2

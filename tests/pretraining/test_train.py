@@ -194,11 +194,13 @@ def test_a_run_whose_checkpoint_cannot_be_written(corpus, finished, monkeypatch)
     def full_disk(*arguments):
         raise OSError(28, "No space left on device")
 
-    run = make_run(finished, corpus, 12, resume=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_arrays", full_disk)
-        with pytest.raises(OSError, match="No space left on device"):
-            run.run(progress=False)
+    for steps in (12, 48):  # at the end, and in the midst
+        run = make_run(finished, corpus, steps, resume=True, save_every=20)
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint, "write_arrays", full_disk)
+            with pytest.raises(OSError, match="No space left on device"):
+                run.run(progress=False)
+    assert run.facts["step"] < 48
     assert read_run(finished)[2]["step"] == 8
     make_run(finished, corpus, 12, resume=True).run(progress=False)
     assert [row["step"] for row in read_log(finished)] == ["4", "8", "12"]
@@ -336,13 +338,13 @@ drawn = {"negatives": 8, "dropout": 0.1, "optimizer": "adam"}
 
 def copy(epoch, logs):
     if epoch == 0:
+        whole.folder.writer.wait()
         shutil.copytree(folder + "/whole", folder + "/parts")
 
 with sharing(2):
     make_shared_run(folder + "/two", corpus).run(progress=False)
-    make_shared_run(folder + "/whole", corpus, **drawn).run(
-        [keras.callbacks.LambdaCallback(on_epoch_end=copy)], progress=False
-    )
+    whole = make_shared_run(folder + "/whole", corpus, **drawn)
+    whole.run([keras.callbacks.LambdaCallback(on_epoch_end=copy)], progress=False)
     make_shared_run(folder + "/parts", corpus, **drawn).run(progress=False)
 """
 CLIP_NORM = 0.05

@@ -55,7 +55,7 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
     whose logits are lowered by the log of their expected counts.
 
     The loss and its gradient are computed together, part by part, so that no array of all
-    logits is ever kept: those of a part fill 256 MiB at most. The gradients of ``kernel`` and
+    logits is ever kept: those of a part fill about 256 MiB. The gradients of ``kernel`` and
     ``bias`` are dense, each row added up from all places where it was taken, so that their norm
     is that of the gradient.
 
@@ -103,9 +103,9 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
         true_errors = weights * (true_exp / total - 1)
         return (
             loss,
-            matmul(errors, candidates, product_dtype) + true_errors[:, None] * true_kernel,
             matmul(ops.transpose(errors), x, product_dtype),
             ops.sum(errors, axis=0),
+            matmul(errors, candidates, product_dtype) + true_errors[:, None] * true_kernel,
             true_errors[:, None] * x,
             true_errors,
         )
@@ -118,23 +118,24 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
             candidates = ops.take(kernel, drawn, axis=0)
             offsets = ops.take(bias, drawn) - log_expected
         true_kernel, true_bias = ops.take(kernel, targets, axis=0), ops.take(bias, targets)
-        parts = []
+        # Sums as it goes: with the full softmax, one more term is as large as the vocabulary.
+        loss, d_candidates, d_offsets, of_rows = 0.0, 0.0, 0.0, []
         for rows in _parts(ops.shape(outputs)[0], n_candidates):
-            parts.append(
-                one_part(
-                    outputs[rows],
-                    weights[rows],
-                    place[rows],
-                    candidates,
-                    offsets,
-                    true_kernel[rows],
-                    true_bias[rows],
-                )
+            part_loss, d_part, d_part_offsets, *of_part = one_part(
+                outputs[rows],
+                weights[rows],
+                place[rows],
+                candidates,
+                offsets,
+                true_kernel[rows],
+                true_bias[rows],
             )
-        losses, d_outputs, d_candidates, d_offsets, d_true_kernel, d_true_bias = zip(*parts)
+            loss, d_candidates = loss + part_loss, d_candidates + d_part
+            d_offsets = d_offsets + d_part_offsets
+            of_rows.append(of_part)
+        d_outputs, d_true_kernel, d_true_bias = map(ops.concatenate, zip(*of_rows))
 
         def of_vocabulary(of_candidates, of_targets):
-            of_candidates, of_targets = sum(of_candidates), ops.concatenate(of_targets)
             if sample is None:
                 return of_candidates + ops.segment_sum(of_targets, targets, vocabulary_size)
             rows = ops.concatenate([of_candidates, of_targets])
@@ -144,12 +145,12 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
             if upstream is None:
                 (upstream,) = args
             return (
-                upstream * ops.concatenate(d_outputs),
+                upstream * d_outputs,
                 upstream * of_vocabulary(d_candidates, d_true_kernel),
                 upstream * of_vocabulary(d_offsets, d_true_bias),
             )
 
-        return sum(losses), gradient
+        return loss, gradient
 
     return run(outputs, kernel, bias)
 

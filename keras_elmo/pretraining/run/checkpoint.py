@@ -4,7 +4,6 @@ import concurrent.futures
 import json
 
 import keras
-import numpy as np
 
 from keras_elmo.checkpoints.files import atomic_write
 from keras_elmo.checkpoints.hdf5 import misfit_error, misfits, open_hdf5, write_arrays
@@ -29,7 +28,6 @@ class CheckpointWriter:
 
     def __init__(self, path):
         self.path = path
-        self._pool = concurrent.futures.ThreadPoolExecutor(1)
         self._written = None
 
     def save(self, variables: dict, facts: dict) -> None:
@@ -43,22 +41,40 @@ class CheckpointWriter:
             OSError: If the checkpoint before could not be written.
         """
         self.wait()
-        arrays = {name: np.array(to_numpy(x)) for name, x in _named(variables).items()}
-        self._written = self._pool.submit(self._write, arrays, json.dumps(facts))
+        arrays = {name: _copy(variable) for name, variable in _named(variables).items()}
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        self._written = pool.submit(self._write, arrays, json.dumps(facts))
+        pool.shutdown(wait=False)  # its thread ends with the file
+
+    def check(self) -> None:
+        """Do not wait, but if the last checkpoint could not be written say so.
+
+        Raises:
+            OSError: If it could not be.
+        """
+        if self._written and self._written.done():
+            self.wait()
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written.
 
         Raises:
-            OSError: If it could not be.
+            OSError: If it could not be. The error comes once.
         """
-        written, self._written = self._written, None
-        if written:
+        if self._written:
+            concurrent.futures.wait([self._written])  # who is interrupted here waits again
+            written, self._written = self._written, None
             written.result()
 
     def _write(self, arrays, facts):
         with atomic_write(self.path) as (temporary,):
             write_arrays(temporary, arrays, {"facts": facts})
+
+
+def _copy(variable):
+    """Return the value of a variable in memory of its own."""
+    array = to_numpy(variable)
+    return array if array.flags.owndata else array.copy()
 
 
 def to_numpy(variable):

@@ -26,6 +26,9 @@ class RunFolder:
     Args:
         path: The folder; it need not exist.
 
+    Attributes:
+        writer: The ``CheckpointWriter``.
+
     Example:
 
     >>> RunFolder("run").is_begun
@@ -35,13 +38,12 @@ class RunFolder:
     def __init__(self, path):
         self.path = pathlib.Path(path)
         self._checkpoint = self.path / "checkpoint.hdf5"
-        self._writer = CheckpointWriter(self._checkpoint)
+        self.writer = CheckpointWriter(self._checkpoint)
         self._log = self.path / "log.csv"
 
     @property
     def is_begun(self) -> bool:
-        """Whether there is a checkpoint to go on from; one that is being written is waited for."""
-        self.wait()
+        """Whether there is a checkpoint to go on from."""
         return self._checkpoint.is_file()
 
     def read_settings(self) -> dict:
@@ -107,18 +109,6 @@ class RunFolder:
             for path, content in zip(temporary, contents.values()):
                 path.write_text(json.dumps(content, indent=2) + "\n")
             write_vocabulary(temporary[-1], vocabulary)
-
-    def save(self, variables: dict, facts: dict) -> None:
-        """Begin to write the checkpoint, when the one before is written."""
-        self._writer.save(variables, facts)
-
-    def wait(self) -> None:
-        """Wait until the checkpoint is written.
-
-        Raises:
-            OSError: If it, or the one before, could not be written.
-        """
-        self._writer.wait()
 
     def load(self, variables: dict) -> dict:
         """Read the checkpoint into variables, all or none, and return its facts.
