@@ -1,6 +1,6 @@
 """Classify reviews from few labels and from many, with ELMo and without: Korean films (NSMC).
 
-    python examples/sentiment.py --data FOLDER --preset PRESET --share 0.01 0.1 1 --seeds 1 2 3
+    python examples/sentiment.py --data FOLDER --preset PRESET --seeds 1 2 3
 
 FOLDER holds train.tsv, dev.tsv and test.tsv: a review a line, a label from 0 on, a tab, the
 text. The text is cut into Kiwi's morphemes, or as --tokenizer says; --preset is a biLM that was
