@@ -78,6 +78,10 @@ hypothesis.settings.load_profile("untimed")
 
 # What takes long and is tested in part elsewhere runs with EVERY_TEST=1.
 slow = pytest.mark.skipif("EVERY_TEST" not in os.environ, reason="slow: EVERY_TEST=1 runs it")
+not_on_jax = pytest.mark.skipif(
+    BACKEND == "jax" and "EVERY_TEST" not in os.environ,
+    reason="JAX compiles for long: EVERY_TEST=1 runs it",
+)
 only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow only")
 
 SENTENCES = [

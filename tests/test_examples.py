@@ -44,10 +44,15 @@ def test_one_edit_changes_the_default_preset():
         assert text.count('"elmo_mini_en"') == text.count('--preset", default=') <= 1, path
 
 
-def test_quickstart(tmp_path, preset):
+def test_quickstart():
     pytest.importorskip("nltk")
     out = run(EXAMPLES / "quickstart.py", "--epochs", 2)
     assert "layer weights" in out and "classes of two new sentences" in out
+
+
+@slow
+def test_quickstart_on_given_trees(tmp_path, preset):
+    pytest.importorskip("nltk")
     trees = tmp_path / "trees.txt"
     trees.write_text("(3 (2 Good) (2 fun))\n\n(1 (2 Not) (1 (2 that) (2 good)))\n(0 (2 Bad))\n")
     given = "--data", trees, "--limit", 2, "--preset", preset, "--epochs", 1

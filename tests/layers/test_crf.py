@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from keras_elmo import CRF
 from keras_elmo.layers.crf import CRFLoss
-from tests.conftest import BACKEND, numpy
+from tests.conftest import BACKEND, numpy, slow
 
 RNG = np.random.default_rng(0)
 # One batch shape for many tests: JAX compiles for each.
@@ -248,7 +248,7 @@ def test_loss_in_a_model(mask, eager):
             np.testing.assert_array_equal(numpy(output._keras_mask), MASK)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_float16", marks=slow)])
 def test_learns_what_only_transitions_can_tell(policy):
     """Tags 0 1 2 0 1 over words that are all alike."""
     inputs = keras.Input((None,), dtype="int32")

@@ -16,6 +16,7 @@ from tests.conftest import (
     SENTENCES,
     make_arrays,
     make_config,
+    not_on_jax,
     numpy,
     tokenize,
     write_preset,
@@ -90,6 +91,7 @@ def tiny_layer(tiny_preset):
     return ElmoLayer.from_preset(tiny_preset)
 
 
+@not_on_jax
 @settings(max_examples=EXAMPLES)
 @given(batches, st.integers(0, 3), st.integers(0, 2))
 def test_batch_mates_and_padding_do_not_matter(tiny_layer, batch, more_tokens, more_rows):
@@ -121,6 +123,7 @@ def test_mask(tiny_layer):
     ]
 
 
+@not_on_jax
 def test_state_is_carried_row_by_row(tiny_preset):
     """Rows beyond a smaller batch keep their state; new rows start at zero."""
     config = make_config()

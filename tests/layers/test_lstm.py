@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_elmo.layers.lstm import ProjectedLSTM, projected_lstm
 from keras_elmo.layers.scan import scan
-from tests.conftest import numpy, only_tensorflow
+from tests.conftest import not_on_jax, numpy, only_tensorflow
 from tests.gradients import gradients
 
 TOKENS, BATCH, LSTM_DIM = 7, 3, 5
@@ -135,6 +135,7 @@ def test_half_precision_products_change_the_gradient_little(without_state):
     assert any((ours != right).any() for ours, right in zip(half, exact, strict=True))
 
 
+@not_on_jax
 def test_a_layer_with_half_precision_products_keeps_its_states_in_float32():
     layer = ProjectedLSTM(lstm_dim=5, projection_dim=3, cell_clip=3.0, projection_clip=3.0)
     x = ops.convert_to_tensor(np.random.default_rng(0).normal(size=(6, 4, 7)).astype("float32"))
@@ -153,6 +154,7 @@ def test_a_layer_with_half_precision_products_keeps_its_states_in_float32():
         np.testing.assert_allclose(ours, right, atol=0.03 * np.abs(right).max())
 
 
+@not_on_jax
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_throughout(without_state, dtype):
     half = Tensors(3, dtype)

@@ -15,7 +15,7 @@ from keras_elmo.pretraining.data.corpus import Batcher
 from keras_elmo.pretraining.model.language_model import BiLanguageModel
 from keras_elmo.pretraining.scores import Scorer
 from tests import reference
-from tests.conftest import BACKEND, make_config, numpy, slow
+from tests.conftest import BACKEND, make_config, not_on_jax, numpy, slow
 from tests.gradients import gradients
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "The", "fox", "Café", "!"]
@@ -88,6 +88,7 @@ def test_log_probabilities_are_those_of_the_specification(changes):
         np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
+@not_on_jax
 def test_loss_is_the_mean_of_both_directions_per_prediction():
     model = make_model()
     expected = [expected_log_probabilities(model, sentence) for sentence in SENTENCES]
@@ -123,6 +124,7 @@ def test_perplexity_of_nothing(sentences, message):
         scorer.log_probabilities(sentences)
 
 
+@not_on_jax
 def test_gradient_against_finite_differences():
     model = make_model()
     batch = tensors(make_batch())
@@ -150,6 +152,7 @@ def test_dropout_acts_in_training_only_and_each_time_anew():
     assert len({at_rest[0], *training}) == 3
 
 
+@not_on_jax
 def test_negatives_are_drawn_anew_and_do_not_move_the_loss_far():
     model, full = make_model(n_negatives=5), make_model()
     batch = tensors(make_batch())

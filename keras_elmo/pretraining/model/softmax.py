@@ -7,8 +7,8 @@ from keras import ops
 from keras_elmo.layers.products import matmul
 
 _LEAST_PARTS = 4
-_BYTES_OF_A_PART = 1 << 28  # of its logits
-_ROWS = 4096  # where their number is not known when the graph is made
+_BYTES_OF_A_PART = 1 << 29  # of its logits; each part reads the whole kernel
+_ROWS = 2048  # where their number is not known when the graph is made
 
 
 def _parts(n, n_candidates):
@@ -55,7 +55,7 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
     whose logits are lowered by the log of their expected counts.
 
     The loss and its gradient are computed together, part by part, so that no array of all
-    logits is ever kept: those of a part fill about 256 MiB. The gradients of ``kernel`` and
+    logits is ever kept: those of a part fill about 512 MiB. The gradients of ``kernel`` and
     ``bias`` are dense, each row added up from all places where it was taken, so that their norm
     is that of the gradient.
 
