@@ -79,27 +79,19 @@ def test_resume_after_a_failure(embedder, text, tmp_path, monkeypatch):
     assert filecmp.cmp(output, whole, shallow=False)
 
 
-# A process that is not yet busy forks those that are killed, so that the backend is imported once.
 KILLED = """
-import os, random, signal, sys, time
+import os, signal, sys
 import keras
 from keras_elmo.cli import main
 from keras_elmo.embedding import layer_file
+from tests.forks import run_in_fork
 
 layer_file.SENTENCES_IN_A_PART = 1000
 parts, *command = sys.argv[1:]
 for number, kills in enumerate((True, True, False)):
-    child = os.fork()
-    if child == 0:
-        os._exit(main(command))
-    if kills:
-        while not os.path.exists(f"{parts}/{number:08}.json"):
-            if os.waitpid(child, os.WNOHANG)[0]:
-                sys.exit("ended by itself")
-            time.sleep(0.005)
-        time.sleep(random.uniform(0, 0.1))
-        os.kill(child, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    part = f"{parts}/{number:08}.json"
+    is_due = (lambda: os.path.exists(part)) if kills else None
+    status = run_in_fork(lambda: main(command), is_due, linger=0.1)
     if status != (-signal.SIGKILL if kills else 0):
         sys.exit(f"status {status}")
 """

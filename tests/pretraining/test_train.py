@@ -277,27 +277,18 @@ def test_read_run(corpus, finished):
         read_run(finished)
 
 
-# A process that is not yet busy forks those that are killed, so that TensorFlow is imported once.
 KILLED = """
-import os, pathlib, random, signal, sys, time
+import pathlib, signal, sys
+from tests.forks import run_in_fork
 from tests.pretraining.test_train import make_run
 
 folder, corpus = sys.argv[1:]
 log = pathlib.Path(folder) / "log.csv"
 for kills in (True, True, True, False):
     before = log.stat().st_size if log.exists() else 0
-    child = os.fork()
-    if child == 0:
-        make_run(folder, corpus, 40, resume=True).run(progress=False)
-        os._exit(0)
-    if kills:
-        while not log.exists() or log.stat().st_size <= before:
-            if os.waitpid(child, os.WNOHANG)[0]:
-                sys.exit("ended by itself")
-            time.sleep(0.005)
-        time.sleep(random.uniform(0, 0.4))
-        os.kill(child, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    is_due = (lambda: log.exists() and log.stat().st_size > before) if kills else None
+    run = lambda: make_run(folder, corpus, 40, resume=True).run(progress=False)
+    status = run_in_fork(run, is_due, linger=0.4)
     if status not in ((0, -signal.SIGKILL) if kills else (0,)):
         sys.exit(f"status {status}")
 """
