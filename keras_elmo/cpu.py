@@ -29,6 +29,11 @@ def advise_bfloat16(flags) -> str:
     return "does not pay: the CPU has neither amx_bf16 nor avx512_bf16"
 
 
+def overflows_in_int8(flags) -> bool:
+    """Whether sums of products of eight bits may overflow on a CPU of these ``cpu_flags``."""
+    return not flags or not {"avx512_vnni", "avx_vnni"}.intersection(flags)
+
+
 def _field(name):
     """Return the first value of a field that Linux gives for every core, or None."""
     if not _CPU_INFO.is_file():

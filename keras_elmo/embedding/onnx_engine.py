@@ -7,6 +7,7 @@ import threading
 import numpy as np
 
 from keras_elmo.checkpoints.rows import variables_by_path
+from keras_elmo.cpu import cpu_flags, overflows_in_int8
 from keras_elmo.embedding.weight_values import WeightValues
 from keras_elmo.layers.bilm import DIRECTIONS, lstm_names
 from keras_elmo.onnx.bilm_graph import check_alphabet
@@ -120,8 +121,9 @@ def _start(model):
     options.log_severity_level = 3
     # Threads that wait for more would take the cores from everyone else.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    # CPUs without VNNI would overflow.
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    if overflows_in_int8(cpu_flags()):
+        # Without the instructions for it, so that nothing is lost: exact, and much slower.
+        options.add_session_config_entry("session.x64quantprecision", "1")
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

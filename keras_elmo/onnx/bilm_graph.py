@@ -131,6 +131,9 @@ class BiLMGraph:
         i, f, o = (op("Sigmoid", z[k]) for k in (0, 1, 3))
         c = op("Add", op("Mul", f, "c"), op("Mul", i, op("Tanh", z[2])))
         c = step._clip(c, config.cell_clip)
+        if reverse and not state:  # it reads padding first: a cell of 0 has an output of 0
+            inputs["is_token"] = graph.cast(mask, "float32")
+            c = op("Mul", c, "is_token")
         h = op("Mul", o, op("Tanh", c))
         if config.projection_dim != size:
             bound = 1.0 if config.cell_clip is None else np.tanh(config.cell_clip)
@@ -139,9 +142,6 @@ class BiLMGraph:
         if state:
             inputs["is_token"] = mask
             h, c = (op("Where", "is_token", new, old) for new, old in ((h, "h"), (c, "c")))
-        elif reverse:  # it reads padding first, and starts with zeros
-            inputs["is_token"] = graph.cast(mask, "float32")
-            h, c = op("Mul", h, "is_token"), op("Mul", c, "is_token")
         for value, result in ((h, "next_h"), (c, "next_c"), (h, "output")):
             op("Identity", value, name=result)
 
@@ -230,8 +230,9 @@ class BiLMGraph:
     def _clip(self, x, bound):
         if bound is None:
             return x
-        bounds = (self.graph.constant(np.float32(b)) for b in (-bound, bound))
-        return self.graph.op("Clip", x, *bounds)
+        low, high = (self.graph.constant(np.float32(b)) for b in (-bound, bound))
+        # Behind a Clip that one node reads, ONNX Runtime leaves an int8 product in float32.
+        return self.graph.op("Min", self.graph.op("Max", x, low), high)
 
     def _zeros(self, x, size):
         batch = self.graph.op("Shape", x, start=1, end=2)

@@ -1,5 +1,6 @@
 """The biLM as ONNX, run by ONNX Runtime, beside the goldens and the specification."""
 
+import collections
 import json
 
 import numpy as np
@@ -54,6 +55,21 @@ def test_layers_of_the_goldens(golden, tmp_path):
             assert np.abs(layers - expected)[mask].max() < bound
         errors = ((layers - expected)[mask] ** 2).mean((0, 2)) / (expected[mask] ** 2).mean((0, 2))
         assert (0 < errors).all() and (errors < 0.03**2).all()
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_all_products_of_int8_are_of_eight_bits(tiny_preset, tmp_path, stateful):
+    """ONNX Runtime leaves a product as it is, and rounds for nothing, where its pattern is lost."""
+    export_onnx(tiny_preset, tmp_path / "bilm.onnx", int8=True, stateful=stateful)
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    onnxruntime.InferenceSession(tmp_path / "bilm.onnx", options)
+    graph = onnx.load(tmp_path / "optimized.onnx").graph
+    [*steps] = [a.g for node in graph.node for a in node.attribute if a.name == "body"]
+    kinds = collections.Counter(node.op_type for step in steps for node in step.node)
+    assert len(steps) == 4  # both directions of two layers
+    assert kinds["MatMulIntegerToFloat"] == 4 * (4 + 1)  # gates and projection
+    assert not kinds["MatMul"] and not kinds["DequantizeLinear"]
 
 
 def test_states_of_the_goldens(golden, tmp_path):
