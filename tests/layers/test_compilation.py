@@ -4,7 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_elmo.layers import CRF, ElmoLayer
+from keras_elmo.layers import CRF, ElmoLayer, ScalarMix
+from keras_elmo.pretraining.model.language_model import BiLanguageModel
+from keras_elmo.pretraining.run.optimizers import Muon
 from tests.conftest import BACKEND, SENTENCES, make_config, numpy, only_tensorflow, tokenize
 
 IDS = tokenize(SENTENCES, 13)
@@ -102,24 +104,49 @@ def test_what_converters_cannot_read_is_left_out(exporter):
     np.testing.assert_allclose(scope["program"](tf.constant(IDS)), layer(IDS), atol=1e-6)
 
 
+def model_with_batch(what):
+    """A small model to train, and a batch for its ``train_step``."""
+    if what == "pretraining":
+        model = BiLanguageModel(make_config(), vocabulary_size=20, n_negatives=5)
+        model.compile(Muon(1e-3, clip_norm=5.0), jit_compile=False)
+        words = np.array([[[[0], [2]], [[1], [2]]]], "int32")
+        weights = np.full(words.shape, 0.5, "float32")
+        batch = {"characters": IDS[:1, :3], "words": words, "targets": words, "weights": weights}
+        return model, (batch,)
+    ids = keras.Input(IDS.shape[1:], dtype="int32")
+    layers = ElmoLayer(
+        make_config(cell_clip=1.0, projection_clip=0.5), trainable_bilm=what == "fine-tuning"
+    )(ids)
+    model = keras.Model(ids, keras.layers.Dense(3)(ScalarMix()(layers)))
+    model.compile("adam", "mse", jit_compile=False)
+    return model, (IDS, np.zeros((*IDS.shape[:2], 3), "float32"))
+
+
 @only_tensorflow
-def test_a_training_step_never_goes_back_to_python():
+@pytest.mark.parametrize("what", ["frozen", "fine-tuning", "pretraining"])
+def test_a_training_step_never_leaves_the_gpu(monkeypatch, what):
+    """Nothing in it runs in Python, or is an operation that TensorFlow has for the CPU alone."""
     import tensorflow as tf
+    from tensorflow.python.framework import kernels
 
-    layer = ElmoLayer(make_config(), trainable_bilm=True)
-    layer.build(IDS.shape)
-
-    @tf.function(autograph=False)
-    def step(ids):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(layer(ids) ** 2)
-        return tape.gradient(loss, [w.value for w in layer.trainable_weights])
-
-    graph = step.get_concrete_function(tf.TensorSpec((None, None, 13), "int32")).graph
+    gpu = [tf.config.LogicalDevice("/device:GPU:0", "GPU")]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: gpu)
+    model, batch = model_with_batch(what)
+    model.optimizer.build(model.trainable_variables)
+    step = tf.function(lambda *batch: model.train_step(batch), autograph=False)
+    graph = step.get_concrete_function(*batch).graph
     inner = graph.as_graph_def().library.function
     kinds = {node.op for function in inner for node in function.node_def}
     kinds |= {operation.type for operation in graph.get_operations()}
     assert "MatMul" in kinds and not [kind for kind in kinds if "PyFunc" in kind]
+
+    def devices(kind):
+        return {k.device_type for k in kernels.get_registered_kernels_for_op(kind).kernel}
+
+    if "GPU" not in devices("MatMul"):
+        pytest.skip("this TensorFlow was built without its operations for GPUs")
+    # Calls of functions have no kernel of their own.
+    assert not [k for k in kinds if devices(k) and not devices(k) & {"GPU", "DEFAULT"}]
 
 
 @only_tensorflow
