@@ -1,0 +1,57 @@
+"""Tokens/s of a user's training step with a frozen biLM of the original size inside.
+
+    python benchmarks/fit.py --data test.txt
+
+--data as for throughput.py. The model is character ids, ElmoLayer, ScalarMix, a maximum over the
+tokens and a Dense layer; sentences of similar length share a batch.
+"""
+
+import argparse
+import pathlib
+
+import keras
+import numpy as np
+from limit import seconds
+from throughput import SIZES, read_sentences
+
+import keras_elmo
+from keras_elmo.cpu import cpu_name
+
+
+def make_model(dtype):
+    ids = keras.Input((None, 50), dtype="int32")
+    layers = keras_elmo.ElmoLayer(SIZES["original"], dtype=dtype)(ids)
+    x = keras.layers.GlobalMaxPooling1D()(keras_elmo.ScalarMix()(layers))
+    model = keras.Model(ids, keras.layers.Dense(5, activation="softmax")(x))
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return model
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=pathlib.Path, help="Penn Treebank trees, one a line")
+    parser.add_argument("--limit", type=int, default=256, help="sentences")
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 128])
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    arguments = parser.parse_args()
+
+    sentences = sorted(read_sentences(arguments.data, arguments.limit), key=len)
+    tokens = sum(map(len, sentences))
+    tokenizer = keras_elmo.CharacterTokenizer()
+    print(f"{cpu_name()}, {keras.backend.backend()}, {tokens} tokens")
+    for dtype in arguments.dtypes:
+        for size in arguments.batch_sizes:
+            model = make_model(dtype)
+            parts = [sentences[i : i + size] for i in range(0, len(sentences), size)]
+            batches = [(tokenizer(part), np.zeros(len(part), "int32")) for part in parts]
+
+            def one_pass(model=model, batches=batches):
+                for batch in batches:
+                    model.train_on_batch(*batch)
+
+            one_pass()  # compiles
+            print(f"{dtype}, batches of {size}: {tokens / seconds(one_pass, 1):.0f} tokens/s")
+
+
+if __name__ == "__main__":
+    main()
