@@ -125,7 +125,7 @@ def test_weights_file_without_the_bilm(tiny_preset, tmp_path):
         other.load_weights(tmp_path / "head.weights.h5")
 
 
-@pytest.mark.parametrize("jit_compile", ["auto", False])
+@pytest.mark.parametrize("jit_compile", [pytest.param("auto", marks=slow), False])
 def test_a_compiled_model_never_answers_with_weights_of_its_own(tiny_preset, tmp_path, jit_compile):
     """load_weights of a file without biLM, into a model that predict has compiled already."""
     model = trained(tiny_preset, save_bilm=False)
@@ -286,6 +286,7 @@ def test_strings_in(tiny_preset, tmp_path):
     np.testing.assert_allclose(served.numpy(), expected, atol=1e-6)
 
 
+@slow
 @only_tensorflow
 def test_export_of_the_id_model(tiny_preset, tmp_path):
     import tensorflow as tf

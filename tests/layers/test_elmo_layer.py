@@ -106,6 +106,7 @@ def test_batch_mates_and_padding_do_not_matter(tiny_layer, batch, more_tokens, m
         assert not together[row, n:].any()
 
 
+@not_on_jax
 @settings(max_examples=EXAMPLES)
 @given(batches)
 def test_trimmed_characters_are_exact(tiny_layer, batch):
