@@ -7,6 +7,7 @@ tokens and a Dense layer; sentences of similar length share a batch.
 """
 
 import argparse
+import itertools
 import pathlib
 
 import keras
@@ -27,6 +28,19 @@ def make_model(dtype):
     return model
 
 
+def fit_seconds(sentences, batch_size, dtype):
+    model, tokenizer = make_model(dtype), keras_elmo.CharacterTokenizer()
+    parts = [sentences[i : i + batch_size] for i in range(0, len(sentences), batch_size)]
+    batches = [(tokenizer(part), np.zeros(len(part), "int32")) for part in parts]
+
+    def one_pass():
+        for batch in batches:
+            model.train_on_batch(*batch)
+
+    one_pass()  # compiles
+    return seconds(one_pass)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=pathlib.Path, help="Penn Treebank trees, one a line")
@@ -37,20 +51,10 @@ def main():
 
     sentences = sorted(read_sentences(arguments.data, arguments.limit), key=len)
     tokens = sum(map(len, sentences))
-    tokenizer = keras_elmo.CharacterTokenizer()
     print(f"{cpu_name()}, {keras.backend.backend()}, {tokens} tokens")
-    for dtype in arguments.dtypes:
-        for size in arguments.batch_sizes:
-            model = make_model(dtype)
-            parts = [sentences[i : i + size] for i in range(0, len(sentences), size)]
-            batches = [(tokenizer(part), np.zeros(len(part), "int32")) for part in parts]
-
-            def one_pass(model=model, batches=batches):
-                for batch in batches:
-                    model.train_on_batch(*batch)
-
-            one_pass()  # compiles
-            print(f"{dtype}, batches of {size}: {tokens / seconds(one_pass, 1):.0f} tokens/s")
+    for dtype, size in itertools.product(arguments.dtypes, arguments.batch_sizes):
+        rate = tokens / fit_seconds(sentences, size, dtype)
+        print(f"{dtype}, batches of {size}: {rate:.0f} tokens/s", flush=True)
 
 
 if __name__ == "__main__":

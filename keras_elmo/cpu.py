@@ -31,7 +31,7 @@ def advise_bfloat16(flags) -> str:
 
 def overflows_in_int8(flags) -> bool:
     """Whether sums of products of eight bits may overflow on a CPU of these ``cpu_flags``."""
-    return not flags or not {"avx512_vnni", "avx_vnni"}.intersection(flags)
+    return not {"avx512_vnni", "avx_vnni"}.intersection(flags or ())
 
 
 def _field(name):

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from keras_elmo.layers import CRF, ElmoLayer, ScalarMix
-from keras_elmo.pretraining.model.language_model import BiLanguageModel
 from keras_elmo.pretraining.run.optimizers import Muon
 from tests.conftest import BACKEND, SENTENCES, make_config, numpy, only_tensorflow, tokenize
+from tests.pretraining.test_language_model import make_batch, make_model
 
 IDS = tokenize(SENTENCES, 13)
 only_jax = pytest.mark.skipif(BACKEND != "jax", reason="JAX only: it compiles eager calls")
@@ -107,12 +107,9 @@ def test_what_converters_cannot_read_is_left_out(exporter):
 def model_with_batch(what):
     """A small model to train, and a batch for its ``train_step``."""
     if what == "pretraining":
-        model = BiLanguageModel(make_config(), vocabulary_size=20, n_negatives=5)
+        model = make_model(n_negatives=5, dropout=0.1)
         model.compile(Muon(1e-3, clip_norm=5.0), jit_compile=False)
-        words = np.array([[[[0], [2]], [[1], [2]]]], "int32")
-        weights = np.full(words.shape, 0.5, "float32")
-        batch = {"characters": IDS[:1, :3], "words": words, "targets": words, "weights": weights}
-        return model, (batch,)
+        return model, (make_batch(),)
     ids = keras.Input(IDS.shape[1:], dtype="int32")
     layers = ElmoLayer(
         make_config(cell_clip=1.0, projection_clip=0.5), trainable_bilm=what == "fine-tuning"
