@@ -42,6 +42,12 @@ class _Tokenizer(keras.layers.Layer):
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
 
+    def __call__(self, inputs, **kwargs):
+        # Keras would look into every single token of lists for a tensor, ten times the work.
+        if isinstance(inputs, list | tuple) and not kwargs:
+            return self.call(inputs)
+        return super().__call__(inputs, **kwargs)
+
     def call(self, inputs):
         tf = sys.modules.get("tensorflow")
         if tf is not None and isinstance(inputs, tf.Tensor | tf.RaggedTensor):

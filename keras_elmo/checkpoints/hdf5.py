@@ -222,6 +222,14 @@ class Hdf5Reader:
             raise misfit_error(self.name, problems, advice=self._remedy)
         return array
 
+    def read_again(self, name) -> np.ndarray:
+        """Read a dataset that ``read`` has read, and thus checked, since the file is open."""
+        with self._naming():
+            dataset = h5py.h5d.open(self._file.id, name.encode())
+            array = np.empty(dataset.shape, dataset.dtype)
+            dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, array)
+        return array
+
     def read_all(self, expected=None, kinds="f", **words) -> dict:
         """Read all datasets; arguments, result and errors of ``read_arrays``."""
         declared = {name: self.declared(name) for name in self.walk()}

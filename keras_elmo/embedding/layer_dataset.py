@@ -213,6 +213,7 @@ class _Hdf5Layers:
         fits = len(shape) == 3 and names == {str(i) for i in range(self.count)}
         self.shape = shape[::2] if fits else ()
         self.contents = f"{self.count} lines of shape {shape}"
+        self._read = np.zeros(self.count, "bool")  # the lines read before
 
     @property
     def is_open(self):
@@ -222,7 +223,11 @@ class _Hdf5Layers:
         return self._file.declared(str(line)).shape[1]
 
     def array(self, line):
-        array = self._file.read(str(line), kinds="f")
+        if self._read[line]:  # a line is checked once; that takes longer than to read it
+            array = self._file.read_again(str(line))
+        else:
+            array = self._file.read(str(line), kinds="f")
+            self._read[line] = True
         return np.moveaxis(array, 0, 1) if array.ndim == 3 else array
 
     def describe(self, array):

@@ -113,6 +113,21 @@ def test_gathering_chosen_sentences(embedder, text, tmp_path):
             data.gather(wrong)
 
 
+@pytest.mark.parametrize("dtype", ["float16", ">f4"])
+def test_reading_a_line_again(tmp_path, dtype):
+    normal = np.random.default_rng(0).normal
+    arrays = [normal(size=(3, tokens, 4)).astype(dtype) for tokens in (2, 0, 5)]
+    with h5py.File(tmp_path / "layers.hdf5", "w") as file:
+        for i, array in enumerate(arrays):
+            file.create_dataset(str(i), data=array, compression="gzip" if array.size else None)
+    with LayerDataset(tmp_path / "layers.hdf5") as data:
+        for _ in range(2):
+            inputs = data.gather([2, 1, 0])
+            assert inputs["mask"].sum(axis=1).tolist() == [5, 0, 2]
+            for row, array in zip(inputs["layers"], arrays[::-1], strict=True):
+                np.testing.assert_array_equal(row[: array.shape[1]], np.moveaxis(array, 0, 1))
+
+
 def test_layer_dataset_as_tf_data(embedder, text, tmp_path):
     pytest.importorskip("tensorflow")
     path = tmp_path / "layers.hdf5"
