@@ -5,11 +5,12 @@
 CORPUS is a folder of ``keras-elmo prepare``. The products are those of the LSTMs (forward,
 and twice as much backward), of the softmax and of the character CNN, with the mean sizes
 of the batches, on the same threads in the same run: all in float32, and in the types of
---products, which spares those of one time step.
+--products, which spares those of one time step. Those of Muon's iteration are not among them.
 """
 
 import argparse
 import functools
+import itertools
 import json
 import pathlib
 import time
@@ -19,17 +20,12 @@ import numpy as np
 from keras import ops
 
 import keras_elmo.layers.products as products_of
-from keras_elmo.config import BiLMConfig
 from keras_elmo.pretraining.data.corpus import Batcher, Corpus
+from keras_elmo.pretraining.data.vocabulary import read_vocabulary
 from keras_elmo.pretraining.model.language_model import BiLanguageModel
-from keras_elmo.pretraining.prepare import read_vocabulary
-
-MINI = BiLMConfig(
-    lstm_dim=512,
-    projection_dim=128,
-    filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 256)),
-    n_highway=1,
-)
+from keras_elmo.pretraining.run.optimizers import make_optimizer
+from keras_elmo.pretraining.run.recipe import Recipe
+from keras_elmo.pretraining.run.settings import SIZES
 
 
 def compiled(function):
@@ -115,33 +111,37 @@ def products(config, tokens, rows, distinct, characters, negatives, dtype):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=pathlib.Path)
+    parser.add_argument("--size", default="mini", choices=SIZES)
+    parser.add_argument("--optimizer", default="adam", choices=("adam", "muon"))
     parser.add_argument("--batch-tokens", type=int, default=2048)
     parser.add_argument("--negatives", type=int, default=2048)
     parser.add_argument("--products", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--steps", type=int, default=30)
     arguments = parser.parse_args()
 
+    config = SIZES[arguments.size]
+    is_jax = keras.backend.backend() == "jax"
     vocabulary = read_vocabulary(arguments.corpus / "vocab.txt")
     batcher = Batcher(
         vocabulary,
-        widest_filter=MINI.widest_filter,
+        widest_filter=config.widest_filter,
         batch_tokens=arguments.batch_tokens,
-        fixed_shapes=keras.backend.backend() == "jax",
+        fixed_shapes=is_jax,
     )
     files = sorted(arguments.corpus.glob("train-*.txt"))[:1]
-    feed = Corpus(files, batcher).batches()
-    batches = [batch for batch, _ in (next(feed) for _ in range(arguments.steps))]
+    feed = itertools.islice(Corpus(files, batcher).batches(), arguments.steps)
+    batches, counts, _ = zip(*feed)
     model = BiLanguageModel(
-        MINI,
+        config,
         len(vocabulary),
         n_negatives=arguments.negatives,
         dropout=0.0,
         product_dtype=arguments.products,
     )
-    model.compile(
-        keras.optimizers.Adam(1e-3, global_clipnorm=5.0),
-        jit_compile=keras.backend.backend() == "jax",
+    recipe = Recipe(
+        optimizer=arguments.optimizer, clip_norm=5.0, precision=arguments.products, steps=1
     )
+    model.compile(make_optimizer(recipe, 1e-3), jit_compile=is_jax)
     for batch in batches:
         model.train_on_batch(batch)
     start = time.perf_counter()
@@ -149,7 +149,7 @@ def main():
         model.train_on_batch(batch)
     step = (time.perf_counter() - start) / len(batches)
 
-    tokens = np.mean([(batch["weights"] > 0).sum() for batch in batches])
+    tokens = np.mean(counts)
     rows = np.mean([batch["words"].shape[3] for batch in batches])
     sizes = {
         "tokens": round(tokens / rows),
@@ -159,13 +159,13 @@ def main():
     }
     limits = {
         dtype: median_seconds(
-            products(MINI, negatives=arguments.negatives, dtype=dtype, **sizes), 10
+            products(config, negatives=arguments.negatives, dtype=dtype, **sizes), 10
         )
         for dtype in {"float32", arguments.products}
     }
     facts = {
         "backend": keras.backend.backend(),
-        "products": arguments.products,
+        **{name: getattr(arguments, name) for name in ("size", "optimizer", "products")},
         **sizes,
         "step_s": step,
         "tokens_per_s": tokens / step,
