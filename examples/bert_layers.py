@@ -138,7 +138,7 @@ def main():
     add("--bert", required=True, help="preset of KerasHub: a name or a folder")
     add("--continue-on", type=pathlib.Path, help="raw text, a sentence a line")
     add("--steps", type=int, default=1000, help="of --continue-on")
-    add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
+    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
     add("--epochs", type=int, default=10)
     add("--units", type=int, default=100, help="of the biLSTM, in a direction")
     add("--learning-rate", type=float, default=0.001)

@@ -131,7 +131,7 @@ def main(arguments=None):
         add(f"--{name}", type=pathlib.Path, required=True, help="pairs, tab-separated")
     add("--elmo", choices=("input", "output", "both"), default="both", help="places of ELMo")
     add("--no-elmo", dest="elmo", action="store_const", const=None, help="none")
-    add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
+    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
     add("--batch-size", type=int, default=32, help="pairs")
     add("--learning-rate", type=float, default=1e-3)
     add("--epochs", type=int, default=20, help="at most")

@@ -189,7 +189,7 @@ def main(arguments=None):
     add("--load", type=pathlib.Path, help="such a folder, instead of training")
     add("--tag", nargs="+", default=[], help="sentences, tokens between spaces, to tag")
     add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="or without")
-    add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
+    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
     add("--epochs", type=int, default=30, help="at most")
     add("--patience", type=int, default=5, help="epochs to go on without a better F1 on dev")
     add("--seed", type=int, default=1)

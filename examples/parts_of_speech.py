@@ -76,7 +76,7 @@ def main():
     for name in ("train", "dev", "test"):
         parser.add_argument(f"--{name}", required=True, help=".conllu")
     parser.add_argument("--tags", choices=COLUMNS, default="universal")
-    parser.add_argument("--preset", default="elmo_mini_en", help="name, directory or .zip")
+    parser.add_argument("--preset", default="elmo_small_en", help="name, directory or .zip")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=256, help="tokens")
     parser.add_argument("--learning-rate", type=float, default=0.001)

@@ -50,7 +50,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=pathlib.Path, help="file of Penn Treebank trees")
     parser.add_argument("--limit", type=int, help="read this many trees at most")
-    parser.add_argument("--preset", default="elmo_mini_en", help="name, directory or .zip")
+    parser.add_argument("--preset", default="elmo_small_en", help="name, directory or .zip")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -87,7 +87,7 @@ def main(arguments=None):
     for name in ("train", "dev", "test"):
         add(f"--{name}", type=pathlib.Path, required=True, help="column file")
     add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="or without")
-    add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
+    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
     add("--units", type=int, default=200, help="of each LSTM")
     add("--depth", type=int, default=2, help="biLSTMs")
     add("--epochs", type=int, default=50, help="at most")

@@ -135,7 +135,7 @@ def main(arguments=None):
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True, help="folder of train.txt, dev.txt, test.txt")
     add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="or without")
-    add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
+    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
     add("--batch-size", type=int, default=128, help="phrases")
     add("--learning-rate", type=float, default=2e-3)
     add("--epochs", type=int, default=5)

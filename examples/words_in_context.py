@@ -2,7 +2,7 @@
 
     python examples/words_in_context.py
     python examples/words_in_context.py --word bank --text corpus.txt --plot bank.png
-    python examples/words_in_context.py --word play --static weights/elmo_mini_en/vocab.txt
+    python examples/words_in_context.py --word play --static weights/elmo_small_en/vocab.txt
     python examples/words_in_context.py --language ko --plot bae.png
 
 Repeats table 4 of the paper, the neighbours of "play": for every token of --word it lists
@@ -24,6 +24,7 @@ import numpy as np
 
 import keras_elmo
 
+PRESETS = {"en": "elmo_small_en", "ko": "elmo_mini_ko"}
 WORDS = {"en": ["play", "bank", "bear"], "ko": ["배", "잘 하 ㄴ다"]}
 OWN_TEXT = {
     "en": """
@@ -199,7 +200,7 @@ def main():
     parser.add_argument("--language", choices=WORDS, default="en", help="of the own words and text")
     parser.add_argument("--word", nargs="*", help="instead of its own words")
     parser.add_argument("--text", type=pathlib.Path, help="tokenised sentences, one a line")
-    parser.add_argument("--preset", help="name, directory or .zip; by default elmo_mini_LANGUAGE")
+    parser.add_argument("--preset", help="name, directory or .zip, if not the best bundled one")
     parser.add_argument("--layer", type=int, default=1, help="contextual layer to compare")
     parser.add_argument("--neighbours", type=int, default=2)
     parser.add_argument("--static", type=pathlib.Path, help="a vocabulary, or word vectors as text")
@@ -207,7 +208,7 @@ def main():
     parser.add_argument("--font", type=pathlib.Path, help="file of the font in the picture")
     arguments = parser.parse_args()
 
-    preset = arguments.preset or f"elmo_mini_{arguments.language}"
+    preset = arguments.preset or PRESETS[arguments.language]
     words = arguments.word or WORDS[arguments.language]
     own = OWN_TEXT[arguments.language]
     text = arguments.text.read_text("utf-8") if arguments.text else own

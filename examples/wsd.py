@@ -117,7 +117,7 @@ def main():
     parser.add_argument("--train", required=True, help="SemCor, .data.xml")
     parser.add_argument("--test", required=True, help="an evaluation set, .data.xml")
     parser.add_argument("--senses", required=True, help="index.sense of WordNet 3.0, or a table")
-    parser.add_argument("--preset", default="elmo_mini_en", help="name, directory or .zip")
+    parser.add_argument("--preset", default="elmo_small_en", help="name, directory or .zip")
     parser.add_argument("--limit", type=int, help="sentences of --train to read")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()

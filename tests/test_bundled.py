@@ -1,4 +1,4 @@
-"""The biLM that comes with the package: whole, small, and it knows something."""
+"""The biLMs that come with the package: whole, small, and they know something."""
 
 import hashlib
 import importlib.util
@@ -22,7 +22,7 @@ def test_files(name):
     folder = bundled()[name]
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     expected = {"options.json", "weights.hdf5", "vocab.txt", "softmax.hdf5", "README.md"}
-    largest = {"elmo_mini_en": 20e6, "elmo_mini_ko": 25e6}[name]
+    largest = {"elmo_small_en": 45e6, "elmo_mini_en": 20e6, "elmo_mini_ko": 25e6}[name]
     assert expected <= set(sizes) and sum(sizes.values()) <= largest
     sums = re.findall(r"^([0-9a-f]{64})  (\S+)$", (folder / "README.md").read_text(), re.M)
     assert {file for _, file in sums} == expected - {"README.md"}
@@ -38,13 +38,17 @@ SENSES = {
 }
 
 
-@pytest.mark.parametrize("language, layer, least", [("en", 1, 0.7), ("ko", 2, 0.5)])
-def test_it_tells_senses_apart_where_the_token_representation_can_not(language, layer, least):
+@pytest.mark.parametrize(
+    "preset, layer, least",
+    [("elmo_small_en", 1, 0.7), ("elmo_mini_en", 1, 0.7), ("elmo_mini_ko", 2, 0.5)],
+)
+def test_it_tells_senses_apart_where_the_token_representation_can_not(preset, layer, least):
+    language = preset[-2:]
     spec = importlib.util.spec_from_file_location("words", EXAMPLES / "words_in_context.py")
     words = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(words)
     sentences = [line.split() for line in words.OWN_TEXT[language].strip().splitlines()]
-    embedder = keras_elmo.Embedder(f"elmo_mini_{language}")
+    embedder = keras_elmo.Embedder(preset)
     right, total = 0, 0
     for word, counts in SENSES[language].items():
         places = words.find_places(sentences, word)
@@ -73,10 +77,10 @@ TEXT = {
 
 
 @only_tensorflow
-@pytest.mark.parametrize("language", TEXT)
-def test_it_predicts_its_language(language):
-    scorer = Scorer(*read_language_model(f"elmo_mini_{language}"))
-    sentences = [text.split() for text in TEXT[language]]
+@pytest.mark.parametrize("preset", bundled())
+def test_it_predicts_its_language(preset):
+    scorer = Scorer(*read_language_model(preset))
+    sentences = [text.split() for text in TEXT[preset[-2:]]]
     ahead = scorer.perplexity(sentences)["perplexity"]
     shuffled = [sorted(sentence) for sentence in sentences]
     assert ahead < 100 < scorer.perplexity(shuffled)["perplexity"] / 3

@@ -225,7 +225,7 @@ def parse(arguments=None):
     add("--column", type=int, default=-1, help="of the tag, counted from 0, or from the end")
     add("--token-column", type=int, default=0, help="of the token, likewise")
     add("--elmo", choices=("none", "input", "output", "both"), default="input")
-    add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
+    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
     add("--layers", choices=LAYERS, default="all", help="of the biLM: mixed, or one of them")
     add("--l2", type=float, default=0.1, help="lambda of the mix: 0.1 in the paper")
     add("--on-the-fly", action="store_true", help="compute the biLM inside the model")

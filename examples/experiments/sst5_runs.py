@@ -193,7 +193,7 @@ def parse(arguments=None):
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True, help="folder of train.txt, dev.txt, test.txt")
     add("--elmo", choices=("none", "input", "output", "both"), default="both")
-    add("--preset", default="elmo_mini_en", help="of the biLM: a name, directory or .zip")
+    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
     add("--layers", choices=LAYERS, default="all", help="of the biLM: mixed, or one of them")
     add("--l2", type=float, default=1e-3, help="lambda of the mix: 1 or 0.001 in the paper")
     add("--on-the-fly", action="store_true", help="compute the biLM inside the model")
