@@ -125,6 +125,8 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
             np.testing.assert_array_equal(array, rounded(array, bits))
             assert bits == 10 or (array != rounded(array, 10)).any()
     assert (tmp_path / "preset" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    log = (tmp_path / "run" / "log.csv").read_text()
+    assert (tmp_path / "preset" / "log.csv").read_text() == log and log.count("\n") > 1
     scores = json.loads(call("perplexity", preset, heldout, "--json"))
     assert set(scores) >= {"forward", "backward", "perplexity", "tokens", "oov_share"}
     assert scores["perplexity"] == pytest.approx(ends["perplexity"], rel=0.2)

@@ -54,6 +54,8 @@ def model_card(name, config, vocabulary, recipe, facts, scores, data="") -> str:
         "",
         "![loss and held-out perplexity over tokens](curve.png)",
         "",
+        "`log.csv` has the same in figures, a row a checkpoint.",
+        "",
         "## Perplexity",
         "",
         "With the full softmax, of whole sentences from a zero state; forward predicts `</S>` and",

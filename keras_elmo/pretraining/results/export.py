@@ -16,7 +16,7 @@ _ROUNDING_SENTENCES = 500
 
 
 def export_run(folder, output, heldout=(), data="", bits=BITS) -> dict:
-    """Write a run's last checkpoint as a preset: its files, a model card, the curve.
+    """Write a run's last checkpoint as a preset: its files, a model card, the log and its curve.
 
     Args:
         folder: The run's folder.
@@ -55,7 +55,9 @@ def export_run(folder, output, heldout=(), data="", bits=BITS) -> dict:
     recipe = RunFolder(folder).read_settings()["recipe"]
     card = model_card(output.name, model.config, vocabulary, recipe, facts, scores, data)
     output.mkdir(parents=True, exist_ok=True)
-    with atomic_write(output / "curve.png") as (picture,):
-        draw_curve(pathlib.Path(folder) / "log.csv", picture)
+    log = pathlib.Path(folder) / "log.csv"
+    with atomic_write(output / "curve.png", output / "log.csv") as (picture, copy):
+        draw_curve(log, picture)
+        copy.write_bytes(log.read_bytes())
     write_language_model(output, model, vocabulary, card, bits)
     return scores
