@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import numpy as np
 import pytest
 
 from tests.conftest import slow
@@ -11,16 +12,55 @@ from tests.example_runs import run
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 
 
+@pytest.fixture
+def corpus(tmp_path):
+    sentences = ["Dogs bark .", "Cats do n't bark .", "Dogs and cats sleep ."] * 20
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for name in ("train-00000-of-00001.txt", "heldout-animals.txt"):
+        (folder / name).write_text("\n".join(sentences) + "\n")
+    words = sorted({word for sentence in sentences for word in sentence.split()})
+    (folder / "vocab.txt").write_text("\n".join(["<S>", "</S>", "<UNK>", *words]) + "\n")
+    return folder
+
+
 @slow
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
-def test_a_step_of_pretraining_beside_its_products(tmp_path, optimizer):
-    sentences = ["Dogs bark .", "Cats do n't bark .", "Dogs and cats sleep ."] * 20
-    (tmp_path / "train-00000-of-00001.txt").write_text("\n".join(sentences) + "\n")
-    words = sorted({word for sentence in sentences for word in sentence.split()})
-    (tmp_path / "vocab.txt").write_text("\n".join(["<S>", "</S>", "<UNK>", *words]) + "\n")
+def test_a_step_of_pretraining_beside_its_products(corpus, optimizer):
     given = "--steps", 2, "--batch-tokens", 60, "--negatives", 4, "--optimizer", optimizer
-    facts = json.loads(run(BENCHMARKS / "pretraining.py", tmp_path, *given))
+    facts = json.loads(run(BENCHMARKS / "pretraining.py", corpus, *given))
     assert (facts["size"], facts["optimizer"]) == ("mini", optimizer)
     # Tokens of a step: of its 60 places some are padding, and one a sentence is a boundary.
     assert 20 < facts["tokens_per_s"] * facts["step_s"] <= 60
     assert facts["share_of_float32_limit"] > 0
+
+
+@slow
+def test_adam_and_muon_at_equal_tokens_and_time(corpus, tmp_path):
+    given = "--steps", 4, "--seeds", 1, 2, "--batch-tokens", 60, "--negatives", 4, "--warmup", 1
+    printed = run(BENCHMARKS / "optimizers.py", corpus, tmp_path / "runs", *given)
+    facts = json.loads((tmp_path / "runs" / "optimizers.json").read_text())
+    adam, muon, as_long = (
+        facts["runs"][name] for name in ("Adam", "Muon, equal tokens", "Muon, equal time")
+    )
+    assert adam["steps"] == muon["steps"] == [4, 4] and adam["tokens"] == muon["tokens"]
+    assert adam["perplexity"] != muon["perplexity"]
+    for seconds, others, steps in zip(adam["seconds"], muon["seconds"], as_long["steps"]):
+        assert steps == round(4 * seconds / others)
+    assert f"| Adam | 0.004 | 4 | {np.mean(adam['tokens']) / 1e6:.2f} |" in printed
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/log.csv")}
+    assert len(kept) == 6
+    assert run(BENCHMARKS / "optimizers.py", corpus, tmp_path / "runs", *given) == printed
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_curves_of_runs_one_after_the_other(tmp_path):
+    log, empty = tmp_path / "log.csv", tmp_path / "empty.csv"
+    log.write_text("step,tokens,perplexity\n10,2000,80.5\n20,4000,70\n30,6000,\n")
+    empty.write_text("step,tokens,perplexity\n10,2000,\n")
+    script, picture = BENCHMARKS / "curves.py", tmp_path / "curves.png"
+    run(script, picture, f"one={log}", f"two={log}")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit, match="log of a run with held-out text. Received: .*empty.csv"):
+        run(script, tmp_path / "none.png", f"one={empty}")
+    assert not (tmp_path / "none.png").exists()
