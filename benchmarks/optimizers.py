@@ -62,8 +62,7 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--jobs", type=int, default=1, help="seeds side by side")
     arguments, options = parser.parse_known_args()
-    if "--size" not in options:
-        options += ["--size", "mini"]
+    options = ["--size", "mini", *options]  # a --size that is given comes later, and wins
     arguments.runs.mkdir(parents=True, exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         found = list(pool.map(lambda x: train_seed(x, arguments, options), arguments.seeds))
