@@ -10,8 +10,8 @@ over the tokens; --elmo puts [x_k; ELMo_k] at its input, [h_k; ELMo_k] at its ou
 both. The learning rate falls to 0 over the epochs; the best one on dev is tested.
 
 The biLM is frozen, so its layers are computed once, in the first run, and read from
---cache by all others (about 2 GB for the whole treebank and a biLM of width 256; the
-first run needs twice that). --on-the-fly computes them inside the model. Runs on every
+--cache by all others (about 2 GB for the whole treebank and a biLM of width 256, twice that
+for one of 512; the first run needs as much again). --on-the-fly computes them inside the model. Runs on every
 Keras backend.
 """
 

@@ -307,7 +307,7 @@ class Embedder:
         return {**counts, "seconds": seconds, "tokens_per_s": counts["tokens"] / seconds}
 
     def write_token_cache(self, tokens, vocabulary_file, embedding_file) -> None:
-        """Write the token representations of a vocabulary, the paper's way to save the CNN.
+        """Write the token representations of a vocabulary, which saves the CNN, as in bilm-tf.
 
         Args:
             tokens: List of distinct tokens, neither empty nor with a line end inside.

@@ -17,7 +17,7 @@ class LayerDataset(keras.utils.PyDataset):
     """Batches of the layer representations in a file, padded, with their mask.
 
     A task model then trains on layers that were computed once, with a ``ScalarMix`` in
-    front: the paper's third way to use a biLM. ``fit``, ``evaluate`` and ``predict``
+    front, as bilm-tf's third way to use a biLM has it. ``fit``, ``evaluate`` and ``predict``
     take it on every backend.
 
     Args:

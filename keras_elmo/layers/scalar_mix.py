@@ -29,7 +29,7 @@ class ScalarMix(keras.layers.Layer):
         dropout: Rate in [0, 1) on the mixed representation, in training only.
         l2: Weight of the penalty ``sum(scalars**2)``, on the scalars before the
             softmax. 1 keeps the mix near the average, 1e-3 lets the layers differ
-            (section 3.4 and 5.1 of the paper).
+            (sections 3.3 and 5.1 of the paper).
         **kwargs: Passed on to ``keras.layers.Layer``.
 
     Call arguments:

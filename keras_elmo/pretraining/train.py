@@ -62,6 +62,18 @@ class Pretraining:
             ``save_every`` or ``devices`` is not 1 or more; if there is neither ``config`` nor
             ``init_from`` for a new run.
 
+    Example:
+
+    >>> from keras_elmo.pretraining.prepare import prepare
+    >>> from keras_elmo.pretraining.run.recipe import Recipe
+    >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats sleep.\\n" * 500)
+    >>> _ = prepare(["raw.txt"], "corpus", shards=2, progress=False)
+    >>> config = keras_elmo.BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 8),))
+    >>> recipe = Recipe(steps=2, batch_tokens=64, negatives=None)
+    >>> Pretraining("run", "corpus", config, recipe).run(progress=False)
+    >>> read_run("run")[0].config.lstm_dim
+    8
+
     Reference:
         Peters et al., 2018, sections 3.1 and 3.4 (fine-tuning).
     """
