@@ -189,7 +189,7 @@ def _add_pretrain(commands):
     parser.add_argument(
         "--init-from",
         metavar="PRESET",
-        help="fine-tune this biLM; with larger sizes, the same layers and its own filters, it grows",
+        help="fine-tune this biLM; with larger sizes, layers the same, it grows",
     )
     parser.add_argument(
         "--own-vocabulary", action="store_true", help="fine-tune with the corpus's vocabulary"

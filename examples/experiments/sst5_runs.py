@@ -11,8 +11,8 @@ both. The learning rate falls to 0 over the epochs; the best one on dev is teste
 
 The biLM is frozen, so its layers are computed once, in the first run, and read from
 --cache by all others (about 2 GB for the whole treebank and a biLM of width 256, twice that
-for one of 512; the first run needs as much again). --on-the-fly computes them inside the model. Runs on every
-Keras backend.
+for one of 512; the first run needs as much again). --on-the-fly computes them inside the
+model. Runs on every Keras backend.
 """
 
 import argparse

@@ -32,7 +32,7 @@ _MOST_SKIPPED = 20
 
 
 class Pretraining:
-    """A training run: a ``BiLanguageModel``, its corpus and optimizer, kept in a folder.
+    r"""A training run: a ``BiLanguageModel``, its corpus and optimizer, kept in a folder.
 
     Of several processes (``sharing``) each makes its parts of the batches; all read the
     corpus and the folder, and the first one writes.
@@ -66,7 +66,7 @@ class Pretraining:
 
     >>> from keras_elmo.pretraining.prepare import prepare
     >>> from keras_elmo.pretraining.run.recipe import Recipe
-    >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats sleep.\\n" * 500)
+    >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats sleep.\n" * 500)
     >>> _ = prepare(["raw.txt"], "corpus", shards=2, progress=False)
     >>> config = keras_elmo.BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 8),))
     >>> recipe = Recipe(steps=2, batch_tokens=64, negatives=None)
