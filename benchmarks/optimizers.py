@@ -13,12 +13,18 @@ seeds run side by side, best with one thread each.
 import argparse
 import concurrent.futures
 import csv
+import hashlib
 import json
 import pathlib
 import subprocess
 import sys
 
 import numpy as np
+
+
+def key(corpus, options):
+    """Return what tells runs on another corpus or with other options apart."""
+    return hashlib.sha256(repr((str(corpus.resolve()), options)).encode()).hexdigest()[:8]
 
 
 def train(corpus, folder, seed, optimizer, rate, steps, options):
@@ -40,7 +46,7 @@ def train_seed(seed, arguments, options):
     """Return what each of the three runs of a seed ends with."""
 
     def run(name, optimizer, rate, steps):
-        folder = arguments.runs / f"{name}-{rate:g}-{steps}-{seed}"
+        folder = arguments.runs / f"{name}-{rate:g}-{steps}-{seed}-{key(arguments.corpus, options)}"
         last = train(arguments.corpus, folder, seed, optimizer, rate, steps, options)
         facts = {"tokens": int, "seconds": float, "perplexity": float}
         return {"steps": steps, **{key: of(last[key]) for key, of in facts.items()}}

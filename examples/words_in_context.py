@@ -106,25 +106,29 @@ def static_neighbours(embedder, path, word, count):
     """Return the nearest words without context, and their cosines.
 
     Raises:
-        ValueError: If the word vectors of the file have none for the word.
+        ValueError: If the word vectors of the file have none for a token of the word.
     """
+    tokens = word.split()
     with open(path, encoding="utf-8", errors="replace") as file:
         rows = [line.split() for line in file]
     if len(rows[0]) == 2:  # the header of word2vec: how many words, how many numbers
         rows = rows[1:]
-    words = list(dict.fromkeys([word, *(row[0] for row in rows if row)]))
+    words = list(dict.fromkeys([*tokens, *(row[0] for row in rows if row)]))
     if len(rows[0]) > 1:
         table = {row[0]: row[1:] for row in rows if len(row) == len(rows[0])}
-        if word not in table:
-            raise ValueError(f"--static expects vectors with {word!r}. Received: {path}")
+        for token in tokens:
+            if token not in table:
+                raise ValueError(f"--static expects vectors with {token!r}. Received: {path}")
         words = [w for w in words if w in table]
         vectors = np.array([table[w] for w in words], "float32")
     else:
         vectors = embedder.embed_tokens(words)
+    own = [words.index(token) for token in tokens]
+    vectors = np.concatenate([vectors, vectors[own].mean(axis=0, keepdims=True)])
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    cosines = unit @ unit[0]
-    cosines[0] = -np.inf
-    order = np.argsort(-cosines)[: min(count, len(words) - 1)]
+    cosines = unit[:-1] @ unit[-1]
+    cosines[own] = -np.inf
+    order = np.argsort(-cosines)[: min(count, len(words) - len(set(own)))]
     return [words[i] for i in order], cosines[order]
 
 

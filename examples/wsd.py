@@ -24,6 +24,8 @@ import numpy as np
 
 import keras_elmo
 
+# The quotes and brackets of the Penn Treebank, as the text of the biLM has them.
+PLAIN = {"``": '"', "''": '"', "`": "'", "-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}"}
 # A sense key names the part of speech by number; 5 is an adjective as well.
 PARTS_OF_SPEECH = {"1": "NOUN", "2": "VERB", "3": "ADJ", "4": "ADV", "5": "ADJ"}
 SENTENCES_AT_ONCE = 2000
@@ -46,9 +48,14 @@ def read_text(path):
         tokens, instances = [], []
         for word in element:
             first = len(tokens)
-            tokens += (word.text or "").split() or ["_"]
+            tokens += [PLAIN.get(x, x) for x in (word.text or "").split()] or ["_"]
             if word.tag == "instance":
                 lemma, name = (word.get("lemma"), word.get("pos")), word.get("id")
+                if name not in gold:
+                    raise ValueError(
+                        f"Expected the senses of every instance of {path} in {gold_path}. "
+                        f"Received: none of {name!r}"
+                    )
                 instances.append(Instance(name, lemma, first, len(tokens), gold[name]))
         sentences.append((tokens, instances))
         element.clear()

@@ -149,11 +149,15 @@ def _add_prepare(commands):
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="text files or glob patterns")
     parser.add_argument("output", metavar="OUTPUT", help="the folder to make")
     parser.add_argument("--vocabulary-size", type=int, default=40_000)
-    parser.add_argument("--vocabulary", metavar="FILE", help="take this vocab.txt, count none")
+    parser.add_argument(
+        "--vocabulary", metavar="FILE", help="take this vocab.txt, the most frequent token first"
+    )
     parser.add_argument(
         "--heldout-share", type=float, default=0.01, help="share of each input to hold out"
     )
-    parser.add_argument("--heldout", nargs="*", default=[], metavar="FILE", help="texts held out")
+    parser.add_argument(
+        "--heldout", nargs="*", action="extend", default=[], metavar="FILE", help="texts held out"
+    )
     parser.add_argument(
         "--weight",
         action="append",
@@ -217,7 +221,9 @@ def _add_pretrain(commands):
     recipe.add_argument("--steps", type=int, help="updates of the weights")
     recipe.add_argument("--epochs", type=float, help="passes over the corpus instead")
     recipe.add_argument("--batch-tokens", type=int, help="rows times longest sentence, per device")
-    recipe.add_argument("--first-batch-tokens", type=int, help="at the start of a batch ramp")
+    recipe.add_argument(
+        "--first-batch-tokens", type=int, help="at most so many at the start of a batch ramp"
+    )
     recipe.add_argument("--ramp-steps", type=int, help="steps of the ramp")
     recipe.add_argument("--max-tokens", type=int, help="longer sentences are read in pieces")
     recipe.add_argument("--optimizer", choices=("adam", "muon"))
@@ -260,7 +266,9 @@ def _add_export(commands):
     )
     parser.add_argument("folder", metavar="RUN", help="a folder of keras-elmo pretrain")
     parser.add_argument("output", metavar="OUTPUT", help="the preset's directory")
-    parser.add_argument("--heldout", nargs="*", default=[], metavar="FILE", help="texts to measure")
+    parser.add_argument(
+        "--heldout", nargs="*", action="extend", default=[], metavar="FILE", help="texts to measure"
+    )
     parser.add_argument("--data", metavar="FILE", help="Markdown on sources, licence and credit")
     parser.add_argument(
         "--bits",

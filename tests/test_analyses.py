@@ -82,6 +82,18 @@ def test_centroids(tmp_path, preset):
     np.testing.assert_allclose(units[place[KEYS["money"]]], expected, atol=1e-6)
 
 
+def test_word_senses_in_plain_tokens(tmp_path):
+    """The biLM has read plain quotes and brackets, and the corpora have those of the Treebank."""
+    read_text = runpy.run_path(str(EXAMPLES / "wsd.py"))["read_text"]
+    quoted = ("a1", "`` the -LRB- {bank} -RRB- '' of ` sand '", "water")
+    path = write_senses(tmp_path, "text", [quoted])
+    [(tokens, [instance])] = read_text(path)
+    assert " ".join(tokens) == "\" the ( bank ) \" of ' sand '" and instance.first == 3
+    (tmp_path / "text.gold.key.txt").write_text("other run%2:99:00::\n")
+    with pytest.raises(ValueError, match="every instance of .*data.xml in .* none of 'a1'"):
+        read_text(path)
+
+
 def test_first_senses(tmp_path):
     first_senses = runpy.run_path(str(EXAMPLES / "wsd.py"))["first_senses"]
     (tmp_path / "index.sense").write_text("long%3:00:02:: 01 1 9\nlong%5:00:00:x:00 02 2 3\n")

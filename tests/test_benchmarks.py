@@ -52,6 +52,10 @@ def test_adam_and_muon_at_equal_tokens_and_time(corpus, tmp_path):
     assert len(kept) == 6
     assert run(BENCHMARKS / "optimizers.py", corpus, tmp_path / "runs", *given) == printed
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    # Other options are other runs.
+    other = *given[:4], "--batch-tokens", 50, *given[7:]
+    run(BENCHMARKS / "optimizers.py", corpus, tmp_path / "runs", *other)
+    assert len(list(tmp_path.glob("runs/*/log.csv"))) > 6
 
 
 def test_curves_of_runs_one_after_the_other(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 import keras_elmo
 from keras_elmo.checkpoints.hdf5 import read_arrays
-from keras_elmo.cli import main
+from keras_elmo.cli import main, make_parser
 from keras_elmo.pretraining.preset import rounded
 from tests.conftest import make_config, numpy, only_tensorflow
 
@@ -108,6 +108,8 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
     kept = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert (kept["steps"], kept["warmup"], kept["negatives"]) == (14, 2, 5)
     heldout = tmp_path / "corpus" / "heldout-raw.txt"
+    given = make_parser().parse_args(["export", "run", "preset", *["--heldout", "a"] * 2])
+    assert given.heldout == ["a", "a"]  # the second adds to the first
     (tmp_path / "data.md").write_text("Letters.")
     (tmp_path / "empty.txt").write_text("\n")
     assert main(["export", run, preset, "--heldout", str(tmp_path / "empty.txt")]) == 1

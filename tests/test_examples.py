@@ -145,6 +145,11 @@ def test_neighbours_without_context(tmp_path, preset):
     one, two = keras_elmo.Embedder(preset).embed_tokens(["bank", "banks"])
     cosine = one @ two / np.linalg.norm(one) / np.linalg.norm(two)
     assert f"banks {cosine:.2f}" in line and "xyz" in line and " bank " not in line
+    # A word of two tokens is their mean, (3, 1), and neither of them.
+    text.write_text("a bank here\nsee a bank\n")
+    vectors.write_text("a 2 0\nbank 4 2\nnear 6 2\nfar 0 1\n")
+    out = run(EXAMPLES / "words_in_context.py", "--word", "a bank", *given[2:], vectors)
+    assert "\n  without context: near 1.00, far 0.32\n" in out
     vectors.write_text("far -1 0\n")
     with pytest.raises(ValueError, match="--static expects vectors with 'bank'"):
         run(EXAMPLES / "words_in_context.py", *given, vectors)

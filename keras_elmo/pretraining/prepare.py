@@ -62,7 +62,8 @@ def prepare(
         output: The folder to make.
         vocabulary_size: Most tokens in ``vocab.txt``, the three special ones included.
         vocabulary: Path of a vocabulary to take instead of counting one, such as the
-            ``vocab.txt`` of the biLM that is to be trained on.
+            ``vocab.txt`` of the biLM that is to be trained on; the most frequent tokens
+            come first, which the sampled softmax draws most.
         heldout_share: Share of the lines of every input to hold out, from 0 up to, not
             including, 1: runs of 200 lines, or shorter ones where the text is short,
             drawn so that the share is met. If it is not 0, at least one line of every

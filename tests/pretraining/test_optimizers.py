@@ -30,6 +30,13 @@ def make_gradients(step=0):
     return [rng.normal(size=v.shape).astype("float32") for v in make_variables()]
 
 
+def test_muon_of_an_older_keras(monkeypatch):
+    monkeypatch.setattr(keras, "__version__", "3.12.4")
+    with pytest.raises(ImportError, match="Keras 3.13 or newer. Received: Keras 3.12.4. Upgrade"):
+        make_optimizer(Recipe(optimizer="muon"), 1e-3)
+    assert make_optimizer(Recipe(optimizer="adam"), 1e-3)
+
+
 def values(variables):
     return [numpy(keras.ops.copy(v)) for v in variables]
 

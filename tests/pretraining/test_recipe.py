@@ -111,6 +111,7 @@ def test_a_ramp_only_rises(first, most, ramp_steps):
             {"first_batch_tokens": 4096, "ramp_steps": 9},
             "first_batch_tokens to be at most batch_tokens=2048. Received: first_batch_tokens=4096",
         ),
+        ({"ramp_steps": 9}, "first_batch_tokens with ramp_steps. Received: .*None, ramp_steps=9"),
         ({"first_batch_tokens": 512}, "ramp_steps of 1 or more with first_batch_tokens. .* ramp_s"),
     ],
 )

@@ -103,6 +103,9 @@ class Muon(_Guarded, keras.optimizers.Muon):
         clip_norm: Bound on the global norm of the gradient.
         product_dtype: Of the matrix products of the iteration.
 
+    Raises:
+        ImportError: If Keras is older than 3.13, whose Muon is another.
+
     Example:
 
     >>> Muon(4e-3, clip_norm=10.0).product_dtype
@@ -113,12 +116,23 @@ class Muon(_Guarded, keras.optimizers.Muon):
     """
 
     def __init__(self, learning_rate, clip_norm, product_dtype="float32"):
+        if tuple(map(int, keras.__version__.split(".")[:2])) < (3, 13):
+            raise ImportError(
+                f"Muon needs Keras 3.13 or newer. Received: Keras {keras.__version__}. "
+                "Upgrade it: pip install -U keras; or take --optimizer adam"
+            )
+        # Said in full, since a run is resumed with any later Keras.
         super().__init__(
             learning_rate,
             clip_norm,
             exclude_layers=["softmax", "embedding"],
             weight_decay=None,
             adam_weight_decay=None,
+            adam_lr_ratio=1,
+            momentum=0.95,
+            nesterov=True,
+            ns_steps=5,
+            rms_rate=0.2,
         )
         self.product_dtype = product_dtype
 

@@ -31,7 +31,8 @@ class Recipe:
         epochs: Passes over the corpus instead of ``steps``; a fraction is a part of one.
         batch_tokens: Bound on the rows times the longest sentence of a batch, per device.
         first_batch_tokens: The bound at the start, doubled in equal stretches of
-            ``ramp_steps`` until it is ``batch_tokens``; None for no ramp.
+            ``ramp_steps`` until it is ``batch_tokens``; it begins at the half, quarter, ... of
+            ``batch_tokens`` that is not above this. None for no ramp.
         ramp_steps: Steps until it is reached.
         max_tokens: Longer sentences are read in pieces.
         optimizer: ``"adam"`` or ``"muon"``.
@@ -116,6 +117,11 @@ class Recipe:
             raise ValueError(
                 "Recipe expects ramp_steps of 1 or more with first_batch_tokens. "
                 f"Received: first_batch_tokens={first}, ramp_steps=0"
+            )
+        if first is None and self.ramp_steps:
+            raise ValueError(
+                "Recipe expects first_batch_tokens with ramp_steps. "
+                f"Received: first_batch_tokens=None, ramp_steps={self.ramp_steps}"
             )
 
     def _check(self, name, fits, expected):
