@@ -22,7 +22,7 @@ import sys
 import numpy as np
 
 
-def key(corpus, options):
+def digest(corpus, options):
     """Return what tells runs on another corpus or with other options apart."""
     return hashlib.sha256(repr((str(corpus.resolve()), options)).encode()).hexdigest()[:8]
 
@@ -46,8 +46,9 @@ def train_seed(seed, arguments, options):
     """Return what each of the three runs of a seed ends with."""
 
     def run(name, optimizer, rate, steps):
-        folder = arguments.runs / f"{name}-{rate:g}-{steps}-{seed}-{key(arguments.corpus, options)}"
-        last = train(arguments.corpus, folder, seed, optimizer, rate, steps, options)
+        corpus = arguments.corpus
+        folder = arguments.runs / f"{name}-{rate:g}-{steps}-{seed}-{digest(corpus, options)}"
+        last = train(corpus, folder, seed, optimizer, rate, steps, options)
         facts = {"tokens": int, "seconds": float, "perplexity": float}
         return {"steps": steps, **{key: of(last[key]) for key, of in facts.items()}}
 

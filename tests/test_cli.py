@@ -73,6 +73,12 @@ def test_help(arguments, words, capsys):
     assert words in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", [["prepare", "raw.txt", "corpus"], ["export", "run", "preset"]])
+def test_a_second_heldout_adds_to_the_first(command):
+    given = make_parser().parse_args([*command, "--heldout", "a", "b", "--heldout", "c"])
+    assert given.heldout == ["a", "b", "c"]
+
+
 @only_tensorflow
 def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
     lines = [" ".join("abcdefgh"[(i + 3 * k) % 8] for k in range(3 + i % 4)) for i in range(1200)]
@@ -108,8 +114,6 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
     kept = json.loads((tmp_path / "run" / "recipe.json").read_text())
     assert (kept["steps"], kept["warmup"], kept["negatives"]) == (14, 2, 5)
     heldout = tmp_path / "corpus" / "heldout-raw.txt"
-    given = make_parser().parse_args(["export", "run", "preset", *["--heldout", "a"] * 2])
-    assert given.heldout == ["a", "a"]  # the second adds to the first
     (tmp_path / "data.md").write_text("Letters.")
     (tmp_path / "empty.txt").write_text("\n")
     assert main(["export", run, preset, "--heldout", str(tmp_path / "empty.txt")]) == 1

@@ -28,7 +28,7 @@ def run_blocks(text, page, names):
 def test_the_python_of_readme_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("sentences.txt").write_text("The bank of the river .\nIt closed at five .\n")
-    names = {"labels": [1, 0], "n_tags": 3}
+    names = {}
     assert len(blocks("python")) >= 4
     run_blocks(README, "README.md", names)
     [scores] = names["log_probabilities"]
