@@ -375,12 +375,17 @@ def test_ablations_controls(sst5, ablations, in_this_process, tmp_path, preset, 
     out = capsys.readouterr().out
     assert "| layer 0 alone | 50.00 ± 0.00 | 50.00 ± 0.00 | +0.00 | 1 |" in out
     assert "| word vectors of the same text |" in out and "No row" not in out
-    settings = json.loads(
-        max((results / "runs").iterdir(), key=lambda x: x.stat().st_mtime).read_text()
-    )
+    assert "| word vectors of the same text, +ELMo |" in out
     [vectors] = results.glob("word2vec-5-*.txt")
-    assert settings["settings"]["vectors"] == str(vectors)
-    assert settings["settings"]["elmo"] == "none" and settings["epochs"] == 2
+    found = [json.loads(path.read_text()) for path in (results / "runs").iterdir()]
+    found = [x for x in found if "vectors" in x.get("settings", {})]
+    assert {x["settings"]["vectors"] for x in found} == {str(vectors)}
+    assert sorted(x["settings"]["elmo"] for x in found) == ["both", "none"]
+    assert {x["epochs"] for x in found} == {2}
+    # The runs are found again under another path of the vectors, and not with others.
+    elsewhere, others = tmp_path / "moved" / vectors.name, tmp_path / "others.txt"
+    assert runs.path({"vectors": str(elsewhere)}, 1).exists()
+    assert not runs.path({"vectors": str(others)}, 1).exists()
     before = vectors.stat().st_mtime_ns
     ablations.main([*command, *given])
     assert before == vectors.stat().st_mtime_ns and len(list(results.glob("word2vec-*"))) == 1

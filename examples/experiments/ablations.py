@@ -15,7 +15,8 @@ sizes    --shares of the training data, with and without ELMo (figure 1)
 weights  what the mixes at input and output learned (figure 2)
 curves   dev by epoch, and the epoch in which +ELMo passes the baseline's best (section 5.4)
 controls what having read text gives without context: layer 0 of the biLM alone; as x_k,
-         word vectors trained by gensim on --corpus, the text that the biLM was trained on
+         word vectors trained by gensim on --corpus, the text that the biLM was trained on,
+         and what ELMo adds to those
 
 --search first tries the same few settings of dropout and learning rate for the baseline and
 for +ELMo, with all seeds, and goes on with what was best on dev: for each of the --shares
@@ -111,6 +112,8 @@ class Runs:
                 del matter[key]
         else:
             matter["preset"] = fingerprint(settings["preset"])
+        if settings["vectors"]:
+            matter["vectors"] = pathlib.Path(settings["vectors"]).name
         key = hashlib.sha256(json.dumps(matter, sort_keys=True).encode()).hexdigest()
         return self.folder / f"{key[:16]}-{seed}.json"
 
@@ -195,7 +198,7 @@ def control_vectors(corpus, folder, dimension):
         return None, "--corpus names no text to train them on"
     if importlib.util.find_spec("gensim") is None:
         return None, "gensim, which trains them, is not installed"
-    facts = [(str(path), path.stat().st_size) for path in corpus]
+    facts = [(path.name, path.stat().st_size) for path in corpus]
     digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:8]
     path = folder / f"word2vec-{dimension}-{digest}.txt"
     if not path.exists():
@@ -269,8 +272,9 @@ def main(arguments=None):
         if missing:
             notes = f"\nNo row of {VECTORS_ROW} in controls: {missing}.\n"
         else:
-            row = {VECTORS_ROW: {**BASELINE, "vectors": str(vectors)}}
-            wanted["controls"] = {**wanted["controls"], **row}
+            row = {**BASELINE, "vectors": str(vectors)}
+            rows = {VECTORS_ROW: row, f"{VECTORS_ROW}, +ELMo": {**ELMO, "vectors": str(vectors)}}
+            wanted["controls"] = {**wanted["controls"], **rows}
     tables = make_tables(runs, wanted, given.seeds, best)
     if trials:
         tables = {"search": trials, **tables}
