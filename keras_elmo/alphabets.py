@@ -12,7 +12,13 @@ from keras_elmo.characters import (
     boundary_row,
     character_ids,
 )
-from keras_elmo.config import SPECIAL_CHARACTERS, SPECIAL_WORDS, BiLMConfig, CodePoints
+from keras_elmo.config import (
+    N_CHARACTERS,
+    SPECIAL_CHARACTERS,
+    SPECIAL_WORDS,
+    BiLMConfig,
+    CodePoints,
+)
 
 
 class ByteAlphabet:
@@ -25,10 +31,12 @@ class ByteAlphabet:
         boundary_tokens: The tokens, in UTF-8, that stand for the boundaries of a sentence.
         leading: Columns of a row in front of the characters.
         row_length: Ids in a row.
+        largest_id: Of all that can stand in a row.
     """
 
     boundary_tokens = tuple(BOUNDARY_TOKENS)
     leading = 0
+    largest_id = N_CHARACTERS - 1
 
     def __init__(self, max_characters):
         self.row_length = max_characters
@@ -69,6 +77,7 @@ class CodePointAlphabet:
         self.code_points = code_points
         self.leading = 1 if code_points.words else 0
         self.row_length = max_characters + self.leading
+        self.largest_id = max(len(code_points.characters), len(code_points.words))
         self.room = max_characters - 2
 
     @functools.cached_property

@@ -454,7 +454,7 @@ def _pretrain(arguments) -> int:
         own_vocabulary=arguments.own_vocabulary,
         devices=arguments.devices,
     )
-    is_resumed = arguments.resume and RunFolder(arguments.folder).is_begun
+    is_resumed = arguments.resume and RunFolder(arguments.folder).has_settings
     with sharing(settings.devices, resume=is_resumed) as devices:
         run = Pretraining(
             arguments.folder,

@@ -200,6 +200,9 @@ class BiLMConfig:
         if not problems:
             for name in _WHOLE:  # NumPy integers come in, JSON goes out
                 object.__setattr__(self, name, int(getattr(self, name)))
+            for name in ("cell_clip", "projection_clip"):
+                clip = getattr(self, name)
+                object.__setattr__(self, name, clip if clip is None else float(clip))
             problems = self._contradictions()
         if problems:
             raise ValueError("BiLMConfig: " + "; ".join(problems))

@@ -409,7 +409,8 @@ def _most_actors(cpus, gpus):
 def _claim(folder, settings, resume):
     """Make the output folder, or check that a job can go on in it."""
     stored = folder / "_settings.json"  # readers of Parquet leave out what begins so
-    if stored.exists():
+    # A job that wrote nothing, as one with a wrong argument, leaves its place to the next.
+    if stored.exists() and any(path != stored for path in folder.iterdir()):
         if not resume:
             raise ValueError(
                 f"Expected a new folder. Received: {folder}, with the files of another job. "
@@ -423,7 +424,7 @@ def _claim(folder, settings, resume):
                 f"Received for {folder}: another {', '.join(other)}"
             )
         return
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and any(path != stored for path in folder.iterdir()):
         raise ValueError(f"Expected a new folder. Received: {folder}, which is not empty")
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(stored) as (temporary,):

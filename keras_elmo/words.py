@@ -28,10 +28,10 @@ class WordTokenizer:
             English; ``"toktok"``, NLTK's tokenizer for many languages, which splits
             punctuation off; ``"kiwi"``, the morphemes that Kiwi finds, for Korean, in
             dictionary form and composed (NFC), endings without a vowel as letters (``ㄴ``);
-            ``"whitespace"``, what stands between spaces or tabs.
+            ``"whitespace"``, what stands between spaces or tabs, as it is.
 
     Call arguments:
-        sentence: String. Typographic quotes count as plain ones.
+        sentence: String. Typographic quotes count as plain ones, but for ``"whitespace"``.
 
     Returns:
         List of tokens, none of them empty or with a space in it.
@@ -58,7 +58,8 @@ class WordTokenizer:
         self._tokenize = _MAKERS[name]()
 
     def __call__(self, sentence: str) -> list[str]:
-        return self._tokenize(plain_quotes(sentence))
+        is_tokenised = self.name == "whitespace"
+        return self._tokenize(sentence if is_tokenised else plain_quotes(sentence))
 
     def __reduce__(self):
         return WordTokenizer, (self.name,)

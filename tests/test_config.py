@@ -34,6 +34,9 @@ def test_defaults_are_the_original_model():
 def test_numpy_numbers_come_in_and_json_goes_out():
     config = BiLMConfig(n_layers=np.int64(1), filters=np.array([[1, 4]]).tolist(), cell_clip=2)
     assert type(config.n_layers) is int
+    assert json.loads(json.dumps(BiLMConfig(cell_clip=np.float32(0.5)).to_options())) == (
+        BiLMConfig(cell_clip=0.5).to_options()
+    )
     json.dumps(config.to_options())
 
 

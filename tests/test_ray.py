@@ -72,7 +72,11 @@ def test_inputs_that_do_not_fit(tiny_preset, text, tmp_path, monkeypatch):
     pytest.importorskip("ray")
     arguments = str(tiny_preset), text, tmp_path / "out"
     settings = {"preset": "x", "input": "y"}
+    # A job that wrote nothing is in nobody's way.
+    for resume in (False, True, False):
+        on_ray._claim(tmp_path / "out", {"preset": resume}, resume=resume)
     on_ray._claim(tmp_path / "out", settings, resume=False)
+    (tmp_path / "out" / "layers-00000000.parquet").touch()
     on_ray._claim(tmp_path / "out", settings, resume=True)
     with pytest.raises(ValueError, match="Expected a new folder. .* with the files of another job"):
         on_ray.embed_files(*arguments)

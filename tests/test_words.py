@@ -45,7 +45,7 @@ def test_each_keeps_to_its_own():
     assert make("penn")("She can't (“no”).") == ["She", "ca", "n't", "(", '"', "no", '"', ")", "."]
     assert make("toktok")("Das ist’s & a|b.") == ["Das", "ist", "'", "s", "&", "a", "|", "b", "."]
     assert make("toktok")("R& D\tcosts") == ["R&", "D", "costs"]
-    assert WordTokenizer("whitespace")("a\u00a0b  c\td.\n") == ["a\u00a0b", "c", "d."]
+    assert WordTokenizer("whitespace")("a\u00a0b  c\t“d.”\n") == ["a\u00a0b", "c", "“d.”"]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

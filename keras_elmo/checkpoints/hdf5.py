@@ -62,6 +62,7 @@ _HARMLESS_CHUNK = MEBIBYTE // 4  # a thousand times that, which gzip can reach, 
 _MOST_NAMES = 100_000
 _DEEPEST_NAME = 16
 _MOST_PROBLEMS = 20
+_LARGEST_FLOAT32 = np.finfo("float32").max
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,6 +219,7 @@ class Hdf5Reader:
             raise misfit_error(self.name, problems, advice=self._remedy)
         with self._naming():
             array = np.asarray(dataset[()])
+            array = array.astype(array.dtype.newbyteorder("="), copy=False)  # PyTorch has no other
         if is_finite and (problems := misfits({}, {name: array}, values_only=True)):
             raise misfit_error(self.name, problems, advice=self._remedy)
         return array
@@ -226,7 +228,7 @@ class Hdf5Reader:
         """Read a dataset that ``read`` has read, and thus checked, since the file is open."""
         with self._naming():
             dataset = h5py.h5d.open(self._file.id, name.encode())
-            array = np.empty(dataset.shape, dataset.dtype)
+            array = np.empty(dataset.shape, dataset.dtype.newbyteorder("="))
             dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, array)
         return array
 
@@ -435,13 +437,18 @@ def misfits(expected: dict, found: dict, kinds="f", values_only=False) -> list[s
         expected: Shapes by name.
         found: Arrays by name, or ``Declared``.
         kinds: Kinds of NumPy dtypes that are allowed.
-        values_only: Whether to look only for values that are not finite.
+        values_only: Whether to look only for values that are not finite in float32.
     """
     if values_only:
-        return [
-            f"'{name}' holds NaN or infinite values"
-            for name, array in found.items()
-            if array.dtype.kind == "f" and not np.isfinite(array).all()
+        floats = {name: array for name, array in found.items() if array.dtype.kind == "f"}
+        infinite = [name for name, array in floats.items() if not np.isfinite(array).all()]
+        larger = [
+            name
+            for name, array in floats.items()
+            if array.dtype.itemsize > 4 and (np.abs(array) > _LARGEST_FLOAT32).any()
+        ]
+        return [f"'{name}' holds NaN or infinite values" for name in infinite] + [
+            f"'{name}' holds values beyond float32" for name in larger if name not in infinite
         ]
     problems = []
     for name, shape in expected.items():

@@ -34,7 +34,7 @@ def bundled_facts() -> dict:
     """Return what there is to know of each bundled preset, by name, without its weights.
 
     Returns:
-        Dicts of ``description`` (the first sentence of its model card), ``layers``, ``width``,
+        Dicts of ``description`` (the first paragraph of its model card), ``layers``, ``width``,
         ``max_characters`` and ``path``.
     """
     facts = {}
@@ -86,6 +86,11 @@ class Preset:
             raise ValueError(
                 "from_preset expects a directory, .zip or .tar.gz. Received: one of its two "
                 f"files, {self.path}. Pass the directory, or both files to from_hdf5"
+            )
+        if (self.path / "origin.json").is_file() and (self.path / "checkpoint.hdf5").is_file():
+            raise ValueError(
+                f"from_preset expects {_EXPECTED}. Received: {self.path}, a folder of keras-elmo "
+                f"pretrain. Make a preset of it: keras-elmo export {self.path} DIRECTORY"
             )
         self._files = Files(self.path)
         kind = next((kind for kind in SOURCES if kind.recognises(self._files)), SOURCES[0])

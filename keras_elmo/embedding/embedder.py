@@ -101,6 +101,12 @@ class Embedder:
                     f"Embedder expects {name} to be a whole number, 1 or more. "
                     f"Received: {name}={value!r}"
                 )
+        is_pair = isinstance(token_cache, list | tuple) and len(token_cache) == 2
+        if token_cache is not None and not is_pair:
+            raise ValueError(
+                "Embedder expects token_cache to be the paths of a vocabulary and of its hdf5 "
+                f"file. Received: token_cache={token_cache!r}"
+            )
         if isinstance(preset, ElmoLayer):
             preset.check_weights()
             elmo = preset

@@ -42,8 +42,9 @@ class LayerDataset(keras.utils.PyDataset):
 
     Raises:
         OSError: If the file cannot be read or is damaged.
-        ValueError: If the file does not hold all layers, or the labels do not fit it; from a
-            batch, if the layers of a sentence are not finite or not of one shape with the rest.
+        ValueError: If the file does not hold all layers, the labels do not fit it, or
+            ``batch_size`` is not 1 or more; from a batch, if the layers of a sentence are not
+            finite or not of one shape with the rest.
 
     Example:
 
@@ -58,6 +59,11 @@ class LayerDataset(keras.utils.PyDataset):
 
     def __init__(self, file, labels=None, batch_size=32, shuffle=False, seed=0, **kwargs):
         super().__init__(**kwargs)
+        if batch_size < 1:
+            raise ValueError(
+                "LayerDataset expects batch_size to be 1 or more. "
+                f"Received: batch_size={batch_size}"
+            )
         self._path = pathlib.Path(file)
         self._file = self._process = None
         layers = self._layers()

@@ -121,13 +121,7 @@ def read_token_cache(vocabulary_file, embedding_file, width) -> FixedWords:
         fits=f"its vocabulary {vocabulary_file} and the biLM",
         advice="Write it again with Embedder.write_token_cache",
     )
-    with np.errstate(over="ignore"):
-        rows = arrays["embedding"].astype("float32")
-    if not np.isfinite(rows).all():
-        raise ValueError(
-            f"Token cache {embedding_file} must hold numbers within float32. Received: larger "
-            "ones. Write it again with Embedder.write_token_cache"
-        )
+    rows = arrays["embedding"].astype("float32")
     return FixedWords(_numbered(tokens, f"Vocabulary {vocabulary_file}"), rows)
 
 

@@ -86,7 +86,7 @@ class CharCNN(FreezableLayer):
         n_filters = sum(count for _, count in self.filters)
         self.embeddings = self.add_weight(
             shape=(self.n_characters, self.character_embedding_dim),
-            initializer=keras.initializers.RandomUniform(-1.0, 1.0),
+            initializer=_zero_padding(keras.initializers.RandomUniform(-1.0, 1.0)),
             name="embeddings",
         )
         self.convolutions = []
@@ -108,7 +108,9 @@ class CharCNN(FreezableLayer):
             )
         if self.n_words:
             self.word_embeddings = self.add_weight(
-                shape=(self.n_words + 1, self.word_dim), name="word_embeddings"
+                shape=(self.n_words + 1, self.word_dim),
+                initializer=_zero_padding(keras.initializers.GlorotUniform()),
+                name="word_embeddings",
             )
             self.word_kernel = self.add_weight(
                 shape=(self.word_dim, self.projection_dim), name="word_kernel"
@@ -223,3 +225,13 @@ def _add_up_rows(options, kept, upstream):
     ids, rows = ops.reshape(kept[0], (-1,)), upstream[0]
     rows = ops.reshape(rows, (-1, rows.shape[-1]))
     return ops.segment_sum(rows, ids, num_segments=options[0]), None
+
+
+def _zero_padding(initializer):
+    """Let row 0, that of padding, begin as the 0 that it is in a loaded biLM: no file holds it."""
+
+    def initialize(shape, dtype=None):
+        values = initializer(shape, dtype=dtype)
+        return ops.concatenate([ops.zeros_like(values[:1]), values[1:]])
+
+    return initialize

@@ -12,6 +12,8 @@ from keras_elmo.layers.carried_state import CarriedState
 from keras_elmo.layers.pretrained_layer import PretrainedLayer
 
 _OUTPUTS = ("layers", "all", "top", "average")
+# The largest whole number up to which every one is exact.
+_EXACT = {"bfloat16": 256, "float16": 2048}
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
@@ -126,7 +128,18 @@ class ElmoLayer(PretrainedLayer):
             inputs = check_ids(inputs, self.config)
         # A built layer, as from_preset gives, is not built again: check here too.
         self._check_shape(inputs.shape)
+        self._check_dtype(inputs.dtype)
         return super().__call__(inputs, *args, **kwargs)
+
+    def _check_dtype(self, dtype):
+        dtype = keras.backend.standardize_dtype(dtype)
+        exact = _EXACT.get(dtype, self.alphabet.largest_id)
+        if exact < self.alphabet.largest_id:
+            raise ValueError(
+                f"ElmoLayer expects whole character ids, and {dtype} rounds those above {exact}. "
+                f"Received: dtype={dtype}. Pass int32, or start the model with "
+                f'keras.Input((None, {self.alphabet.row_length}), dtype="int32")'
+            )
 
     def _check_shape(self, shape):
         fewest = max(3, self.config.widest_filter) + self.alphabet.leading
@@ -153,13 +166,6 @@ class ElmoLayer(PretrainedLayer):
         self.check_weights()
         if not self.save_bilm and _is_being_compiled(inputs):
             self._is_compiled = True
-        if keras.backend.standardize_dtype(inputs.dtype) == "bfloat16":
-            most = self.alphabet.row_length
-            raise ValueError(
-                "ElmoLayer expects whole character ids, and bfloat16 rounds those above 256. "
-                "Received: dtype=bfloat16. Pass int32, or start the model with "
-                f'keras.Input((None, {most}), dtype="int32")'
-            )
         if inputs.shape[0] == 0:  # the maximum over characters refuses a batch of no sentence
             return self._nothing(inputs.shape)
         ids = ops.cast(inputs, "int32")

@@ -5,6 +5,7 @@ import numpy as np
 
 from keras_elmo.pretraining.data.corpus import Batcher
 from keras_elmo.pretraining.data.vocabulary import UNKNOWN
+from keras_elmo.tokenizer import CharacterTokenizer
 
 
 class Scorer:
@@ -56,8 +57,9 @@ class Scorer:
             ``t_1 .. t_n </S>``, backward ``<S> t_1 .. t_n``.
 
         Raises:
-            ValueError: If a sentence has no token.
+            ValueError: If a sentence has no token, or is a string.
         """
+        CharacterTokenizer.check(sentences)
         if not all(sentences):
             raise ValueError("Scorer expects tokens in every sentence. Received: an empty sentence")
         found: list = [None] * len(sentences)
@@ -81,8 +83,9 @@ class Scorer:
             ``<UNK>``. Those of a biLM that diverged are infinite or NaN.
 
         Raises:
-            ValueError: If there is no token.
+            ValueError: If there is no token, or if a sentence is a string.
         """
+        CharacterTokenizer.check(sentences)
         sentences = [sentence for sentence in sentences if sentence]
         if not sentences:
             raise ValueError("Scorer expects text. Received: no token")

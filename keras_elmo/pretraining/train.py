@@ -101,12 +101,13 @@ class Pretraining:
         self.share = current_share()
         self.parts = self.share.parts(devices)
         is_begun = self.folder.is_begun
+        is_resumed = is_begun or (resume and self.folder.has_settings)
         if is_begun and not resume:
             raise ValueError(
                 f"Pretraining expects a folder without a run. Received: {folder}, which holds "
                 "a checkpoint. Resume it, or choose another folder"
             )
-        if config is None and init_from is None and not is_begun:
+        if config is None and init_from is None and not is_resumed:
             raise ValueError(
                 "Pretraining expects the config of a new run, or a preset to start from. "
                 "Received: config=None, init_from=None"
@@ -128,17 +129,20 @@ class Pretraining:
         }
         keras.utils.set_random_seed(recipe.seed)
         self.settings = before = {name: getattr(recipe, name) for name in CHANGEABLE}
-        if is_begun:
+        if is_resumed:
             if init_from is None:  # it need not be given again
                 stored = self.folder.read_settings()["origin"]
                 origin |= {name: stored[name] for name in ("init_from", "own_vocabulary")}
             self.folder.check_same(config, recipe, origin)
             before = {name: getattr(self.folder.read_recipe(), name) for name in CHANGEABLE}
-            config, self.vocabulary = self.folder.read_config(), self.folder.read_vocabulary()
+            config = self.folder.read_config()
+        if is_begun:
+            self.vocabulary = self.folder.read_vocabulary()
             self.model = BiLanguageModel(config, len(self.vocabulary), **model_settings(recipe))
         else:
+            begin = origin["init_from"], origin["own_vocabulary"]
             self.model, self.vocabulary = _first_model(
-                config, recipe, read_vocabulary(corpus / "vocab.txt"), init_from, own_vocabulary
+                config, recipe, read_vocabulary(corpus / "vocab.txt"), *begin
             )
             config = self.model.config
         is_jax = keras.backend.backend() == "jax"

@@ -93,6 +93,21 @@ def test_values_are_finite(tmp_path, value):
         assert file.read("a", is_finite=False).shape == (3,)
 
 
+def test_values_are_within_float32(tmp_path):
+    write_arrays(tmp_path / "w", {"a": np.array([0, -1e39]), "b": np.array([3e38])})
+    with pytest.raises(ValueError, match="Received: 'a' holds values beyond float32. Fetch"):
+        read_arrays(tmp_path / "w")
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">f2"])
+def test_arrays_are_native(tmp_path, dtype):
+    write_arrays(tmp_path / "w", {"a": np.arange(3, dtype=dtype)})
+    with open_hdf5(tmp_path / "w") as file:
+        for array in (file.read("a"), file.read_again("a")):
+            assert array.dtype == np.dtype(dtype[1:]) and array.dtype.isnative
+            assert array.tolist() == [0, 1, 2]
+
+
 def _bomb(file, name, array):
     dataset = file.create_dataset(name, (1 << 21,), "f4", chunks=(1 << 21,), compression="gzip")
     dataset.id.write_direct_chunk((0,), zlib.compress(bytes(1 << 29), 9))

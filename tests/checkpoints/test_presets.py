@@ -88,6 +88,15 @@ def test_not_a_preset(bad):
         ElmoLayer.from_preset(bad)
 
 
+def test_the_folder_of_a_run(tmp_path):
+    for name in ("options.json", "origin.json", "checkpoint.hdf5", "vocab.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(
+        ValueError, match=f"pretrain. Make a preset of it: keras-elmo export {tmp_path}"
+    ):
+        ElmoLayer.from_preset(tmp_path)
+
+
 def test_one_of_the_two_files(tiny_preset):
     for name in ("options.json", "weights.hdf5"):
         with pytest.raises(ValueError, match=f"one of its two files, .*{name}. Pass the directory"):

@@ -178,6 +178,10 @@ def test_token_cache(tiny_preset, tmp_path, embedder):
         file["embedding"][2] = 0
     tampered = Embedder(tiny_preset, token_cache=files)
     assert not tampered.embed_tokens(["The"]).any()
+    with pytest.raises(
+        ValueError, match="the paths of a vocabulary and .* token_cache='vocab.txt'"
+    ):
+        Embedder(tiny_preset, token_cache="vocab.txt")
 
 
 def test_token_cache_of_bytes(tiny_preset, tmp_path, embedder):

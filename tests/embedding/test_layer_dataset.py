@@ -63,6 +63,8 @@ def test_layer_dataset(embedder, text, tmp_path):
         LayerDataset(path, [0])
     with pytest.raises(ValueError, match="expects 5 labels for sentence 0, one a token"):
         LayerDataset(path, [[0]] * count)[0]
+    with pytest.raises(ValueError, match="batch_size to be 1 or more. Received: batch_size=0"):
+        LayerDataset(path, batch_size=0)
     embedder.embed_file(text, tmp_path / "top.hdf5", "top", progress=False)
     with pytest.raises(
         ValueError, match=r"a file with all layers.* holds 10 lines of shape \(5, 12"

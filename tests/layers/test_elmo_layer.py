@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from keras_elmo import ElmoLayer, ScalarMix
 from keras_elmo.checkpoints.hdf5 import read_arrays
+from keras_elmo.config import SPECIAL_CHARACTERS, CodePoints
 from tests import reference
 from tests.conftest import (
     BACKEND,
@@ -279,6 +280,27 @@ def test_bfloat16_ids_are_refused(tiny_layer):
     ids = keras.ops.cast(tokenize(SENTENCES, 13), "bfloat16")
     with pytest.raises(ValueError, match=r"bfloat16 rounds those above 256.*Input\(\(None, 13\)"):
         tiny_layer(ids)
+
+
+def test_float16_ids_are_refused_where_they_are_rounded(tiny_layer):
+    ids = tokenize(SENTENCES, 13)
+    half = keras.ops.cast(ids, "float16")  # whole numbers up to 2048 are exact
+    np.testing.assert_array_equal(numpy(tiny_layer(half)), numpy(tiny_layer(ids)))
+    characters = tuple(map(chr, range(0x4E00, 0x4E00 + 2100)))
+    code_points = CodePoints(characters=(*SPECIAL_CHARACTERS, *characters), words=())
+    layer = ElmoLayer(make_config(code_points=code_points))
+    for ids in (half, keras.Input((None, 13), dtype="float16")):
+        with pytest.raises(
+            ValueError, match=r"float16 rounds those above 2048. Received: dtype=fl"
+        ):
+            layer(ids)
+
+
+def test_a_fresh_biLM_is_the_one_in_its_file(tmp_path):
+    layer = ElmoLayer(make_config())
+    layer.build((None, None, 13))
+    layer.save_to_preset(tmp_path / "preset")
+    assert ElmoLayer.from_preset(tmp_path / "preset").fingerprint() == layer.fingerprint()
 
 
 @pytest.mark.parametrize("output", ["layers", "all", "top"])

@@ -53,6 +53,18 @@ def tf_config(role, index, **cluster):
                 2,
             ),
         ),
+        (
+            {f"{KERAS}JOB_ADDRESSES": "a:1, b:1", f"{KERAS}PROCESS_ID": "1"},
+            Hosts(("a:1", "b:1"), 2, 1),
+        ),
+        (
+            {
+                "SLURM_STEP_NODELIST": "r[1-2]n[3,10]-ib,x",
+                "SLURM_STEP_TASKS_PER_NODE": "1(x5)",
+                **SLURM,
+            },
+            Hosts(tuple(f"{n}:21007" for n in "r1n3-ib r1n10-ib r2n3-ib r2n10-ib x".split()), 5, 2),
+        ),
     ],
 )
 def test_hosts(environment, hosts):
@@ -73,6 +85,14 @@ def test_hosts(environment, hosts):
         (
             {f"{KERAS}JOB_ADDRESSES": "a:1,b:1", f"{KERAS}PROCESS_ID": "x"},
             f"Expected a whole number. Received: {KERAS}PROCESS_ID=x",
+        ),
+        (
+            {"SLURM_STEP_NODELIST": "a[1-3]", "SLURM_STEP_TASKS_PER_NODE": "1(x2)", **SLURM},
+            r"tasks of each, as .* Received: SLURM_STEP_NODELIST=a\[1-3\], .*_NODE=1\(x2\)$",
+        ),
+        (
+            {"SLURM_STEP_NODELIST": "a[1-x]", "SLURM_STEP_TASKS_PER_NODE": "1", **SLURM},
+            r"Expected the nodes of a step of Slurm .* Received: SLURM_STEP_NODELIST=a\[1-x\], ",
         ),
         ({"OMPI_COMM_WORLD_SIZE": "2"}, f"addresses of 2 processes. Received: no {KERAS}JOB_ADDR"),
     ],

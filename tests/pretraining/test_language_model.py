@@ -124,6 +124,13 @@ def test_perplexity_of_nothing(sentences, message):
         scorer.log_probabilities(sentences)
 
 
+def test_a_string_is_no_sentence():
+    scorer = Scorer(make_model(), VOCABULARY)
+    for score in (scorer.perplexity, scorer.log_probabilities):
+        with pytest.raises(ValueError, match="every sentence to be a list of tokens. Received: 'a"):
+            score(["a b"])
+
+
 @not_on_jax
 def test_gradient_against_finite_differences():
     model = make_model()

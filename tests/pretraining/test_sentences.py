@@ -25,9 +25,15 @@ def test_a_line_for_every_line(raw, tmp_path):
     counts = tokenize_file(
         tmp_path / "raw.txt.gz", tmp_path / "out", tokenizer="whitespace", progress=False
     )
-    assert (tmp_path / "out").read_text("utf-8") == 'a "b"\n\nc\u00a0d\n'
+    assert (tmp_path / "out").read_text("utf-8") == "a “b”\n\nc\u00a0d\n"
     assert counts == {"lines": 3, "sentences": 3, "tokens": 3}
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o644
+
+
+def test_tokens_stay_as_they_are():
+    line = "\u3000Er sagte ‚ hallo ‘ .\n"
+    assert SentenceRules("lines", "whitespace", [])([line, " \n"]) == [line.strip("\n")]
+    assert SentenceRules("lines", "penn", [])([line]) == ["Er sagte ' hallo ' ."]
 
 
 def test_stops():
@@ -88,6 +94,13 @@ def test_nothing_is_written_of_a_text_that_cannot_be_read(raw, tmp_path):
     (tmp_path / "broken.gz").write_bytes(gzip.compress(KOREAN.encode() * 999)[:-9])
     with pytest.raises(OSError, match="broken.gz is damaged"):
         tokenize_file(tmp_path / "broken.gz", tmp_path / "out", **plain)
+    for ending in ("gz", "bz2", "xz"):
+        (tmp_path / f"none.{ending}").write_bytes(b"hello\n")
+        with pytest.raises(OSError, match=rf"none.{ending} is damaged: \w+"):
+            tokenize_file(tmp_path / f"none.{ending}", tmp_path / "out", **plain)
+        (tmp_path / f"none.{ending}").unlink()
+    with pytest.raises(FileNotFoundError, match="absent.gz"):
+        tokenize_file(tmp_path / "absent.gz", tmp_path / "out", **plain)
     (tmp_path / "latin.txt").write_bytes(b"a\ncaf\xe9\n")
     with pytest.raises(ValueError, match="Expected UTF-8 text, .* Received: .*latin.txt"):
         tokenize_file(tmp_path / "latin.txt", tmp_path / "out", **plain)

@@ -70,19 +70,19 @@ def test_named_sizes():
     check_growth(SIZES["small"], SIZES["medium"])
 
 
-def test_what_is_given_wins_over_the_file_and_that_over_a_named_size(tmp_path, write):
+def test_what_is_given_wins_over_the_file(tmp_path, write):
     options = make_config(lstm_dim=12).to_options()
     file = write(options=options, recipe={"steps": 50, "warmup": 5, "seed": 5})
     settings = merge_settings(
         tmp_path / "run",
         sizes={"projection_dim": 8},
         recipe={"steps": 40},
-        size="small",
         file=file,
         devices=2,
     )
     assert settings.config == make_config(lstm_dim=12, projection_dim=8)
     assert settings.recipe == Recipe(steps=40, warmup=5, seed=5) and settings.devices == 2
+    assert merge_settings(tmp_path / "run", size="small", file=file).config == SIZES["small"]
     of_size = merge_settings(tmp_path / "run", sizes={"n_highway": 2}, size="mini")
     assert of_size.config == dataclasses.replace(SIZES["mini"], n_highway=2)
     no_size = merge_settings(tmp_path / "run", sizes={"n_highway": 1})
@@ -104,6 +104,9 @@ def test_a_run_keeps_its_settings_when_it_is_resumed(begin, write):
     assert settings.recipe == Recipe(steps=70, learning_rate=0.5, seed=6) and settings.devices == 1
     settings = merge_settings(folder, sizes={"lstm_dim": 600}, size="mini", resume=True)
     assert settings.config == dataclasses.replace(SIZES["mini"], lstm_dim=600)
+    # Killed before its first checkpoint it is the same run.
+    (folder / "checkpoint.hdf5").unlink()
+    assert merge_settings(folder, resume=True).recipe == Recipe(steps=70, learning_rate=0.7, seed=7)
     # Only to resume.
     assert merge_settings(folder).recipe == Recipe()
     assert merge_settings(folder.parent / "new", resume=True).recipe == Recipe()

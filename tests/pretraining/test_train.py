@@ -277,6 +277,26 @@ def test_read_run(corpus, finished):
         read_run(finished)
 
 
+def test_a_run_that_was_killed_before_its_first_checkpoint(corpus, small_preset, tmp_path):
+    def begin(name, **changes):
+        return make_run(tmp_path / name, corpus, 6, config=None, **changes)
+
+    settings = {"init_from": small_preset, "own_vocabulary": True, "negatives": None}
+    whole = begin("whole", **settings)
+    whole.run(progress=False)
+    begin("killed", **settings)
+    with pytest.raises(ValueError, match="Received .*: another seed$"):
+        begin("killed", resume=True, seed=3, negatives=None)
+    resumed = begin("killed", resume=True, negatives=None)
+    assert resumed.vocabulary == whole.vocabulary
+    resumed.run(progress=False)
+    assert_same_weights(resumed.model, whole.model)
+    assert read_run(tmp_path / "killed")[2]["init_from"] == str(small_preset)
+    # Without resume it is another run.
+    begin("unfinished", **settings)
+    assert begin("unfinished", **settings, seed=3).settings == resumed.settings
+
+
 KILLED = """
 import pathlib, signal, sys
 from tests.forks import run_in_fork

@@ -7,7 +7,7 @@ import sys
 
 from keras_elmo.checkpoints.files import atomic_write
 from keras_elmo.pretraining.data.text import open_text, progress_bar
-from keras_elmo.text import read_lines
+from keras_elmo.text import read_lines, without_end
 from keras_elmo.words import SENTENCES, WordTokenizer, nltk_tokenizers, plain_quotes
 
 # Up to a mark that ends sentences and is no part of an initial or a number.
@@ -43,6 +43,7 @@ class SentenceRules:
     def __init__(self, sentences, tokenizer, files):
         self._split = _splitter(sentences, files)
         self._tokenize = WordTokenizer(tokenizer)
+        self._clean = without_end if tokenizer == "whitespace" else _plain
 
     def __call__(self, lines) -> list[str]:
         """Return the sentences of some lines, each one string, its tokens between spaces."""
@@ -50,7 +51,7 @@ class SentenceRules:
 
     def of_line(self, line) -> list[list[str]]:
         """Return the tokens of the sentences of a line; a blank one may have none."""
-        return [self._tokenize(sentence) for sentence in self._split(plain_quotes(line.strip()))]
+        return [self._tokenize(sentence) for sentence in self._split(self._clean(line))]
 
 
 def tokenize_file(
@@ -153,3 +154,7 @@ def _splitter(sentences, files):
 
 def _whole(line):
     return [line]
+
+
+def _plain(line):
+    return plain_quotes(line.strip())

@@ -36,7 +36,9 @@ def open_text(file):
             ) as text,
         ):
             yield raw, text
-    except (EOFError, zlib.error, lzma.LZMAError) as error:
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the system, with the name of the file
         raise OSError(f"{file} is damaged: {error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(

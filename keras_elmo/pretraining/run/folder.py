@@ -46,6 +46,11 @@ class RunFolder:
         """Whether there is a checkpoint to go on from."""
         return self._checkpoint.is_file()
 
+    @property
+    def has_settings(self) -> bool:
+        """Whether there are the settings of a run, which stand there before its first step."""
+        return (self.path / "origin.json").is_file()
+
     def read_settings(self) -> dict:
         """Return the ``options``, ``recipe`` and ``origin`` as dicts.
 
@@ -53,7 +58,7 @@ class RunFolder:
             FileNotFoundError: If the folder holds no run.
             ValueError: If a file is not what a run writes.
         """
-        if not (self.path / "origin.json").is_file():
+        if not self.has_settings:
             raise FileNotFoundError(f"Folder {self.path} holds no run of keras-elmo pretrain")
         settings = {}
         for name in _SETTINGS:

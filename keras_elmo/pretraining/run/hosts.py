@@ -1,6 +1,7 @@
 """Which processes train together, as their launcher tells them."""
 
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -62,7 +63,7 @@ def find_hosts(environment=None) -> Hosts:
     if environment.get("TF_CONFIG"):
         return _of_tf_config(environment["TF_CONFIG"])
     if environment.get(_ADDRESSES):
-        addresses = tuple(environment[_ADDRESSES].split(","))
+        addresses = tuple(address.strip() for address in environment[_ADDRESSES].split(","))
         count = _number(environment, (_COUNT,), len(addresses))
         if len(addresses) not in (1, count):
             raise ValueError(
@@ -121,21 +122,45 @@ def _of_tf_config(text):
 
 def _of_slurm(environment):
     """Return an address for each task of the step; the tasks of a node come together."""
-    nodes = []
-    for name, ranges in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?", environment[_SLURM[0]]):
-        for numbers in ranges.split(","):
-            first, _, last = numbers.partition("-")
-            wide = len(first)
-            ends = int(first or 0), int(last or first or 0)
-            nodes += [name + (f"{n:0{wide}}" if first else "") for n in range(ends[0], ends[1] + 1)]
-    tasks = []
-    for part in environment[_SLURM[1]].split(","):
-        of_each, _, times = part.rstrip(")").partition("(x")
-        tasks += [int(of_each)] * int(times or 1)
+    given = [f"{name}={environment[name]}" for name in _SLURM[:2]]
+    try:
+        nodes, tasks = _nodes(environment[_SLURM[0]]), _tasks(environment[_SLURM[1]])
+    except ValueError:
+        nodes, tasks = [], []
+    if not nodes or len(nodes) != len(tasks):
+        raise ValueError(
+            "Expected the nodes of a step of Slurm and the tasks of each, as gpu[08-09] and 1(x2). "
+            f"Received: {', '.join(given)}"
+        )
     # Jobs that share a node have other ports.
     port = 20_000 + int(environment["SLURM_JOB_ID"]) % 20_000
     return tuple(
-        f"{node}:{port + task}"
-        for node, count in zip(nodes, tasks, strict=True)
-        for task in range(count)
+        f"{node}:{port + task}" for node, count in zip(nodes, tasks) for task in range(count)
     )
+
+
+def _nodes(text):
+    """Return the names that a list of nodes stands for, as ``rack[1-2]n[08-09,12],login``."""
+    nodes = []
+    for name in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
+        parts = re.split(r"\[([^\]]*)\]", name)  # every second one was in brackets
+        choices = [_numbers(part) if i % 2 else [part] for i, part in enumerate(parts)]
+        nodes += ["".join(chosen) for chosen in itertools.product(*choices)]
+    return nodes
+
+
+def _numbers(ranges):
+    numbers = []
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        numbers += [f"{n:0{len(first)}}" for n in range(int(first), int(last or first) + 1)]
+    return numbers
+
+
+def _tasks(text):
+    """Return the number of tasks of each node, from ``2(x3),1``."""
+    tasks = []
+    for part in text.split(","):
+        of_each, _, times = part.rstrip(")").partition("(x")
+        tasks += [int(of_each)] * int(times or 1)
+    return tasks

@@ -55,7 +55,7 @@ def merge_settings(
     """Put the settings of a run together.
 
     What is given here wins over ``file``, and that over the settings of the run in the
-    folder, if it is resumed, or else over ``size`` and the defaults.
+    folder, if it is resumed, or else over the defaults; ``sizes`` win over ``size``.
 
     Args:
         folder: The run's folder.
@@ -63,7 +63,8 @@ def merge_settings(
         recipe: Dict of fields of ``Recipe``.
         size: ``"mini"``, ``"small"``, ``"medium"`` or ``"original"``.
         file: Path of a JSON file, ``{"options": {...}, "recipe": {...}}``.
-        resume: Whether to go on with the run in the folder, if there is one.
+        resume: Whether to go on with the run in the folder, if there is one, be it that it was
+            killed before its first checkpoint.
         init_from: Preset to start from. With sizes too its biLM grows to them.
         own_vocabulary: See ``RunSettings``.
         devices: See ``RunSettings``; None for those of the run, if it is resumed.
@@ -85,17 +86,17 @@ def merge_settings(
     of_file = _read(file) if file else {}
     run = RunFolder(folder)
     base, config = {}, None
-    if resume and run.is_begun:
+    if resume and run.has_settings:
         stored = run.read_settings()
         base, config = dataclasses.asdict(run.read_recipe()), run.read_config()
         origin = stored["origin"]
         init_from = init_from or origin["init_from"]
         own_vocabulary = own_vocabulary or origin["own_vocabulary"]
         devices = origin["devices"] if devices is None else devices
-    if size is not None:
-        config = SIZES[size]
     if "options" in of_file:
         config = BiLMConfig.from_options(of_file["options"], str(file))
+    if size is not None:
+        config = SIZES[size]
     if sizes:
         config = dataclasses.replace(config or _base_config(init_from), **sizes)
     if config is None and init_from is None:
