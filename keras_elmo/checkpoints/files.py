@@ -98,7 +98,9 @@ def _short_int(digits):
 
 
 def read_lines(file, origin=None, kind="Vocabulary") -> list[str]:
-    """Read the lines of a text in UTF-8, as of a vocabulary; the last may end or not.
+    r"""Read the lines of a text in UTF-8, as of a vocabulary; the last may end or not.
+
+    They end in ``\n``, or all of them in ``\r\n``.
 
     Args:
         file: Path or binary file object.
@@ -111,8 +113,9 @@ def read_lines(file, origin=None, kind="Vocabulary") -> list[str]:
     """
     origin = str(file) if origin is None else origin
     content = read_bytes(file, origin, kind)
+    end = "\r\n" if content.count(b"\r\n") == content.count(b"\n") else "\n"
     try:
-        return content.decode("utf-8").removesuffix("\n").split("\n")
+        return content.decode("utf-8").removesuffix(end).split(end)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(

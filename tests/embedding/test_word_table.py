@@ -149,6 +149,8 @@ def test_bad_files(arrays, tmp_path):
     write_arrays(files[1], {"embedding": np.zeros((2, 3))})
     with pytest.raises(ValueError, match="Vocabulary .* every token once. Received: 'a' twice"):
         read_token_cache(*files, 3)
+    files[0].write_bytes(b"a\r\nb\r\n")
+    assert list(read_token_cache(*files, 3).places) == [b"a", b"b"]
     files[0].write_bytes("a\né\n".encode("latin-1"))
     with pytest.raises(ValueError, match="Vocabulary .*v .*UTF-8"):
         read_token_cache(*files, 3)
