@@ -6,8 +6,8 @@ CORPUS is a folder of ``keras-elmo prepare``. Every seed trains a new biLM three
 Adam, with Muon for as many steps, which read the same batches, and with Muon for as many
 steps as fit into the time that Adam took. Other options go to ``keras-elmo pretrain``. Each
 run is kept in RUNS when it ends, so that a call that was broken off goes on from there.
-Time is that of the run's log, which begins after the text is counted; with --jobs 2 two
-seeds run side by side, best with one thread each.
+Time is that of the run's log, which begins after the text is counted; with --jobs 2 the
+Adam and the Muon of a seed run side by side, best with one thread each.
 """
 
 import argparse
@@ -42,21 +42,32 @@ def train(corpus, folder, seed, optimizer, rate, steps, options):
     return last
 
 
-def train_seed(seed, arguments, options):
-    """Return what each of the three runs of a seed ends with."""
+def train_all(arguments, options):
+    """Return what the three runs of each seed end with, by what the table calls them."""
 
-    def run(name, optimizer, rate, steps):
-        corpus = arguments.corpus
+    def run(seed, name, optimizer, steps):
+        corpus, rate = arguments.corpus, getattr(arguments, f"{optimizer}_rate")
         folder = arguments.runs / f"{name}-{rate:g}-{steps}-{seed}-{digest(corpus, options)}"
         last = train(corpus, folder, seed, optimizer, rate, steps, options)
         facts = {"tokens": int, "seconds": float, "perplexity": float}
         return {"steps": steps, **{key: of(last[key]) for key, of in facts.items()}}
 
-    adam = run("adam", "adam", arguments.adam_rate, arguments.steps)
-    muon = run("muon", "muon", arguments.muon_rate, arguments.steps)
-    steps = round(arguments.steps * adam["seconds"] / muon["seconds"])
-    as_long = run("muon-as-long", "muon", arguments.muon_rate, steps)
-    return {"Adam": adam, "Muon, equal tokens": muon, "Muon, equal time": as_long}
+    adam, muon, as_long = [], [], []
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        # Two jobs are the Adam and the Muon of one seed, which slow each other alike.
+        for seed in arguments.seeds:
+            adam.append(pool.submit(run, seed, "adam", "adam", arguments.steps))
+            muon.append(pool.submit(run, seed, "muon", "muon", arguments.steps))
+        try:
+            for seed, *pair in zip(arguments.seeds, adam, muon):
+                seconds, others = (one.result()["seconds"] for one in pair)
+                steps = round(arguments.steps * seconds / others)
+                as_long.append(pool.submit(run, seed, "muon-as-long", "muon", steps))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    runs = {"Adam": adam, "Muon, equal tokens": muon, "Muon, equal time": as_long}
+    return {name: [one.result() for one in of] for name, of in runs.items()}
 
 
 def main():
@@ -67,20 +78,18 @@ def main():
     parser.add_argument("--muon-rate", type=float, default=0.004)
     parser.add_argument("--steps", type=int, default=2600)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--jobs", type=int, default=1, help="seeds side by side")
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     arguments, options = parser.parse_known_args()
     options = ["--size", "mini", *options]  # a --size that is given comes later, and wins
     arguments.runs.mkdir(parents=True, exist_ok=True)
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        found = list(pool.map(lambda x: train_seed(x, arguments, options), arguments.seeds))
     table = {}
     print("| | rate | steps | million tokens | seconds | held-out perplexity |")
     print("|---|---|---|---|---|---|")
-    for name in found[0]:
+    for name, runs in train_all(arguments, options).items():
         rate = arguments.adam_rate if name == "Adam" else arguments.muon_rate
-        table[name] = {key: [x[name][key] for x in found] for key in found[0][name]}
+        table[name] = {key: [one[key] for one in runs] for key in runs[0]}
         means = {key: np.mean(values) for key, values in table[name].items()}
-        spread = np.std(table[name]["perplexity"], ddof=1) if len(found) > 1 else 0.0
+        spread = np.std(table[name]["perplexity"], ddof=1) if len(runs) > 1 else 0.0
         print(
             f"| {name} | {rate:g} | {means['steps']:.0f} | {means['tokens'] / 1e6:.2f} | "
             f"{means['seconds']:.0f} | {means['perplexity']:.1f} ± {spread:.1f} |"
