@@ -149,7 +149,7 @@ def main():
     tags = {part: tags for part, (_, tags) in read.items()}
     task = keras_hub.models.MaskedLM.from_preset(settings.bert)
     if settings.continue_on:
-        lines = [x for x in settings.continue_on.read_text("utf-8").splitlines() if x.strip()]
+        lines = [x for x in settings.continue_on.read_text("utf-8-sig").splitlines() if x.strip()]
         lines = np.random.default_rng(settings.seed).choice(lines, (settings.steps, 16))
         losses = task.fit(lines.ravel(), batch_size=16, verbose=0, shuffle=False).history["loss"]
         print(f"masked language model: loss {losses[-1]:.3f}, mean of {settings.steps} steps")

@@ -32,7 +32,7 @@ SENTENCES = ("sentence1", "sentence_A"), ("sentence2", "sentence_B")
 
 def read_pairs(path):
     """Return the pairs of a file, of lists of tokens, and their labels."""
-    rows = [line.rstrip("\r").split("\t") for line in path.read_text("utf-8").split("\n")]
+    rows = [line.rstrip("\r").split("\t") for line in path.read_text("utf-8-sig").split("\n")]
     named = [[rows[0].index(x) for x in names if x in rows[0]] for names in (LABELS, *SENTENCES)]
     columns = [found[0] for found in named] if all(named) else [0, 1, 2]
     tokenize = keras_elmo.WordTokenizer("penn")  # the tokens that the biLM has read

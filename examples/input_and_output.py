@@ -86,7 +86,7 @@ def main():
     arguments = parser.parse_args()
     keras.utils.set_random_seed(arguments.seed)
 
-    text = arguments.data.read_text("utf-8") if arguments.data else OWN_DATA
+    text = arguments.data.read_text("utf-8-sig") if arguments.data else OWN_DATA
     sentences = read_columns(text)[: arguments.limit]
     tokens = [[token for token, _ in sentence] for sentence in sentences]
     tags = [[tag for _, tag in sentence] for sentence in sentences]

@@ -56,7 +56,7 @@ def main():
     arguments = parser.parse_args()
     keras.utils.set_random_seed(arguments.seed)
 
-    text = arguments.data.read_text("utf-8") if arguments.data else OWN_TREES
+    text = arguments.data.read_text("utf-8-sig") if arguments.data else OWN_TREES
     sentences, labels = read_trees(text, arguments.limit)
     tokenizer = keras_elmo.CharacterTokenizer()
     ids = tokenizer(sentences)

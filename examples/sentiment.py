@@ -28,7 +28,7 @@ from keras_elmo.words import TOKENIZERS
 def read_reviews(path, tokenize):
     """Return the tokens of the reviews of a file, and their labels."""
     reviews, labels = [], []
-    for number, line in enumerate(path.read_text("utf-8").split("\n"), start=1):
+    for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
         label, tab, text = line.partition("\t")
         if not line.strip():
             continue

@@ -32,7 +32,7 @@ PLAIN = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"', "`": "'"}
 
 def read_trees(path):
     """Return the trees of a file, one a line."""
-    lines = path.read_text("utf-8").split("\n")
+    lines = path.read_text("utf-8-sig").split("\n")
     trees = [nltk.Tree.fromstring(line) for line in lines if line.strip()]
     if not trees:
         raise ValueError(f"Expected a tree or more. Received: path={str(path)!r}")

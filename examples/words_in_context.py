@@ -215,7 +215,7 @@ def main():
     preset = arguments.preset or PRESETS[arguments.language]
     words = arguments.word or WORDS[arguments.language]
     own = OWN_TEXT[arguments.language]
-    text = arguments.text.read_text("utf-8") if arguments.text else own
+    text = arguments.text.read_text("utf-8-sig") if arguments.text else own
     sentences = [line.split() for line in text.splitlines()]
     embedder = keras_elmo.Embedder(preset)
     for word in words:

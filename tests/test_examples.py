@@ -376,6 +376,17 @@ def write_pairs(path, form="{}\t{}\t{}\n", pairs=PAIRS, header=""):
     return path
 
 
+def test_files_that_begin_with_a_byte_order_mark(load, tmp_path):
+    path = tmp_path / "data"  # as some editors on Windows begin a file
+    path.write_text("(3 (2 It) (3 works))\n", "utf-8-sig")
+    assert [str(tree.label()) for tree in load("sst5").read_trees(path)] == ["3"]
+    path.write_text("1\tIt works\n", "utf-8-sig")
+    assert load("sentiment").read_reviews(path, str.split) == ([["It", "works"]], [1])
+    for text in ("E\tA\tB\n", "label\tsentence1\tsentence2\nE\tA\tB\n"):
+        path.write_text(text, "utf-8-sig")
+        assert load("entailment").read_pairs(path) == ([(["A"], ["B"])], ["E"])
+
+
 def test_entailment_reads_pairs(load, tmp_path):
     entailment = load("entailment")
     tokens = tuple(tuple(x.split()) for x in ('A dog " barks " .', "An animal barks ."))

@@ -440,6 +440,8 @@ def test_ner_reads_columns(ner, tmp_path):
     text = universal.read_text("utf-8").split("\n", 3)[3]
     universal.write_text("# newdoc id = a b\n" + text.replace("\n\n", "\n\n# text = x y z\n", 1))
     assert ner.read_columns(universal, column=2, token_column=1) == (tokens, tags)
+    universal.write_text("-DOCSTART- O\n\nA\tO\n", "utf-8-sig")
+    assert ner.read_columns(universal) == ([["A"]], [["O"]])
     back = [ner.recode(sentence, ner.IOB2) for sentence in tags]
     assert [" ".join(sentence) for sentence in back] == COLUMNS["IOB2"].split(" | ")
     long = ["O", "B-creative-work", "I-creative-work", "E-creative-work", "I-a"]

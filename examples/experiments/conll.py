@@ -22,7 +22,7 @@ def read_columns(path, column=-1, limit=None, token_column=0):
         ValueError: If a line is not a token and its tag in columns; if there is none.
     """
     sentences = [[]]
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             line = line.rstrip("\r\n")
             if not line.strip() or line.startswith("-DOCSTART-"):

@@ -41,7 +41,7 @@ Split = collections.namedtuple("Split", "name phrases labels trees")
 
 def read_split(folder, name, limit=None):
     """Return a file of trees: all phrases of training trees, else whole sentences."""
-    with open(folder / f"{name}.txt", encoding="utf-8") as file:
+    with open(folder / f"{name}.txt", encoding="utf-8-sig") as file:
         parsed = [nltk.Tree.fromstring(line) for line in file if line.strip()][:limit]
     numbers, trees = {}, []
     for tree in parsed:
