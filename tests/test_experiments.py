@@ -331,6 +331,22 @@ def test_ablations_tables(ablations, fake, tmp_path, capsys):
         assert (tmp_path / "results" / name).read_bytes().startswith(b"\x89PNG")
 
 
+def test_ablations_search_with_some_of_the_seeds(ablations, fake, tmp_path, capsys):
+    (task, results, *given), write = fake
+    best = {"dropout": 0.7, "learning_rate": 1e-3}
+    for side in (ablations.BASELINE, ablations.ELMO):
+        for trial in trials(ablations):
+            write({**side, **trial, "share": 1.0}, 1, 0.5 if trial == best else 0.1)
+        write({**side, **best, "share": 1.0}, 2, 0.3)
+    made = len(list((tmp_path / "results" / "runs").iterdir()))
+    search = ["--search", "--search-share", "1", "--search-seeds", "1", "--only", "gain"]
+    ablations.main([task, results, *search, *given])
+    assert made == 2 * 6 + 2 == len(list((tmp_path / "results" / "runs").iterdir()))
+    out = capsys.readouterr().out
+    assert "| 100%, +ELMo, dropout 0.7, learning_rate 0.001 | 50.00 ± 0.00 |" in out
+    assert "| +ELMo | 40.00 ± 14.14 | 40.00 ± 14.14 | +0.00 | 2 |" in out
+
+
 def test_ablations_curves(ablations, fake, tmp_path, capsys):
     (task, results, *given), write = fake
     for seed, without, elmo in [

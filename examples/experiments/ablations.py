@@ -19,8 +19,8 @@ controls what having read text gives without context: layer 0 of the biLM alone;
          and what ELMo adds to those
 
 --search first tries the same few settings of dropout and learning rate for the baseline and
-for +ELMo, with all seeds, and goes on with what was best on dev: for each of the --shares
-below 1 on that share, for all else on --search-share of the data.
+for +ELMo, with all seeds or --search-seeds, and goes on with what was best on dev: for each
+of the --shares below 1 on that share, for all else on --search-share of the data.
 --jobs 2 runs two side by side, best with TF_NUM_INTRAOP_THREADS=1.
 """
 
@@ -250,6 +250,7 @@ def main(arguments=None):
     parser.add_argument("--search", action="store_true", help="tune both sides alike first")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--search-share", type=float, default=0.2, help="of the training data")
+    parser.add_argument("--search-seeds", type=int, nargs="+", help="of the trials, if not all")
     parser.add_argument(
         "--corpus", type=pathlib.Path, nargs="+", help="tokenised text, for controls"
     )
@@ -264,7 +265,8 @@ def main(arguments=None):
     if settings.search:
         shares = settings.shares if "sizes" in settings.only else []
         shares = {percent(share): share for share in shares if share < 1}
-        best, trials = search(runs, {**shares, REST: settings.search_share}, given.seeds)
+        seeds = settings.search_seeds or given.seeds
+        best, trials = search(runs, {**shares, REST: settings.search_share}, seeds)
     wanted = {name: TABLES[name] or rows_of_shares(settings.shares) for name in settings.only}
     notes = ""
     if "controls" in wanted:
