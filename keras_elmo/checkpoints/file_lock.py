@@ -45,7 +45,7 @@ def locked(path, purpose):
 
 def _acquire(path, purpose):
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             _lock(handle)
         except OSError as error:

@@ -5,7 +5,7 @@ import json
 import os
 import pathlib
 import stat
-import tempfile
+import uuid
 
 LARGEST_OPTIONS = 1 << 24  # the dictionaries of a biLM over code points are in them
 _LONGEST_NUMBER = 18
@@ -144,12 +144,11 @@ def atomic_write(*paths):
     temporary = []
     try:
         for path in paths:
-            handle, name = tempfile.mkstemp(prefix=path.name + ".", suffix=".tmp", dir=path.parent)
-            os.close(handle)
-            temporary.append(pathlib.Path(name))
+            source = path.with_name(f"{path.name}.{uuid.uuid4().hex[:16]}.tmp")
+            source.touch(exist_ok=False)  # readable for those whom the umask lets
+            temporary.append(source)
         yield temporary
         for source, path in zip(temporary, paths, strict=True):
-            os.chmod(source, 0o644)
             os.replace(source, path)
     finally:
         for source in temporary:

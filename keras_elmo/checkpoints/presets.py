@@ -76,6 +76,11 @@ class Preset:
     def __init__(self, preset, options=None):
         if not isinstance(preset, str | os.PathLike) or not str(preset):
             raise ValueError(f"from_preset expects {_EXPECTED}. Received: preset={preset!r}")
+        if not (options is None or isinstance(options, dict | str | os.PathLike)):
+            raise ValueError(
+                "from_preset expects options as a dict, or the path of an options file. "
+                f"Received: {type(options).__name__}. Of a BiLMConfig pass to_options()"
+            )
         self.path = bundled().get(str(preset), pathlib.Path(preset))
         if not (self.path.is_dir() or self.path.is_file() or checkpoint_prefix(self.path)):
             raise ValueError(

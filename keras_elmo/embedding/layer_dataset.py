@@ -156,11 +156,13 @@ class LayerDataset(keras.utils.PyDataset):
             As the batches of the class.
 
         Raises:
-            ValueError: If there is no index, or one that the file does not have.
+            ValueError: If there is no index, or one that the file does not have, or what
+                is given is a mask or anything else.
         """
         chosen = np.asarray(sentences)
         count = len(self._order)
-        if not chosen.size or chosen.min() < 0 or chosen.max() >= count:
+        are_indices = chosen.dtype.kind in "iu" and chosen.ndim == 1
+        if not are_indices or not chosen.size or chosen.min() < 0 or chosen.max() >= count:
             raise ValueError(
                 f"LayerDataset.gather expects indices of 0 to {count - 1}, one or more. "
                 f"Received: sentences={sentences}"

@@ -12,7 +12,7 @@ import os
 import pathlib
 import random
 import shutil
-import tempfile
+import uuid
 import warnings
 
 from keras_elmo.pretraining.data.sentences import SentenceRules
@@ -138,10 +138,10 @@ def prepare(
         raise FileExistsError(f"{output} exists. Remove it, or choose another folder")
     rules = SentenceRules(sentences, tokenizer, files.values())
     output.parent.mkdir(parents=True, exist_ok=True)
-    work = pathlib.Path(tempfile.mkdtemp(prefix=output.name + ".", dir=output.parent))
+    work = output.with_name(f"{output.name}.{uuid.uuid4().hex[:16]}.tmp")
+    work.mkdir()
     try:
         counts = _write(files, heldout_files, work, settings, given, rules, workers, progress)
-        work.chmod(0o755)
         work.rename(output)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -73,3 +73,14 @@ def test_atomic_write_is_all_or_nothing(tmp_path):
                 raise AssertionError
     pipe.unlink()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["first", "second"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])
+def test_atomic_write_respects_the_umask(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        with atomic_write(tmp_path / "file") as (temporary,):
+            temporary.write_text("text")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == mode

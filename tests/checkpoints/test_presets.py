@@ -271,6 +271,14 @@ def test_architecture_only(tiny_preset, tmp_path):
     assert layer.fingerprint() != ElmoLayer.from_preset(tiny_preset).fingerprint()
 
 
+def test_options_that_are_a_config(tiny_preset):
+    config = ElmoLayer.from_preset(tiny_preset).config
+    with pytest.raises(ValueError, match=r"options as a dict.* Received: BiLMConfig.*to_options"):
+        ElmoLayer.from_preset(tiny_preset, options=config)
+    layer = ElmoLayer.from_preset(tiny_preset, options=config.to_options())
+    assert layer.config == config
+
+
 def test_tokenizer_of_a_preset(tiny_preset):
     assert CharacterTokenizer.from_preset(tiny_preset).max_characters == 13
     tokenizer = CharacterTokenizer.from_preset("elmo_mini_en", name="characters")

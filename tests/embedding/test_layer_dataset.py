@@ -110,7 +110,8 @@ def test_gathering_chosen_sentences(embedder, text, tmp_path):
         assert inputs["mask"][row].sum() == length
         np.testing.assert_allclose(inputs["layers"][row, :length], expected, atol=1e-5)
         assert not inputs["layers"][row, length:].any()
-    for wrong in ([], [count], [-1]):
+    mask = np.arange(count) < 2
+    for wrong in ([], [count], [-1], mask, [1.0], [[0], [1]], 0):
         with pytest.raises(ValueError, match=f"gather expects indices of 0 to {count - 1}, one"):
             data.gather(wrong)
 

@@ -27,7 +27,7 @@ def test_a_line_for_every_line(raw, tmp_path):
     )
     assert (tmp_path / "out").read_text("utf-8") == "a “b”\n\nc\u00a0d\n"
     assert counts == {"lines": 3, "sentences": 3, "tokens": 3}
-    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "out").stat().st_mode == (tmp_path / "raw.txt.gz").stat().st_mode
 
 
 def test_tokens_stay_as_they_are():
