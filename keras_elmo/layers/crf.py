@@ -100,6 +100,8 @@ class CRF(keras.layers.Layer):
         scores = ops.cast(inputs, "float32")
         if not decode:
             return scores
+        if 0 in scores.shape[:2]:  # nothing to scan over
+            return ops.zeros(scores.shape[:2], "int32")
         scores, mask = _clear_padding(scores, mask)
         scores, is_token = _time_first(scores, mask)
         _, best = self._scan(_best_prefixes, self.start, (scores, is_token))
@@ -160,6 +162,8 @@ class CRF(keras.layers.Layer):
                 f"(batch, tokens). Received: scores.shape={tuple(scores.shape)}, "
                 f"tags.shape={tuple(tags.shape)}"
             )
+        if 0 in scores.shape[:2]:  # nothing to scan over
+            return ops.sum(scores, axis=(1, 2))
         real = tags >= 0
         if mask is not None:
             real = ops.logical_and(real, ops.cast(mask, "bool"))

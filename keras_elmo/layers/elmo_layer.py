@@ -12,8 +12,16 @@ from keras_elmo.layers.carried_state import CarriedState
 from keras_elmo.layers.pretrained_layer import PretrainedLayer
 
 _OUTPUTS = ("layers", "all", "top", "average")
-# The largest whole number up to which every one is exact.
-_EXACT = {"bfloat16": 256, "float16": 2048}
+# The largest whole number up to which a dtype holds every one.
+_LARGEST = {
+    "bfloat16": 256,
+    "float16": 2048,
+    "bool": 1,
+    "int8": 127,
+    "uint8": 255,
+    "int16": 32767,
+    "uint16": 65535,
+}
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
@@ -133,10 +141,10 @@ class ElmoLayer(PretrainedLayer):
 
     def _check_dtype(self, dtype):
         dtype = keras.backend.standardize_dtype(dtype)
-        exact = _EXACT.get(dtype, self.alphabet.largest_id)
-        if exact < self.alphabet.largest_id:
+        largest = _LARGEST.get(dtype, self.alphabet.largest_id)
+        if largest < self.alphabet.largest_id:
             raise ValueError(
-                f"ElmoLayer expects whole character ids, and {dtype} rounds those above {exact}. "
+                f"ElmoLayer expects character ids, and {dtype} has no room above {largest}. "
                 f"Received: dtype={dtype}. Pass int32, or start the model with "
                 f'keras.Input((None, {self.alphabet.row_length}), dtype="int32")'
             )

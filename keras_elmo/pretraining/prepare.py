@@ -249,9 +249,8 @@ def _plan(file, share, seed):
     # The rest of the last block is trained on, or else a block: never is all held out.
     blocks = lines // size
     most = blocks if lines % size else max(0, blocks - 1)
-    return size, frozenset(
-        random.Random(seed).sample(range(blocks), min(most, round(wanted / size)))
-    )
+    draw = random.Random(seed.encode("utf-8", "surrogateescape"))  # a name may be any bytes
+    return size, frozenset(draw.sample(range(blocks), min(most, round(wanted / size))))
 
 
 def _blocks(file, size, bar):

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_elmo.characters import unpadded
 from keras_elmo.pretraining.data.corpus import Batcher
 from keras_elmo.pretraining.data.vocabulary import UNKNOWN
 from keras_elmo.tokenizer import CharacterTokenizer
@@ -48,7 +49,8 @@ class Scorer:
         """Return the log-probability of every token.
 
         Args:
-            sentences: List of sentences, each a list of tokens without boundaries.
+            sentences: List of sentences, each a list of tokens without boundaries; arrays
+                as for ``Embedder.embed``.
 
         Returns:
             For each sentence float32, shape ``(2, tokens + 1)``, nats: forward those of
@@ -59,7 +61,7 @@ class Scorer:
         Raises:
             ValueError: If a sentence has no token, or is a string.
         """
-        CharacterTokenizer.check(sentences)
+        sentences = _as_lists(sentences)
         if not all(sentences):
             raise ValueError("Scorer expects tokens in every sentence. Received: an empty sentence")
         found: list = [None] * len(sentences)
@@ -85,8 +87,7 @@ class Scorer:
         Raises:
             ValueError: If there is no token, or if a sentence is a string.
         """
-        CharacterTokenizer.check(sentences)
-        sentences = [sentence for sentence in sentences if sentence]
+        sentences = [sentence for sentence in _as_lists(sentences) if sentence]
         if not sentences:
             raise ValueError("Scorer expects text. Received: no token")
         total = sum(x.sum(axis=1, dtype="float64") for x in self.log_probabilities(sentences))
@@ -104,6 +105,17 @@ class Scorer:
         }
 
 
+def _as_lists(sentences):
+    """Return sentences as lists of strings; raise if they are not sequences of tokens."""
+    if isinstance(sentences, np.ndarray) and sentences.ndim == 2:
+        sentences = unpadded(sentences)
+    CharacterTokenizer.check(sentences)
+    return [
+        [t if isinstance(t, str) else t.decode("utf-8", "ignore") for t in sentence]
+        for sentence in sentences
+    ]
+
+
 def _exp(x):
     with np.errstate(over="ignore"):  # of a biLM that diverged
         return float(np.exp(x))
@@ -113,7 +125,7 @@ class _Scores(keras.Model):
     """``BiLanguageModel.score`` as a model to predict with."""
 
     def __init__(self, model):
-        super().__init__(name="scores")
+        super().__init__(name="scores", dtype="float32")
         self.model = model
 
     def call(self, inputs):

@@ -141,6 +141,14 @@ def test_one_token():
     assert numpy(crf.decode(x[:, :1])).shape == (4, 1)
 
 
+@pytest.mark.parametrize("shape", [(2, 0, 3), (0, 4, 3)])
+def test_batches_without_a_token_or_a_sentence(shape):
+    crf, _ = make()
+    scores, tags = np.zeros(shape, "float32"), np.zeros(shape[:2], "int32")
+    assert numpy(crf.decode(scores)).shape == shape[:2]
+    assert numpy(crf.log_likelihood(scores, tags)).tolist() == [0.0] * shape[0]
+
+
 def test_long_sentences_and_large_scores():
     crf, _ = make(scale=100.0)
     x = (1000 * RNG.normal(size=(1, 600, 3))).astype("float32")

@@ -278,7 +278,7 @@ def test_bad_symbolic_input(tiny_layer):
 
 def test_bfloat16_ids_are_refused(tiny_layer):
     ids = keras.ops.cast(tokenize(SENTENCES, 13), "bfloat16")
-    with pytest.raises(ValueError, match=r"bfloat16 rounds those above 256.*Input\(\(None, 13\)"):
+    with pytest.raises(ValueError, match=r"bfloat16 has no room above 256.*Input\(\(None, 13\)"):
         tiny_layer(ids)
 
 
@@ -290,10 +290,17 @@ def test_float16_ids_are_refused_where_they_are_rounded(tiny_layer):
     code_points = CodePoints(characters=(*SPECIAL_CHARACTERS, *characters), words=())
     layer = ElmoLayer(make_config(code_points=code_points))
     for ids in (half, keras.Input((None, 13), dtype="float16")):
-        with pytest.raises(
-            ValueError, match=r"float16 rounds those above 2048. Received: dtype=fl"
-        ):
+        with pytest.raises(ValueError, match=r"float16 has no room above 2048. Received: dtype=fl"):
             layer(ids)
+
+
+def test_integers_too_small_for_the_ids_are_refused(tiny_layer):
+    """256 to 261, the markers and the padding, would become other characters in silence."""
+    ids = tokenize(SENTENCES, 13)
+    np.testing.assert_array_equal(numpy(tiny_layer(ids.astype("int16"))), numpy(tiny_layer(ids)))
+    for few in (ids.astype("uint8"), keras.Input((None, 13), dtype="uint8")):
+        with pytest.raises(ValueError, match="uint8 has no room above 255"):
+            tiny_layer(few)
 
 
 def test_a_fresh_biLM_is_the_one_in_its_file(tmp_path):

@@ -131,6 +131,38 @@ def test_a_string_is_no_sentence():
             score(["a b"])
 
 
+def test_arrays_and_bytes_are_as_good_as_lists():
+    scorer = Scorer(make_model(), VOCABULARY)
+    sentences = [["The", "Café"], ["fox"]]
+    expected = scorer.log_probabilities(sentences)
+    padded = np.array([["The", "Café"], ["fox", ""]])
+    for other in (
+        padded,
+        [np.array(sentence) for sentence in sentences],
+        [[token.encode() for token in sentence] for sentence in sentences],
+    ):
+        for ours, theirs in zip(scorer.log_probabilities(other), expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        assert scorer.perplexity(other) == scorer.perplexity(sentences)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float64"])
+def test_float32_whatever_the_policy(policy):
+    expected = Scorer(make_model(), VOCABULARY).perplexity(SENTENCES)
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = make_model()
+        found = Scorer(model, VOCABULARY).perplexity(SENTENCES)
+        model.compile(keras.optimizers.Adam(0.01), jit_compile=False)
+        losses = [float(model.train_on_batch(tensors(make_batch()))) for _ in range(3)]
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert found == expected
+    assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
+    assert losses[2] < losses[0]
+
+
 @not_on_jax
 def test_gradient_against_finite_differences():
     model = make_model()

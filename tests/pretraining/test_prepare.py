@@ -5,6 +5,7 @@ import collections
 import gzip
 import json
 import lzma
+import os
 import subprocess
 import sys
 
@@ -142,6 +143,16 @@ def test_text_that_is_not_utf8(raw, tmp_path):
             prepare(raw / name, tmp_path / "out", **plain)
     prepare(raw / "b.GZ", tmp_path / "out", heldout_share=0, **plain)
     assert read_vocabulary(tmp_path / "out" / "vocab.txt")[3:] == ["café"]
+
+
+def test_a_file_name_that_is_not_utf8(raw, tmp_path):
+    name = os.fsdecode(b"caf\xe9")
+    try:
+        (raw / f"{name}.txt").write_text("a b\n" * 100)
+    except OSError:
+        pytest.skip("the file system refuses such names")
+    prepare(raw / f"{name}.txt", tmp_path / "out", **PLAIN)
+    assert (tmp_path / "out" / f"heldout-{name}.txt").exists()
 
 
 def test_held_out_lines_without_a_sentence(raw, tmp_path):

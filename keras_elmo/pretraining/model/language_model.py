@@ -34,7 +34,8 @@ class BiLanguageModel(keras.Model):
         product_dtype: ``"float32"``, or ``"bfloat16"`` to compute the large matrix
             products in half precision and all else in float32.
         seed: Of the dropout and the negatives.
-        **kwargs: Passed on to ``keras.Model``.
+        **kwargs: Passed on to ``keras.Model``; weights and all but products are float32,
+            whatever the dtype policy says.
 
     Call arguments:
         inputs: A batch of ``Corpus``.
@@ -70,7 +71,7 @@ class BiLanguageModel(keras.Model):
         seed=0,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(**{**kwargs, "dtype": "float32"})
         if n_negatives is not None and n_negatives < 1:
             raise ValueError(
                 "BiLanguageModel expects n_negatives of 1 or more, or None for the full softmax. "
@@ -85,7 +86,7 @@ class BiLanguageModel(keras.Model):
         self.vocabulary_size = vocabulary_size
         self.n_negatives = n_negatives
         self.product_dtype = product_dtype
-        self.bilm = BiLM(config, name="bilm")
+        self.bilm = BiLM(config, dtype="float32", name="bilm")
         self.bilm.build((None, None, config.max_characters_per_token))
         width = config.projection_dim
         self.softmax_kernel = self.add_weight(
@@ -97,7 +98,7 @@ class BiLanguageModel(keras.Model):
             shape=(vocabulary_size,), initializer="zeros", name="softmax_bias"
         )
         self.seed = seed
-        self.dropout = keras.layers.Dropout(dropout, seed=seed, name="dropout")
+        self.dropout = keras.layers.Dropout(dropout, seed=seed, dtype="float32", name="dropout")
         self.seed_generator = keras.random.SeedGenerator(seed + 1)
         self.built = True
 

@@ -106,9 +106,11 @@ def draw_curve(log, picture) -> None:
     axes.plot(millions, [float(row["loss"]) for row in rows], "C0", label="training loss")
     axes.set_xlabel("million tokens")
     axes.set_ylabel("training loss, nats")
-    if rows and rows[0]["perplexity"]:
+    measured = [row for row in rows if row["perplexity"]]
+    if measured:
         right = axes.twinx()
-        right.plot(millions, [float(row["perplexity"]) for row in rows], "C1")
+        tokens, scores = zip(*((row["tokens"], row["perplexity"]) for row in measured))
+        right.plot([int(n) / 1e6 for n in tokens], list(map(float, scores)), "C1")
         right.set_ylabel("held-out perplexity (full softmax)", color="C1")
         right.set_yscale("log")
     figure.tight_layout()

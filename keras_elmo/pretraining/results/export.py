@@ -1,6 +1,7 @@
 """A run's last checkpoint as a preset with a model card."""
 
 import importlib.util
+import os
 import pathlib
 
 from keras_elmo.checkpoints.files import atomic_write
@@ -21,7 +22,7 @@ def export_run(folder, output, heldout=(), data="", bits=BITS) -> dict:
     Args:
         folder: The run's folder.
         output: The preset's directory; made if it does not exist.
-        heldout: Paths of tokenised texts, a sentence a line, to measure perplexity on.
+        heldout: Path or paths of tokenised texts, a sentence a line, to measure perplexity on.
         data: Markdown on sources, licence and credit, for the card.
         bits: Significant bits to keep of the biLM's weights and of the softmax's, 2 to 23.
 
@@ -39,6 +40,7 @@ def export_run(folder, output, heldout=(), data="", bits=BITS) -> dict:
         raise ValueError(f"export_run expects bits from 2 to 23. Received: bits={tuple(bits)}")
     output = pathlib.Path(output)
     texts = {}
+    heldout = [heldout] if isinstance(heldout, str | os.PathLike) else heldout
     for file in map(pathlib.Path, heldout):
         sentences = [sentence for sentence in read_sentences(file) if sentence]
         if not sentences:
