@@ -6,8 +6,8 @@ _TOKEN = re.compile(r"[^ \t]+")
 
 
 def without_end(line: str) -> str:
-    r"""Return a line without the ``\n`` or ``\r\n`` at its end."""
-    return line.removesuffix("\n").removesuffix("\r") if line.endswith("\n") else line
+    r"""Return a line without its end: ``\n``, ``\r\n``, and any ``\r`` more."""
+    return line.rstrip("\r\n")
 
 
 def split_tokens(line: str) -> list[str]:

@@ -123,9 +123,12 @@ class ScalarMix(keras.layers.Layer):
         self.gamma = self.add_weight(shape=(), initializer="ones", name="gamma")
 
     def call(self, inputs, mask=None, training=None):
+        if mask is not None:  # whatever stands in the padding, NaN too
+            inputs = ops.where(ops.cast(mask, "bool")[..., None, None], inputs, 0)
         if self.layer_norm:
             normalize = _normalize_tokens if self.layer_norm == "token" else _normalize_batch
-            inputs = ops.cast(normalize(ops.cast(inputs, "float32"), mask), inputs.dtype)
+            precise = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
+            inputs = ops.cast(normalize(precise, mask), inputs.dtype)
         weights = self.gamma * ops.softmax(self.scalars)
         mixed = sum(weights[j] * inputs[:, :, j] for j in range(inputs.shape[2]))
         if mask is not None:

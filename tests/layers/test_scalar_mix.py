@@ -4,7 +4,7 @@ import pytest
 
 from keras_elmo import ScalarMix
 from tests import reference
-from tests.conftest import numpy
+from tests.conftest import BACKEND, numpy
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4, 2, 5)).astype("float32")
@@ -83,6 +83,24 @@ def test_layer_norm_in_float16_does_not_overflow():
     x = (100 * RNG.normal(size=(8, 64, 3, 64))).astype("float16")
     found = numpy(ScalarMix(layer_norm=True, dtype="mixed_float16")(x))
     assert np.isfinite(found).all() and 0.4 < found.std() < 0.8
+
+
+@pytest.mark.parametrize("layer_norm", [False, True, "token"])
+@pytest.mark.parametrize("junk", [np.nan, np.inf])
+def test_whatever_stands_in_the_padding(layer_norm, junk):
+    mix = make(layer_norm=layer_norm)
+    x = np.where(MASK[..., None, None], X, junk).astype("float32")
+    np.testing.assert_array_equal(call(mix, x), call(mix))
+
+
+@pytest.mark.skipif(BACKEND == "jax", reason="JAX has 64 bits only if told so")
+def test_float64_is_normalised_in_float64():
+    x = RNG.normal(size=(2, 3, 2, 5))
+    mix = ScalarMix(layer_norm="token", dtype="float64")
+    found = numpy(mix(keras.ops.convert_to_tensor(x, "float64")))
+    centred = x - x.mean(-1, keepdims=True)
+    normed = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
+    np.testing.assert_allclose(found, normed.mean(axis=2), atol=1e-12)
 
 
 def test_dropout_acts_on_the_mix_in_training_only():

@@ -195,6 +195,24 @@ def test_an_update_that_is_not_finite_changes_nothing_and_is_counted(name, jit_c
     assert all(moved) and all(np.isfinite(x).all() for x in after)
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_saved_model_loads_with_its_optimizer(name, tmp_path):
+    """As ``ModelCheckpoint`` among the callbacks of a run saves it."""
+    recipe = Recipe(optimizer=name, steps=10, clip_norm=0.5, precision="bfloat16")
+    model = BiLanguageModel(make_config(), 7, n_negatives=None, dropout=0.0)
+    model.compile(make_optimizer(recipe, Schedule(recipe)), jit_compile=False)
+    model.optimizer.build(model.trainable_variables)
+    apply(model.optimizer, model.trainable_variables, [0.1 * w for w in model.get_weights()])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(again.optimizer) is OPTIMIZERS[name]
+    assert again.optimizer.get_config() == model.optimizer.get_config()
+    assert again.optimizer.clip_norm == 0.5
+    pairs = zip(again.optimizer.variables, model.optimizer.variables, strict=True)
+    for ours, theirs in pairs:
+        np.testing.assert_array_equal(numpy(ours), numpy(theirs))
+
+
 def test_the_rate_follows_the_schedule():
     recipe = Recipe(steps=4, warmup=2, decay=0.5, decay_shape="linear", learning_rate=0.1)
     variables = make_variables()

@@ -34,6 +34,9 @@ def test_tokens_stay_as_they_are():
     line = "\u3000Er sagte ‚ hallo ‘ .\n"
     assert SentenceRules("lines", "whitespace", [])([line, " \n"]) == [line.strip("\n")]
     assert SentenceRules("lines", "penn", [])([line]) == ["Er sagte ' hallo ' ."]
+    # What is written stands at the end of a line again, and reads back as the same tokens.
+    for end in ("\r\n", "\r\r\n", "\r"):
+        assert SentenceRules("lines", "whitespace", [])(["a b" + end]) == ["a b"]
 
 
 def test_stops():

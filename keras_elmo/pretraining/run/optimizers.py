@@ -81,6 +81,7 @@ class _Guarded:
         super().assign_sub(variable, value)
 
 
+@keras.saving.register_keras_serializable(package="keras_elmo")
 class Adam(_Guarded, keras.optimizers.Adam):
     """Adam (Kingma and Ba, 2015) as ``keras.optimizers.Adam``, guarded.
 
@@ -90,7 +91,11 @@ class Adam(_Guarded, keras.optimizers.Adam):
     10.0
     """
 
+    def get_config(self):
+        return {**super().get_config(), "clip_norm": self.clip_norm}
 
+
+@keras.saving.register_keras_serializable(package="keras_elmo")
 class Muon(_Guarded, keras.optimizers.Muon):
     """Muon: momentum whose matrices are made orthogonal (Jordan et al., 2024), guarded.
 
@@ -135,6 +140,13 @@ class Muon(_Guarded, keras.optimizers.Muon):
             rms_rate=0.2,
         )
         self.product_dtype = product_dtype
+
+    def get_config(self):
+        return {
+            "learning_rate": super().get_config()["learning_rate"],
+            "clip_norm": self.clip_norm,
+            "product_dtype": self.product_dtype,
+        }
 
     def zeropower_via_newtonschulz5(self, x, steps):
         a, b, c = _NEWTON_SCHULZ

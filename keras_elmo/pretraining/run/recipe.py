@@ -145,6 +145,7 @@ def _is_real(value):
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+@keras.saving.register_keras_serializable(package="keras_elmo")
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     """The learning rate of a ``Recipe`` at every step.
 
