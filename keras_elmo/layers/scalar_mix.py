@@ -127,8 +127,8 @@ class ScalarMix(keras.layers.Layer):
             inputs = ops.where(ops.cast(mask, "bool")[..., None, None], inputs, 0)
         if self.layer_norm:
             normalize = _normalize_tokens if self.layer_norm == "token" else _normalize_batch
-            precise = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
-            inputs = ops.cast(normalize(precise, mask), inputs.dtype)
+            precision = "float64" if self.compute_dtype == "float64" else "float32"
+            inputs = ops.cast(normalize(ops.cast(inputs, precision), mask), inputs.dtype)
         weights = self.gamma * ops.softmax(self.scalars)
         mixed = sum(weights[j] * inputs[:, :, j] for j in range(inputs.shape[2]))
         if mask is not None:
