@@ -121,7 +121,7 @@ class Muon(_Guarded, keras.optimizers.Muon):
     """
 
     def __init__(self, learning_rate, clip_norm, product_dtype="float32"):
-        if tuple(map(int, keras.__version__.split(".")[:2])) < (3, 13):
+        if not keras_has_muon():
             raise ImportError(
                 f"Muon needs Keras 3.13 or newer. Received: Keras {keras.__version__}. "
                 "Upgrade it: pip install -U keras; or take --optimizer adam"
@@ -158,6 +158,11 @@ class Muon(_Guarded, keras.optimizers.Muon):
             x = a * x + ops.matmul(b * square + c * ops.matmul(square, square), x)
         x = ops.cast(x, "float32")
         return ops.transpose(x) if is_tall else x
+
+
+def keras_has_muon() -> bool:
+    """Tell whether the Muon of Keras is the one that ``Muon`` builds on."""
+    return tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 13)
 
 
 def make_optimizer(recipe, schedule):
