@@ -2,7 +2,6 @@
 
 import importlib
 import importlib.abc
-import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
@@ -69,13 +68,16 @@ class _OnceKerasIsThere(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname, path=None, target=None):
         if fullname != "keras":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        others = [finder for finder in sys.meta_path if finder is not self]
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next(filter(None, specs), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_register(module):
                 execute(module)
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
                 _register_layers()
 
             spec.loader.exec_module = execute_and_register

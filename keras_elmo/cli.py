@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import importlib.util
 import json
-import pathlib
 import sys
 
 from keras_elmo.words import SENTENCES, TOKENIZERS
@@ -520,10 +519,14 @@ def _perplexity(arguments) -> int:
 
 
 def _export(arguments) -> int:
+    from keras_elmo.pretraining.data.text import open_text
     from keras_elmo.pretraining.preset import BITS
     from keras_elmo.pretraining.results.export import export_run
 
-    data = pathlib.Path(arguments.data).read_text("utf-8") if arguments.data else ""
+    data = ""
+    if arguments.data:
+        with open_text(arguments.data) as (_, text):
+            data = text.read()
     export_run(arguments.folder, arguments.output, arguments.heldout, data, arguments.bits or BITS)
     return 0
 

@@ -193,6 +193,8 @@ def embed_files(
         import ray  # noqa: F401
     except ImportError as error:
         raise ImportError("Ray is missing: pip install 'keras-elmo[ray]'") from error
+    import keras
+
     from keras_elmo.embedding.embedder import Embedder
 
     folder, source = pathlib.Path(output_folder).absolute(), pathlib.Path(input_path).absolute()
@@ -207,6 +209,9 @@ def embed_files(
         "input": digest,
         **_defaults(Embedder),
         **{name: value for name, value in arguments.items() if name != "preset"},
+        # What else the bits depend on.
+        "backend": keras.backend.backend(),
+        "cache_sha256": _digests(arguments.get("token_cache")),
     }
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.with_name(folder.name + ".lock"), f"writes {folder}"):
@@ -227,7 +232,7 @@ def _absolute(path):
     """Return a path, or a list of them, as it is called from anywhere on this machine."""
     if isinstance(path, list | tuple):
         return [_absolute(one) for one in path]
-    if isinstance(path, str | os.PathLike) and str(path) and str(path) not in bundled():
+    if isinstance(path, str | os.PathLike) and str(path) and path not in bundled():
         return os.path.abspath(path)
     return path
 
@@ -391,6 +396,13 @@ def _file_of(folder, number):
 
 def _fingerprint(preset, options):
     return read_preset(preset, options).fingerprint()
+
+
+def _digests(token_cache):
+    """Return the SHA-256 of each file of a token cache; ``Embedder`` checks that it is a pair."""
+    if not isinstance(token_cache, list | tuple):
+        return None
+    return [hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest() for path in token_cache]
 
 
 def _defaults(callable):

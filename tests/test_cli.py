@@ -120,6 +120,9 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
     assert "heldout expects tokenised sentences. Received: none in" in capsys.readouterr().err
     assert main(["export", run, preset, "--bits", "16", "24"]) == 1
     assert "bits from 2 to 23. Received: bits=(16, 24)" in capsys.readouterr().err
+    (tmp_path / "latin.md").write_bytes(b"\xe9")
+    assert main(["export", run, preset, "--data", str(tmp_path / "latin.md")]) == 1
+    assert "Expected UTF-8 text" in capsys.readouterr().err
     assert not pathlib.Path(preset).exists()
     arguments = ("--data", tmp_path / "data.md", "--bits", "14", "10")
     call("export", run, preset, "--heldout", heldout, *arguments)

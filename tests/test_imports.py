@@ -122,3 +122,14 @@ def test_tensorflow_stays_out_under_another_backend(backend):
     )
     environment = {**os.environ, "KERAS_BACKEND": backend}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, cwd=PACKAGE.parent)
+
+
+def test_layers_are_registered_when_keras_comes_in():
+    """Even behind a look at whether Keras is there."""
+    code = (
+        "import importlib.util, sys, keras_elmo; finder = sys.meta_path[0]; "
+        "assert importlib.util.find_spec('keras') and 'keras' not in sys.modules; "
+        "import keras; assert keras.saving.get_registered_object('keras_elmo>ElmoLayer'); "
+        "assert type(finder).__module__ == 'keras_elmo' and finder not in sys.meta_path"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE.parent)

@@ -3,8 +3,10 @@
 import os
 import random
 import signal
+import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -132,9 +134,29 @@ def test_one_job_in_a_folder_and_one_bilm_on_all_nodes(tiny_preset, text, tmp_pa
     assert pair == ["elmo_mini_en", os.path.abspath("a/b.txt")]
 
 
-def test_ray_is_missing(tiny_preset, text, tmp_path, monkeypatch):
-    import sys
+@pytest.mark.parametrize("changed", ["backend", "cache"])
+def test_a_job_is_resumed_with_its_backend_and_token_cache(
+    changed, tiny_preset, text, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
+    pair = [tmp_path / "vocab.txt", tmp_path / "vocab.hdf5"]
+    for path in pair:
+        path.write_bytes(b"one")
+    monkeypatch.setattr(on_ray, "_map_parts", lambda *_: [])  # the first job was killed at once
+    arguments = str(tiny_preset), text, tmp_path / "out"
+    on_ray.embed_files(*arguments, token_cache=pair)
+    (tmp_path / "out" / "layers-00000099.parquet").touch()
+    on_ray.embed_files(*arguments, token_cache=pair, resume=True)
+    if changed == "cache":
+        pair[1].write_bytes(b"two")
+    else:
+        monkeypatch.setattr("keras.backend.backend", lambda: "numpy")
+    expected = {"cache": "cache_sha256", "backend": "backend"}[changed]
+    with pytest.raises(ValueError, match=f"Received for .*: another {expected}$"):
+        on_ray.embed_files(*arguments, token_cache=pair, resume=True)
 
+
+def test_ray_is_missing(tiny_preset, text, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"Ray is missing: pip install 'keras-elmo\[ray\]'"):
         on_ray.embed_files(str(tiny_preset), text, tmp_path / "out")

@@ -59,7 +59,8 @@ class Preset:
     Args:
         preset: Name of a bundled preset, or the path of a directory, .zip or .tar.gz that holds
             a biLM in one of the formats of ``SOURCES``, or of a checkpoint of TensorFlow
-            without its ending.
+            without its ending. A string that is a name is the bundled preset; pass a
+            ``pathlib.Path``, or "./NAME", for a directory of that name.
         options: Options in place of those that the preset holds, if any: a dict, or the path of
             an options file.
 
@@ -81,10 +82,12 @@ class Preset:
                 "from_preset expects options as a dict, or the path of an options file. "
                 f"Received: {type(options).__name__}. Of a BiLMConfig pass to_options()"
             )
-        self.path = bundled().get(str(preset), pathlib.Path(preset))
+        # A path is never a name: Path("./elmo_mini_en") and "elmo_mini_en" are the same string.
+        name = preset if isinstance(preset, str) else None
+        self.path = bundled().get(name, pathlib.Path(preset))
         if not (self.path.is_dir() or self.path.is_file() or checkpoint_prefix(self.path)):
             raise ValueError(
-                f"from_preset expects {_EXPECTED}. Received: preset={str(preset)!r}. "
+                f"from_preset expects {_EXPECTED}. Received: preset={preset!r}. "
                 f"Bundled are: {', '.join(bundled()) or 'none'}"
             )
         if self.path.is_file() and self.path.name.endswith((".json", ".hdf5", "_file")):

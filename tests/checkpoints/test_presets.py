@@ -1,6 +1,7 @@
 import io
 import json
 import os
+import pathlib
 import tarfile
 import zipfile
 
@@ -71,6 +72,20 @@ def test_bundled_names(tmp_path, monkeypatch, expected, files):
     np.testing.assert_array_equal(output("elmo_tiny"), expected)
     with pytest.raises(ValueError, match="Received: preset='elmo_huge'. Bundled are: elmo_tiny"):
         ElmoLayer.from_preset("elmo_huge")
+
+
+def test_a_path_is_no_bundled_name(tmp_path, monkeypatch, expected, files):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elmo_tiny").mkdir()
+    monkeypatch.setattr(presets, "bundled", lambda: {"elmo_tiny": tmp_path / "bundled"})
+    for path in (pathlib.Path("./elmo_tiny"), tmp_path / "elmo_tiny"):
+        assert path.name == "elmo_tiny"
+        with pytest.raises(ValueError, match="options"):
+            ElmoLayer.from_preset(path)
+    for name, content in files.items():
+        (tmp_path / "elmo_tiny" / name).write_bytes(content)
+    for path in (pathlib.Path("./elmo_tiny"), "./elmo_tiny"):
+        np.testing.assert_array_equal(output(path), expected)
 
 
 @pytest.mark.parametrize("place", ["package/weights", "weights"])

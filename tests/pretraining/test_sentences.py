@@ -30,6 +30,12 @@ def test_a_line_for_every_line(raw, tmp_path):
     assert (tmp_path / "out").stat().st_mode == (tmp_path / "raw.txt.gz").stat().st_mode
 
 
+def test_a_bad_output_is_not_put_down_to_the_input(raw, tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="^Expected a file to write. Received: .*folder, which is so"):
+        tokenize_file(raw, tmp_path / "folder", tokenizer="whitespace", progress=False)
+
+
 def test_tokens_stay_as_they_are():
     line = "\u3000Er sagte ‚ hallo ‘ .\n"
     assert SentenceRules("lines", "whitespace", [])([line, " \n"]) == [line.strip("\n")]

@@ -16,6 +16,7 @@ import pytest
 from keras_elmo.pretraining.data.vocabulary import read_vocabulary
 from keras_elmo.pretraining.model.language_model import BiLanguageModel
 from keras_elmo.pretraining.preset import read_language_model, write_language_model
+from keras_elmo.pretraining.results.export import export_run
 from keras_elmo.pretraining.run import checkpoint
 from keras_elmo.pretraining.run.checkpoint import load_checkpoint
 from keras_elmo.pretraining.run.devices import sharing
@@ -202,6 +203,21 @@ def test_a_run_whose_checkpoint_cannot_be_written(corpus, finished, monkeypatch)
     assert read_run(finished)[2]["step"] == 8
     assert make_run(finished, corpus, 48, resume=True).facts["step"] == 8
     assert [row["step"] for row in read_log(finished)] == ["4", "8"]
+
+
+def test_an_export_tells_of_its_checkpoint_alone(corpus, finished, tmp_path):
+    """Not of what a resumed run has changed and logged since."""
+    log = (finished / "log.csv").read_bytes()
+    make_run(finished, corpus, 100, resume=True, learning_rate=0.002)
+    assert json.loads((finished / "recipe.json").read_text())["steps"] == 100
+    with open(finished / "log.csv", "ab") as file:
+        file.write(b"12,99,9.0,0.002,1.0,9.0,0,\r\n16,99,9.")
+    export_run(finished, tmp_path / "preset")
+    card = (tmp_path / "preset" / "README.md").read_text("utf-8")
+    recipe = json.loads(card.split("```json\n")[1].split("```")[0])
+    assert (recipe["steps"], recipe["learning_rate"]) == (8, 0.02) and " in 8 steps" in card
+    assert recipe == {**json.loads((finished / "recipe.json").read_text()), **RECIPE, "steps": 8}
+    assert (tmp_path / "preset" / "log.csv").read_bytes() == log
 
 
 def test_a_run_that_diverges_keeps_its_checkpoint(corpus, finished, a_run):

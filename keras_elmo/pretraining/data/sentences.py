@@ -101,7 +101,8 @@ def tokenize_file(
         raise ValueError(f"Expected an output of its own. Received: {output_file}, the input")
     rules = SentenceRules(sentences, tokenizer, [] if is_stdin else [input_file])
     counts = {"lines": 0, "sentences": 0, "tokens": 0}
-    with _lines(input_file, progress) as lines, _written(output_file) as write:
+    # The output first: what is wrong with it is not put down to the input.
+    with _written(output_file) as write, _lines(input_file, progress) as lines:
         for line in lines:
             counts["lines"] += 1
             for tokens in rules.of_line(line):

@@ -1,5 +1,6 @@
 """A run's last checkpoint as a preset with a model card."""
 
+import dataclasses
 import importlib.util
 import os
 import pathlib
@@ -46,6 +47,7 @@ def export_run(folder, output, heldout=(), data="", bits=BITS) -> dict:
         if not sentences:
             raise ValueError(f"heldout expects tokenised sentences. Received: none in {file}")
         texts[str(file) if file.name in texts else file.name] = sentences
+    run = RunFolder(folder)
     model, vocabulary, facts = read_run(folder)
     scorer = Scorer(model, vocabulary)
     few = next(iter(texts.values()), [])[:_ROUNDING_SENTENCES]
@@ -54,12 +56,12 @@ def export_run(folder, output, heldout=(), data="", bits=BITS) -> dict:
     after = scorer.perplexity(few)["perplexity"] if few else None
     facts["rounding"] = few and (*bits, len(few), before, after)
     scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
-    recipe = RunFolder(folder).read_settings()["recipe"]
+    # What a resumed run may have changed since is not what the checkpoint was trained with.
+    recipe = dataclasses.asdict(run.read_recipe()) | facts.get("settings", {})
     card = model_card(output.name, model.config, vocabulary, recipe, facts, scores, data)
     output.mkdir(parents=True, exist_ok=True)
-    log = pathlib.Path(folder) / "log.csv"
-    with atomic_write(output / "curve.png", output / "log.csv") as (picture, copy):
+    with atomic_write(output / "curve.png", output / "log.csv") as (picture, log):
+        run.copy_log(facts["step"], log)
         draw_curve(log, picture)
-        copy.write_bytes(log.read_bytes())
     write_language_model(output, model, vocabulary, card, bits)
     return scores

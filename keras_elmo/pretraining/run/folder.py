@@ -141,15 +141,19 @@ class RunFolder:
         """Drop what was logged behind a step: the run goes on from there."""
         if not self._log.exists():
             return
-        with open(self._log, newline="") as file:
-            lines = list(csv.reader(file))
-        if not lines:  # killed before the first line
+        if not self._log.stat().st_size:  # killed before the first line
             self._log.unlink()
             return
-        header, *rows = lines
+        with atomic_write(self._log) as (temporary,):
+            self.copy_log(step, temporary)
+
+    def copy_log(self, step: int, output) -> None:
+        """Write the rows of the log up to a step to a file."""
+        with open(self._log, newline="") as file:
+            header, *rows = csv.reader(file)
         rows = [row for row in rows if len(row) == len(header)]  # a kill may cut one
         rows = [row for row in rows if row[0].isdecimal() and int(row[0]) <= step]
-        with atomic_write(self._log) as (temporary,), open(temporary, "w", newline="") as file:
+        with open(output, "w", newline="") as file:
             csv.writer(file).writerows([header, *rows])
 
     def check_same(self, config, recipe, origin) -> None:
