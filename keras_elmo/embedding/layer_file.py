@@ -73,7 +73,7 @@ class LayerFileWriter:
         OSError: On entering, if another process writes the output, or if the output of
             an earlier run or its folder is damaged; if a file cannot be written.
         ValueError: On entering, if there are parts of an earlier run and ``resume`` is
-            False, or if an earlier run had other settings.
+            False, if an earlier run had other settings, or if the folder holds other files.
 
     Example:
 
@@ -173,6 +173,9 @@ class LayerFileWriter:
                     lines.resize(start + len(sentences), axis=0)
                     lines[start:] = sentences
         os.replace(merged, self._output)
+        for path in self._parts:  # the settings last: without them the rest is a stranger's
+            path.unlink()
+            path.with_suffix(".json").unlink()
         shutil.rmtree(self._folder)
 
     def _part_file(self, number):
@@ -198,6 +201,12 @@ class LayerFileWriter:
                 )
             return
         self._folder.mkdir(exist_ok=True)
+        # Whatever is in there would go with the folder in the end.
+        if any(path.suffix != ".tmp" for path in self._folder.iterdir()):
+            raise ValueError(
+                f"{self._folder}, where the parts would go, holds files that are no parts of "
+                "such a run. Remove it, or choose another output"
+            )
         with atomic_write(stored) as (temporary,):
             temporary.write_text(json.dumps(self._settings))
 

@@ -318,6 +318,20 @@ def test_damaged_parts(embedder, text, tmp_path, monkeypatch):
     assert filecmp.cmp(output, whole, shallow=False)
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_of_other_files_is_left_alone(embedder, text, tmp_path, resume):
+    (tmp_path / "out.hdf5.parts").mkdir()
+    mine = tmp_path / "out.hdf5.parts" / "mine.txt"
+    mine.write_text("mine")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="parts, .* holds files that are no parts"):
+            embedder.embed_file(text, tmp_path / "out.hdf5", resume=resume, progress=False)
+    assert mine.read_text() == "mine" and os.listdir(mine.parent) == ["mine.txt"]
+    mine.rename(mine.with_name("settings.json.0.tmp"))  # of a run that was killed at once
+    embedder.embed_file(text, tmp_path / "out.hdf5", resume=resume, progress=False)
+    assert not mine.parent.exists()
+
+
 @pytest.mark.parametrize("line, shown", [("a\0b", r"'.x00'"), ("a\ud800", r"'.ud800'")])
 def test_lines_that_hdf5_cannot_hold(embedder, tmp_path, line, shown):
     with pytest.raises(ValueError, match=f"no NUL .* lone surrogate. Received: {shown} in line 2"):
