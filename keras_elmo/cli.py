@@ -276,6 +276,11 @@ def _add_export(commands):
         metavar=("BILM", "SOFTMAX"),
         help="significant bits to keep of the weights; default 16 12",
     )
+    parser.add_argument(
+        "--average",
+        metavar="PRESET=SHARE",
+        help="average the weights with those of a preset, as a rule what the run began with",
+    )
     parser.set_defaults(run=_export)
 
 
@@ -413,7 +418,7 @@ def _prepare(arguments) -> int:
         vocabulary=arguments.vocabulary,
         heldout_share=arguments.heldout_share,
         heldout=arguments.heldout,
-        weights=dict(_weight(text) for text in arguments.weight),
+        weights=dict(_pair(text, _WEIGHT) for text in arguments.weight),
         shards=arguments.shards,
         sentences=arguments.sentences,
         tokenizer=arguments.tokenizer,
@@ -478,6 +483,10 @@ def _pretrain(arguments) -> int:
     return 0
 
 
+_WEIGHT = "--weight expects NAME=TIMES, as in news=2"
+_AVERAGE = "--average expects PRESET=SHARE, as in elmo_small_en=0.3"
+
+
 def _filters(text) -> tuple:
     try:
         return tuple((int(w), int(n)) for w, n in (pair.split(":") for pair in text.split(",")))
@@ -487,12 +496,12 @@ def _filters(text) -> tuple:
         ) from None
 
 
-def _weight(text) -> tuple:
-    name, _, times = text.rpartition("=")
+def _pair(text, expected) -> tuple:
+    name, _, number = text.rpartition("=")
     try:
-        return name, float(times)
+        return name, float(number)
     except ValueError:
-        raise ValueError(f"--weight expects NAME=TIMES, as in news=2. Received: {text}") from None
+        raise ValueError(f"{expected}. Received: {text}") from None
 
 
 def _given(arguments, settings) -> dict:
@@ -527,7 +536,9 @@ def _export(arguments) -> int:
     if arguments.data:
         with open_text(arguments.data) as (_, text):
             data = text.read()
-    export_run(arguments.folder, arguments.output, arguments.heldout, data, arguments.bits or BITS)
+    average = arguments.average and _pair(arguments.average, _AVERAGE)
+    bits = arguments.bits or BITS
+    export_run(arguments.folder, arguments.output, arguments.heldout, data, bits, average)
     return 0
 
 

@@ -123,6 +123,10 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
     (tmp_path / "latin.md").write_bytes(b"\xe9")
     assert main(["export", run, preset, "--data", str(tmp_path / "latin.md")]) == 1
     assert "Expected UTF-8 text" in capsys.readouterr().err
+    for average in ("elmo_mini_en", "elmo_mini_en="):
+        assert main(["export", run, preset, "--average", average]) == 1
+        expected = f"--average expects PRESET=SHARE, as in elmo_small_en=0.3. Received: {average}"
+        assert expected in capsys.readouterr().err
     assert not pathlib.Path(preset).exists()
     arguments = ("--data", tmp_path / "data.md", "--bits", "14", "10")
     call("export", run, preset, "--heldout", heldout, *arguments)
@@ -133,6 +137,18 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
         for array in read_arrays(tmp_path / "preset" / f"{name}.hdf5", name).values():
             np.testing.assert_array_equal(array, rounded(array, bits))
             assert bits == 10 or (array != rounded(array, 10)).any()
+    assert "Wortsman" not in card
+    average = tmp_path / "average"
+    call("export", run, average, "--average", f"{preset}=0.25", "--bits", "23", "23")
+    assert f"and 0.25\nof those of `{preset}`" in (average / "README.md").read_text("utf-8")
+    exact = tmp_path / "exact"
+    call("export", run, exact, "--bits", "23", "23")
+    for name in ("weights", "softmax"):
+        rounded_arrays = read_arrays(tmp_path / "preset" / f"{name}.hdf5", name)
+        unrounded = read_arrays(exact / f"{name}.hdf5", name)
+        for path, array in read_arrays(average / f"{name}.hdf5", name).items():
+            expected = 0.75 * unrounded[path] + 0.25 * rounded_arrays[path]
+            np.testing.assert_allclose(array, expected, rtol=1e-6, atol=1e-7)
     assert (tmp_path / "preset" / "curve.png").read_bytes().startswith(b"\x89PNG")
     log = (tmp_path / "run" / "log.csv").read_text()
     assert (tmp_path / "preset" / "log.csv").read_text() == log and log.count("\n") > 1

@@ -124,6 +124,36 @@ def round_weights(model, bits=BITS) -> None:
         weight.assign(rounded(to_float32(weight), kept))
 
 
+def average_weights(model, vocabulary, preset, share) -> None:
+    """Replace the weights of a ``BiLanguageModel`` by an average of them and of a preset's.
+
+    The weights must be of one descent: one biLM trained on from the other, or both from a third.
+
+    Args:
+        model: The ``BiLanguageModel``.
+        vocabulary: Its vocabulary; other tokens of the preset's are left out as
+            ``read_language_model`` does.
+        preset: As for ``read_language_model``.
+        share: Of the preset's weights, between 0 and 1.
+
+    Raises:
+        ValueError: If the sizes differ, or ``share`` is not as above.
+
+    Reference:
+        Wortsman et al., 2022, https://arxiv.org/abs/2109.01903
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"Expected a share between 0 and 1. Received: {share} of {preset}")
+    other, _ = read_language_model(preset, vocabulary)
+    if other.config != model.config:
+        raise ValueError(
+            f"Expected a preset with the options of the run. Received: {preset}, with "
+            f"{other.config}, where the run has {model.config}"
+        )
+    for weight, its in zip(model.weights, other.weights, strict=True):
+        weight.assign((1 - share) * to_float32(weight) + share * to_float32(its))
+
+
 def rounded(array, bits) -> np.ndarray:
     """Round float32 to so many significant bits, at most 23, to nearest, ties to even."""
     values = np.ascontiguousarray(array, "float32").view("uint32")

@@ -1,6 +1,7 @@
 """Runs: checkpoints, resuming, being killed, several devices, fine-tuning."""
 
 import csv
+import dataclasses
 import itertools
 import json
 import os
@@ -218,6 +219,22 @@ def test_an_export_tells_of_its_checkpoint_alone(corpus, finished, tmp_path):
     assert (recipe["steps"], recipe["learning_rate"]) == (8, 0.02) and " in 8 steps" in card
     assert recipe == {**json.loads((finished / "recipe.json").read_text()), **RECIPE, "steps": 8}
     assert (tmp_path / "preset" / "log.csv").read_bytes() == log
+
+
+def test_an_average_with_what_does_not_fit(finished, small_preset, tmp_path):
+    def export(preset, share):
+        export_run(finished, tmp_path / "out", average=(preset, share))
+
+    for share in (0, 1, -0.5, np.nan):
+        with pytest.raises(ValueError, match=f"between 0 and 1. Received: {share} of .*preset"):
+            export(small_preset, share)
+    vocabulary = read_vocabulary(small_preset / "vocab.txt")
+    config = dataclasses.replace(CONFIG, n_highway=1)
+    model = BiLanguageModel(config, len(vocabulary), n_negatives=None)
+    write_language_model(tmp_path / "other", model, vocabulary)
+    with pytest.raises(ValueError, match="options of the run. Received: .*other, with BiLMConf"):
+        export(tmp_path / "other", 0.5)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_run_that_diverges_keeps_its_checkpoint(corpus, finished, a_run):

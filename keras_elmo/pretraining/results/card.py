@@ -56,6 +56,7 @@ def model_card(name, config, vocabulary, recipe, facts, scores, data="") -> str:
         "",
         "`log.csv` has the same in figures, a row a checkpoint.",
         "",
+        *(_of_the_average(*facts["average"]) if facts["average"] else []),
         "## Perplexity",
         "",
         "With the full softmax, of whole sentences from a zero state; forward predicts `</S>` and",
@@ -80,6 +81,14 @@ def model_card(name, config, vocabulary, recipe, facts, scores, data="") -> str:
             f"{after:.3f}.",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _of_the_average(preset, share):
+    return [
+        f"The weights are an average: {1 - share:g} of what the run ended with, and {share:g}",
+        f"of those of `{preset}` (Wortsman et al., 2022).",
+        "",
+    ]
 
 
 def draw_curve(log, picture) -> None:

@@ -7,7 +7,7 @@ import pathlib
 
 from keras_elmo.checkpoints.files import atomic_write
 from keras_elmo.pretraining.data.text import read_sentences
-from keras_elmo.pretraining.preset import BITS, round_weights, write_language_model
+from keras_elmo.pretraining.preset import BITS, average_weights, round_weights, write_language_model
 from keras_elmo.pretraining.results.card import draw_curve, model_card
 from keras_elmo.pretraining.run.folder import RunFolder
 from keras_elmo.pretraining.scores import Scorer
@@ -17,7 +17,7 @@ from keras_elmo.pretraining.train import read_run
 _ROUNDING_SENTENCES = 500
 
 
-def export_run(folder, output, heldout=(), data="", bits=BITS) -> dict:
+def export_run(folder, output, heldout=(), data="", bits=BITS, average=None) -> dict:
     """Write a run's last checkpoint as a preset: its files, a model card, the log and its curve.
 
     Args:
@@ -26,13 +26,17 @@ def export_run(folder, output, heldout=(), data="", bits=BITS) -> dict:
         heldout: Path or paths of tokenised texts, a sentence a line, to measure perplexity on.
         data: Markdown on sources, licence and credit, for the card.
         bits: Significant bits to keep of the biLM's weights and of the softmax's, 2 to 23.
+        average: Pair of a preset, as a rule what the run began with, and the share of its
+            weights in the average that is written: some of what the run has unlearned comes
+            back (Wortsman et al., 2022).
 
     Returns:
         Results of ``Scorer.perplexity`` by the name of the text.
 
     Raises:
         FileNotFoundError: If there is no such run or text.
-        ValueError: If a text is empty, or ``bits`` not as above.
+        ValueError: If a text is empty, ``bits`` not as above, or the preset of ``average`` of
+            other sizes.
         ImportError: If matplotlib, for the curve, is missing.
     """
     if importlib.util.find_spec("matplotlib") is None:  # before all the scoring
@@ -49,6 +53,9 @@ def export_run(folder, output, heldout=(), data="", bits=BITS) -> dict:
         texts[str(file) if file.name in texts else file.name] = sentences
     run = RunFolder(folder)
     model, vocabulary, facts = read_run(folder)
+    if average:
+        average_weights(model, vocabulary, *average)
+    facts["average"] = average
     scorer = Scorer(model, vocabulary)
     few = next(iter(texts.values()), [])[:_ROUNDING_SENTENCES]
     before = scorer.perplexity(few)["perplexity"] if few else None
