@@ -13,7 +13,7 @@ import os
 import pathlib
 
 from keras_elmo.checkpoints.file_lock import locked
-from keras_elmo.checkpoints.files import atomic_write
+from keras_elmo.checkpoints.files import atomic_write, digest_of
 from keras_elmo.checkpoints.presets import bundled, read_preset
 from keras_elmo.embedding.parquet import (
     add_layers,
@@ -402,7 +402,7 @@ def _digests(token_cache):
     """Return the SHA-256 of each file of a token cache; ``Embedder`` checks that it is a pair."""
     if not isinstance(token_cache, list | tuple):
         return None
-    return [hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest() for path in token_cache]
+    return list(map(digest_of, token_cache))
 
 
 def _defaults(callable):

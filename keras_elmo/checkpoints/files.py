@@ -1,6 +1,7 @@
 """Files of text and options, checked while they are read; and writing that is all or nothing."""
 
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
@@ -153,3 +154,9 @@ def atomic_write(*paths):
     finally:
         for source in temporary:
             source.unlink(missing_ok=True)
+
+
+def digest_of(path) -> str:
+    """Return the SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -83,8 +83,7 @@ class Preset:
                 f"Received: {type(options).__name__}. Of a BiLMConfig pass to_options()"
             )
         # A path is never a name: Path("./elmo_mini_en") and "elmo_mini_en" are the same string.
-        name = preset if isinstance(preset, str) else None
-        self.path = bundled().get(name, pathlib.Path(preset))
+        self.path = bundled().get(preset, pathlib.Path(preset))
         if not (self.path.is_dir() or self.path.is_file() or checkpoint_prefix(self.path)):
             raise ValueError(
                 f"from_preset expects {_EXPECTED}. Received: preset={preset!r}. "

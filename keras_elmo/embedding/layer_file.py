@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 
 from keras_elmo.checkpoints.file_lock import locked
-from keras_elmo.checkpoints.files import atomic_write
+from keras_elmo.checkpoints.files import atomic_write, digest_of
 from keras_elmo.checkpoints.hdf5 import open_hdf5
 from keras_elmo.text import split_tokens
 
@@ -153,7 +153,7 @@ class LayerFileWriter:
                     kind = self._compression if array.size else None
                     file.create_dataset(str(part.start + i), data=array, compression=kind)
             proof.write_text(
-                json.dumps({"made_from": self._key(part.lines), "sha256": _digest_of(temporary)})
+                json.dumps({"made_from": self._key(part.lines), "sha256": digest_of(temporary)})
             )
 
     def finish(self) -> None:
@@ -225,7 +225,7 @@ class LayerFileWriter:
                 f"{path} holds other lines or settings than these. Was the input changed? "
                 f"Remove {self._folder} to start anew"
             )
-        if proof["sha256"] != _digest_of(path):
+        if proof["sha256"] != digest_of(path):
             raise OSError(f"{path} is damaged: it is not the file that was written. {remedy}")
         return True
 
@@ -288,8 +288,3 @@ def _read_json(path, remedy):
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise OSError(f"{path} is damaged: it is not JSON ({error}). {remedy}") from error
-
-
-def _digest_of(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

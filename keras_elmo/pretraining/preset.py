@@ -1,13 +1,12 @@
 """A language model as a preset: the biLM's files, and beside them its vocabulary and softmax."""
 
-import hashlib
 import json
 import pathlib
 
 import numpy as np
 
 from keras_elmo.checkpoints.bilm_table import bilm_rows
-from keras_elmo.checkpoints.files import atomic_write
+from keras_elmo.checkpoints.files import atomic_write, digest_of
 from keras_elmo.checkpoints.hdf5 import write_arrays
 from keras_elmo.checkpoints.presets import Preset
 from keras_elmo.checkpoints.rows import extract, to_float32, variables_by_path
@@ -100,10 +99,7 @@ def write_language_model(directory, model, vocabulary, card="", bits=BITS) -> No
         _write_rounded(w, arrays, bits[0])
         write_vocabulary(v, vocabulary)
         _write_rounded(s, softmax, bits[1])
-        sums = [
-            f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}"
-            for path, name in zip((o, w, v, s), _FILES)
-        ]
+        sums = [f"{digest_of(path)}  {name}" for path, name in zip((o, w, v, s), _FILES)]
         readme.write_text(
             card.rstrip() + "\n\n## Checksums (SHA-256)\n\n```\n" + "\n".join(sums) + "\n```\n",
             "utf-8",
