@@ -519,6 +519,10 @@ def _perplexity(arguments) -> int:
     from keras_elmo.pretraining.train import read_run
 
     if RunFolder(arguments.preset).is_begun:
+        if arguments.options:
+            raise ValueError(
+                f"--options are for a preset. Received: {arguments.preset}, a run, with its own"
+            )
         model, vocabulary = read_run(arguments.preset)[:2]
     else:
         model, vocabulary = read_language_model(arguments.preset, options=arguments.options)

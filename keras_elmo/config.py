@@ -1,6 +1,8 @@
 """The sizes and switches of a biLM, and their spelling in a bilm-tf options file."""
 
 import dataclasses
+import hashlib
+import json
 import numbers
 import re
 import reprlib
@@ -359,6 +361,10 @@ class BiLMConfig:
                 "word_dim": self.code_points.word_dim,
             }
         return options
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the options, in hexadecimal."""
+        return hashlib.sha256(json.dumps(self.to_options(), sort_keys=True).encode()).hexdigest()
 
 
 def _shown(value):

@@ -39,7 +39,8 @@ class EmbedBatch:
     rows alone: computed again, after a failure, it has the same bits.
 
     Args:
-        preset: What ``Embedder`` takes; a path must be there on every node.
+        preset: Name or path, as for ``ElmoLayer.from_preset``; a path must be there on every
+            node.
         column: Of the sentences: lists of tokens, or strings with spaces between them. A
             null stays one.
         output: Of the new column, ``large_list<fixed_size_list<float>>``, a list a token;
@@ -165,7 +166,8 @@ def embed_files(
     it is whole. A part that fails is computed again.
 
     Args:
-        preset: What ``Embedder`` takes. All paths must be there on every node.
+        preset: Name or path, as for ``ElmoLayer.from_preset``. All paths must be there on every
+            node.
         input_path: A UTF-8 text, a sentence a line; or a Parquet file or a folder of them.
         output_folder: Folder to make: files with the columns ``id``, the line from 0,
             ``tokens`` and ``layers`` of a text; all columns and ``layers`` of Parquet.
@@ -175,8 +177,8 @@ def embed_files(
         layers: As for ``Embedder.embed``.
         float16: Whether to keep half precision.
         resume: Go on with the folder of a job that was stopped.
-        cpus: Of each actor.
-        gpus: Of each actor.
+        cpus: Of each actor, 0 or more.
+        gpus: Of each actor, 0 or more; one of the two is above 0.
         progress: Whether Ray shows its progress.
         **kwargs: Passed on to ``Embedder``.
 
@@ -187,7 +189,7 @@ def embed_files(
         ImportError: If Ray is missing.
         OSError: If a file cannot be read or written.
         ValueError: If the folder holds files and ``resume`` is False, or those of a job with
-            other settings or input; if the input is not as above.
+            other settings or input; if an argument or the input is not as above.
     """
     try:
         import ray  # noqa: F401
@@ -197,6 +199,11 @@ def embed_files(
 
     from keras_elmo.embedding.embedder import Embedder
 
+    if min(cpus, gpus) < 0 or max(cpus, gpus) == 0:
+        raise ValueError(
+            "embed_files expects cpus and gpus of 0 or more, and one of them above 0. "
+            f"Received: cpus={cpus}, gpus={gpus}"
+        )
     folder, source = pathlib.Path(output_folder).absolute(), pathlib.Path(input_path).absolute()
     arguments = {"preset": _absolute(preset), **kwargs}
     for name in {"options", "token_cache"} & arguments.keys():
@@ -212,6 +219,7 @@ def embed_files(
         # What else the bits depend on.
         "backend": keras.backend.backend(),
         "cache_sha256": _digests(arguments.get("token_cache")),
+        "files": len(parts),  # a folder with fewer of them is of a job that was stopped
     }
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.with_name(folder.name + ".lock"), f"writes {folder}"):
@@ -219,7 +227,7 @@ def embed_files(
         left = [part for part in parts if not _file_of(folder, part.number).exists()]
         counts = {"sentences": 0, "tokens": 0, "files": len(left)}
         if left:
-            given = [str(folder), is_parquet, settings["preset"], arguments]
+            given = [str(folder), is_parquet, settings["preset"], settings["backend"], arguments]
             for row in _map_parts(left, given, address, cpus, gpus, progress):
                 counts["sentences"] += row["sentences"]
                 counts["tokens"] += row["tokens"]
@@ -272,12 +280,19 @@ def _map_parts(parts, given, address, cpus, gpus, progress):
 class _EmbedPart:
     """Read a part of the input, embed it, write a file of the output."""
 
-    def __init__(self, folder, is_parquet, fingerprint, arguments):
+    def __init__(self, folder, is_parquet, fingerprint, backend, arguments):
+        import keras
+
+        if keras.backend.backend() != backend:
+            raise ValueError(
+                f"Expected the backend of the job, {backend}, in every process. Received: "
+                f"{keras.backend.backend()}. Set KERAS_BACKEND in the runtime_env of ray.init"
+            )
         found = _fingerprint(arguments["preset"], arguments.get("options"))
         if found != fingerprint:
             raise ValueError(
                 f"Expected the same biLM on every node. Received: {arguments['preset']}, with "
-                "other weights on this one"
+                "other weights or options on this one"
             )
         self._folder = pathlib.Path(folder)
         self._read = _read_parquet if is_parquet else _read_text
@@ -395,7 +410,9 @@ def _file_of(folder, number):
 
 
 def _fingerprint(preset, options):
-    return read_preset(preset, options).fingerprint()
+    """Return what tells a biLM from others: the digests of its weights and of its options."""
+    bilm = read_preset(preset, options)
+    return [bilm.fingerprint(), bilm.config.digest()]
 
 
 def _digests(token_cache):
@@ -436,7 +453,10 @@ def _claim(folder, settings, resume):
                 f"Received for {folder}: another {', '.join(other)}"
             )
         return
-    if folder.exists() and any(path != stored for path in folder.iterdir()):
+    # What a process that was killed has not renamed is nobody's.
+    if folder.exists() and any(
+        path != stored and path.suffix != ".tmp" for path in folder.iterdir()
+    ):
         raise ValueError(f"Expected a new folder. Received: {folder}, which is not empty")
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(stored) as (temporary,):

@@ -1,6 +1,13 @@
 """Lines of tokenised text, as every command that reads them takes them."""
 
+import bz2
+import gzip
+import lzma
+import pathlib
 import re
+
+# What opens a compressed text, by the end of its name.
+OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 _TOKEN = re.compile(r"[^ \t]+")
 
@@ -40,9 +47,13 @@ def read_lines(file):
         try:
             text = line.decode("utf-8") if isinstance(line, bytes) else line
         except UnicodeDecodeError as error:
-            name = getattr(file, "name", "the input")
+            name = str(getattr(file, "name", "the input"))
+            packed = pathlib.Path(name).suffix.lower() in OPENERS
             raise ValueError(
                 f"Expected UTF-8 text. Received: line {number} of {name}, with bytes that are not "
-                f"({error.reason}). Convert the file first, for example with iconv"
+                f"({error.reason}). "
+                + ("Decompress" if packed else "Convert")
+                + " the file first, for example with "
+                + ("zcat, bzcat or xzcat" if packed else "iconv")
             ) from None
         yield without_end(text.removeprefix("\ufeff") if number == 1 else text)

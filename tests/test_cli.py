@@ -80,7 +80,7 @@ def test_a_second_heldout_adds_to_the_first(command):
 
 
 @only_tensorflow
-def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
+def test_from_raw_text_to_a_preset(tmp_path, capsys, eager, monkeypatch):
     lines = [" ".join("abcdefgh"[(i + 3 * k) % 8] for k in range(3 + i % 4)) for i in range(1200)]
     (tmp_path / "raw.txt").write_text("\n".join(lines))
     corpus, run, preset = (str(tmp_path / name) for name in ("corpus", "run", "preset"))
@@ -142,7 +142,10 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
     call("export", run, average, "--average", f"{preset}=0.25", "--bits", "23", "23")
     assert f"and 0.25\nof those of `{preset}`" in (average / "README.md").read_text("utf-8")
     exact = tmp_path / "exact"
-    call("export", run, exact, "--bits", "23", "23")
+    exact.mkdir()
+    monkeypatch.chdir(exact)
+    call("export", run, ".", "--bits", "23", "23")
+    assert (exact / "README.md").read_text("utf-8").startswith("# exact\n")
     for name in ("weights", "softmax"):
         rounded_arrays = read_arrays(tmp_path / "preset" / f"{name}.hdf5", name)
         unrounded = read_arrays(exact / f"{name}.hdf5", name)
@@ -158,6 +161,8 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
     assert scores["tokens"] == counts["heldout_tokens"] and scores["oov_share"] == 0
     of_run = json.loads(call("perplexity", run, heldout, "--json"))
     assert of_run["perplexity"] == pytest.approx(scores["perplexity"], rel=0.01)
+    assert main(["perplexity", run, str(heldout), "--options", "o.json"]) == 1
+    assert f"--options are for a preset. Received: {run}, a run" in capsys.readouterr().err
     assert json.loads(call("info", preset, "--json"))["width"] == 12
 
 

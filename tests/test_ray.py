@@ -1,13 +1,16 @@
 """Embedding on Ray: batches apart, and a cluster of two nodes that loses processes."""
 
+import json
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
 import time
 import types
 
+import keras
 import numpy as np
 import pytest
 
@@ -71,12 +74,14 @@ def test_a_batch(tiny_preset, expected):
 
 
 def test_inputs_that_do_not_fit(tiny_preset, text, tmp_path, monkeypatch):
-    pytest.importorskip("ray")
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))  # it is not reached
     arguments = str(tiny_preset), text, tmp_path / "out"
     settings = {"preset": "x", "input": "y"}
     # A job that wrote nothing is in nobody's way.
     for resume in (False, True, False):
         on_ray._claim(tmp_path / "out", {"preset": resume}, resume=resume)
+    (tmp_path / "out" / "_settings.json").unlink()
+    (tmp_path / "out" / "_settings.json.tmp").touch()  # killed before its first file
     on_ray._claim(tmp_path / "out", settings, resume=False)
     (tmp_path / "out" / "layers-00000000.parquet").touch()
     on_ray._claim(tmp_path / "out", settings, resume=True)
@@ -122,36 +127,50 @@ def test_parts_hold_every_line_once(tiny_preset, tmp_path, monkeypatch):
     assert pyarrow.concat_tables(map(on_ray._read_parquet, parts)).equals(table)
 
 
-def test_one_job_in_a_folder_and_one_bilm_on_all_nodes(tiny_preset, text, tmp_path):
-    pytest.importorskip("ray")
+def test_one_job_in_a_folder_and_one_bilm_on_all_nodes(tiny_preset, text, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
     with locked(tmp_path / "out.lock", "writes out"):
         with pytest.raises(OSError, match="writes .*out already. Received: its lock"):
             on_ray.embed_files(str(tiny_preset), text, tmp_path / "out")
     arguments = {"preset": str(tiny_preset), "column": "tokens"}
+    backend = keras.backend.backend()
     with pytest.raises(ValueError, match="same biLM on every node. Received: .*with other weights"):
-        on_ray._EmbedPart(str(tmp_path), False, "another", arguments)
+        on_ray._EmbedPart(str(tmp_path), False, "another", backend, arguments)
+    with pytest.raises(ValueError, match=f"numpy, in every process. Received: {backend}. Set KERA"):
+        on_ray._EmbedPart(str(tmp_path), False, "another", "numpy", arguments)
+    with pytest.raises(ValueError, match="one of them above 0. Received: cpus=0, gpus=0"):
+        on_ray.embed_files(str(tiny_preset), text, tmp_path / "out", cpus=0)
     pair = on_ray._absolute(("elmo_mini_en", "a/b.txt"))
     assert pair == ["elmo_mini_en", os.path.abspath("a/b.txt")]
 
 
-@pytest.mark.parametrize("changed", ["backend", "cache"])
-def test_a_job_is_resumed_with_its_backend_and_token_cache(
+@pytest.mark.parametrize("changed", ["backend", "cache", "options"])
+def test_a_job_is_resumed_with_its_bilm_backend_and_token_cache(
     changed, tiny_preset, text, tmp_path, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
     pair = [tmp_path / "vocab.txt", tmp_path / "vocab.hdf5"]
     for path in pair:
         path.write_bytes(b"one")
+    monkeypatch.setattr(on_ray, "ROWS_IN_A_FILE", 50)
     monkeypatch.setattr(on_ray, "_map_parts", lambda *_: [])  # the first job was killed at once
-    arguments = str(tiny_preset), text, tmp_path / "out"
+    preset = tmp_path / "preset"
+    shutil.copytree(tiny_preset, preset)
+    arguments = str(preset), text, tmp_path / "out"
     on_ray.embed_files(*arguments, token_cache=pair)
     (tmp_path / "out" / "layers-00000099.parquet").touch()
     on_ray.embed_files(*arguments, token_cache=pair, resume=True)
+    with pytest.raises(ValueError, match="the 2 files of the job .*out. Received: 1. Wait for it"):
+        LayerDataset(tmp_path / "out")
     if changed == "cache":
         pair[1].write_bytes(b"two")
+    elif changed == "options":
+        options = json.loads((preset / "options.json").read_text())
+        options["lstm"]["cell_clip"] = 0.5
+        (preset / "options.json").write_text(json.dumps(options))
     else:
         monkeypatch.setattr("keras.backend.backend", lambda: "numpy")
-    expected = {"cache": "cache_sha256", "backend": "backend"}[changed]
+    expected = {"cache": "cache_sha256", "backend": "backend", "options": "preset"}[changed]
     with pytest.raises(ValueError, match=f"Received for .*: another {expected}$"):
         on_ray.embed_files(*arguments, token_cache=pair, resume=True)
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import pathlib
 
 from keras_elmo.checkpoints.files import atomic_write
@@ -33,7 +32,10 @@ def convert(source, directory, options=None) -> dict:
         ImportError: If it takes PyTorch to read the source, and there is none.
     """
     directory = pathlib.Path(directory)
-    if directory.exists() and (not directory.is_dir() or os.listdir(directory)):
+    # What a process that was killed has not renamed is nobody's.
+    if directory.exists() and not (
+        directory.is_dir() and all(path.suffix == ".tmp" for path in directory.iterdir())
+    ):
         raise ValueError(
             "convert expects a directory that is new or empty. "
             f"Received: directory={str(directory)!r}"

@@ -51,7 +51,7 @@ class Embedder:
             Other words go through the character CNN; so do all words once the weights
             of the layer change, for the files belong to those it had.
         batch_tokens: Tokens in a batch of the LSTMs, padding included.
-        options: As for ``ElmoLayer.from_preset``.
+        options: As for ``ElmoLayer.from_preset``; not with an ``ElmoLayer``.
         engine: What computes: ``"keras"``, the backend of Keras, or ``"onnxruntime"``, on
             the CPU whatever the backend is. It takes the weights of the layer and one of its
             own dtypes, and seconds to start, as after any change of the weights. On
@@ -108,6 +108,11 @@ class Embedder:
                 f"file. Received: token_cache={token_cache!r}"
             )
         if isinstance(preset, ElmoLayer):
+            if options is not None:
+                raise ValueError(
+                    "Embedder expects options with a preset, not with a layer, which has its own. "
+                    f"Received: options={options!r}"
+                )
             preset.check_weights()
             elmo = preset
         else:
@@ -204,10 +209,11 @@ class Embedder:
         Raises:
             ValueError: As for ``embed``.
         """
+        arrays = self.embed(sentences, layers)
         width = 2 * self.config.projection_dim
         shape = (self.config.n_layers + 1, width) if layers == "all" else (width,)
-        means = np.zeros((len(sentences), *shape), "float32")
-        for i, array in enumerate(self.embed(sentences, layers)):
+        means = np.zeros((len(arrays), *shape), "float32")
+        for i, array in enumerate(arrays):
             if array.shape[-2]:
                 means[i] = array.mean(axis=-2)
         return means

@@ -32,6 +32,7 @@ class KerasEngine:
         """Return what decides the bits of a result, for JSON."""
         return {
             "biLM": self._elmo.fingerprint(),
+            "options": self._elmo.config.digest(),
             "dtype": self._elmo.compute_dtype,
             "backend": keras.backend.backend(),
         }

@@ -45,6 +45,7 @@ class OnnxEngine:
         """Return what decides the bits of a result, for JSON."""
         return {
             "biLM": self._elmo.fingerprint(),
+            "options": self._elmo.config.digest(),
             "dtype": self._dtype,
             "engine": "onnxruntime",
         }

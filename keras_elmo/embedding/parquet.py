@@ -2,6 +2,7 @@
 
 import bisect
 import collections
+import json
 import pathlib
 import threading
 
@@ -110,6 +111,18 @@ def parquet_files(path) -> list[pathlib.Path]:
     return sorted(path.glob("*.parquet")) if path.is_dir() else [path]
 
 
+def _check_complete(path, count):
+    """Raise unless a folder that ``embed_files`` writes has all its files."""
+    settings = pathlib.Path(path, "_settings.json")
+    if settings.exists():
+        expected = json.loads(settings.read_text()).get("files", count)
+        if count != expected:
+            raise ValueError(
+                f"Expected the {expected} files of the job that writes {path}. Received: {count}. "
+                "Wait for it, or resume it (resume=True, --resume)"
+            )
+
+
 class ParquetLayers:
     """The layer representations in Parquet files, read a row group at a time.
 
@@ -119,7 +132,8 @@ class ParquetLayers:
 
     Raises:
         OSError: If a file cannot be read.
-        ValueError: If there is no file, or one without such a column.
+        ValueError: If there is no file, or one without such a column; if the job that writes
+            the folder is not done.
     """
 
     def __init__(self, path, name="layers"):
@@ -129,6 +143,7 @@ class ParquetLayers:
         paths = parquet_files(path)
         if not paths:
             raise ValueError(f"Expected a folder of Parquet files. Received: {path}, with none")
+        _check_complete(path, len(paths))
         self._files, self._groups, shapes = [], [], set()
         self.count = 0
         for file in paths:

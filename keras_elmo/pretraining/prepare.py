@@ -16,12 +16,13 @@ import uuid
 import warnings
 
 from keras_elmo.pretraining.data.sentences import SentenceRules
-from keras_elmo.pretraining.data.text import OPENERS, open_text, progress_bar
+from keras_elmo.pretraining.data.text import open_text, progress_bar
 from keras_elmo.pretraining.data.vocabulary import (
     SPECIAL_TOKENS,
     read_vocabulary,
     write_vocabulary,
 )
+from keras_elmo.text import OPENERS
 from keras_elmo.words import SENTENCES, TOKENIZERS
 
 # Lines next to each other are often of one document, so they are held out together.
@@ -50,10 +51,11 @@ def prepare(
 
     The folder holds ``train-00000-of-00032.txt`` and so on, a sentence a line and its
     tokens separated by spaces, every sentence in a shard drawn at random;
-    ``heldout-NAME.txt`` for every input, and for every file of ``heldout``: what training
-    never sees; ``vocab.txt``, ``<S> </S> <UNK>`` and then the most frequent tokens of the
-    training part in descending count; ``prepared.json``, the counts and settings. It
-    appears whole or not at all. The same inputs and settings give the same bytes.
+    ``heldout-NAME.txt`` for every input of which something was held out, and for every file
+    of ``heldout``: what training never sees; ``vocab.txt``, ``<S> </S> <UNK>`` and then the
+    most frequent tokens of the training part in descending count; ``prepared.json``, the
+    counts and settings. It appears whole or not at all. The same inputs and settings give
+    the same bytes.
 
     Args:
         inputs: Paths or glob patterns of UTF-8 text, plain, .gz, .bz2 or .xz, a

@@ -520,6 +520,8 @@ def test_convert_command(tmp_path, capsys):
     facts = json.loads(capsys.readouterr().out)
     assert facts["recognised"] == "bilm-tf checkpoint" and "lm/char_embed" in facts["used"]
     assert sorted(facts["files"]) == sorted(p.name for p in (tmp_path / "a").iterdir())
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "weights.hdf5.1.tmp").touch()  # of a process that was killed
     assert main(["convert", str(folder), str(tmp_path / "b")]) == 0
     assert "left            global_step, lm/CNN" in capsys.readouterr().out
     assert main(["convert", str(folder), str(tmp_path / "a")]) == 1

@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import h5py
@@ -243,12 +244,16 @@ def test_bad_calls(embedder, tmp_path):
     for call in (embedder.embed, embedder.embed_means):
         with pytest.raises(ValueError, match="every sentence to be a list of tokens"):
             call(["a", "flat", "list"])
+        with pytest.raises(ValueError, match="a batch of tokenised sentences. Received: int"):
+            call(5)
     with pytest.raises(ValueError, match="every sentence to be a list of tokens"):
         embedder.embed_tokens("word")
     with pytest.raises(ValueError, match="every token to be a str or UTF-8 bytes"):
         embedder.embed([[["nested"]]])
     with pytest.raises(ValueError, match="ElmoLayer has no weights before it is built"):
         Embedder(ElmoLayer(make_config()))
+    with pytest.raises(ValueError, match="options with a preset, .* Received: options='o.json'"):
+        Embedder(embedder.elmo, options="o.json")
     with pytest.raises(ValueError, match="compression to be None, 'gzip' or 'lzf'"):
         embedder.embed_file("in", "out", compression="zip")
     with pytest.raises(FileNotFoundError, match="no_such_input"):
@@ -259,6 +264,9 @@ def test_bad_calls(embedder, tmp_path):
     for output in (tmp_path, tmp_path / "in.txt"):
         with pytest.raises(ValueError, match="expects an output file of its own. Received: output"):
             embedder.embed_file(tmp_path / "in.txt", output, progress=False)
+    (tmp_path / "in.txt.gz").write_bytes(gzip.compress(b"a b\n"))
+    with pytest.raises(ValueError, match="Received: line 1 of .*in.txt.gz, .* Decompress the file"):
+        embedder.embed_file(tmp_path / "in.txt.gz", tmp_path / "o.hdf5", progress=False)
     (tmp_path / "latin.txt").write_bytes("plain\ncafé\n".encode("latin-1"))
     with pytest.raises(ValueError, match="UTF-8 text. Received: line 2 of .*latin.txt, with bytes"):
         embedder.embed_file(tmp_path / "latin.txt", tmp_path / "out.hdf5", progress=False)

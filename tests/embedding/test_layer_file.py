@@ -1,3 +1,4 @@
+import dataclasses
 import errno
 import filecmp
 import io
@@ -13,7 +14,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from keras_elmo import Embedder
+from keras_elmo import ElmoLayer, Embedder
 from keras_elmo.checkpoints.file_lock import locked
 from keras_elmo.cli import main
 from keras_elmo.embedding import layer_file
@@ -184,6 +185,14 @@ def test_a_finished_file_is_recognised(embedder, text, tmp_path, monkeypatch):
     text.write_bytes(original)
     with pytest.raises(ValueError, match="out.hdf5 is there, and not what .* Received: .*'all'"):
         embedder.embed_file(text, output, "top", resume=True, progress=False)
+    # The same weights under other options are another biLM.
+    options = {"activation": "tanh", "cell_clip": 0.01}
+    other = ElmoLayer(dataclasses.replace(embedder.config, **options))
+    other.build((None, None, embedder.config.max_characters_per_token))
+    other.set_weights(embedder.elmo.get_weights())
+    assert other.fingerprint() == embedder.elmo.fingerprint()
+    with pytest.raises(ValueError, match="out.hdf5 is there, and not .* Received: .*'options'"):
+        Embedder(other).embed_file(text, output, resume=True, progress=False)
     assert output.read_bytes() == before
     output.write_bytes(before[: len(before) // 2])
     with pytest.raises(OSError, match="out.hdf5 is damaged or not an hdf5 file .* Remove it, or"):

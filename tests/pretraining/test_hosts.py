@@ -37,6 +37,15 @@ def tf_config(role, index, **cluster):
             },
             Hosts(("a:1",), 4, 3),
         ),
+        (  # mpirun in a job of Slurm, whose number is then that of the batch script
+            {
+                f"{KERAS}JOB_ADDRESSES": "a:1,b:1",
+                "SLURM_PROCID": "0",
+                "OMPI_COMM_WORLD_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "2",
+            },
+            Hosts(("a:1", "b:1"), 2, 1),
+        ),
         (
             {f"{KERAS}JOB_ADDRESSES": "a:1,b:1", "JOB_COMPLETION_INDEX": "0"},
             Hosts(("a:1", "b:1"), 2, 0),
@@ -93,6 +102,15 @@ def test_hosts(environment, hosts):
         (
             {"SLURM_STEP_NODELIST": "a[1-x]", "SLURM_STEP_TASKS_PER_NODE": "1", **SLURM},
             r"Expected the nodes of a step of Slurm .* Received: SLURM_STEP_NODELIST=a\[1-x\], ",
+        ),
+        (
+            {
+                "SLURM_STEP_NODELIST": "a[1-3]",
+                "SLURM_STEP_TASKS_PER_NODE": "1(x3)",
+                "OMPI_COMM_WORLD_SIZE": "6",
+                **SLURM,
+            },
+            f"addresses of 6 processes. Received: no {KERAS}JOB_ADDR",
         ),
         ({"OMPI_COMM_WORLD_SIZE": "2"}, f"addresses of 2 processes. Received: no {KERAS}JOB_ADDR"),
     ],

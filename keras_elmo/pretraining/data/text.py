@@ -1,8 +1,6 @@
 """Text files, plain or compressed."""
 
-import bz2
 import contextlib
-import gzip
 import io
 import lzma
 import os
@@ -11,9 +9,7 @@ import zlib
 
 from tqdm import tqdm
 
-from keras_elmo.text import split_tokens
-
-OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+from keras_elmo.text import OPENERS, split_tokens
 
 
 @contextlib.contextmanager

@@ -65,7 +65,7 @@ def export_run(folder, output, heldout=(), data="", bits=BITS, average=None) -> 
     scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
     # What a resumed run may have changed since is not what the checkpoint was trained with.
     recipe = dataclasses.asdict(run.read_recipe()) | facts.get("settings", {})
-    card = model_card(output.name, model.config, vocabulary, recipe, facts, scores, data)
+    card = model_card(output.resolve().name, model.config, vocabulary, recipe, facts, scores, data)
     output.mkdir(parents=True, exist_ok=True)
     with atomic_write(output / "curve.png", output / "log.csv") as (picture, log):
         run.copy_log(facts["step"], log)

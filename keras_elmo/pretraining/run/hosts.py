@@ -10,9 +10,9 @@ _ADDRESSES, _COUNT = "KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_NUM
 # Where launchers tell a process its number; Keras's own variable goes first.
 _INDEX = (
     "KERAS_DISTRIBUTION_PROCESS_ID",
-    "SLURM_PROCID",
-    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_RANK",  # before Slurm's, which under mpirun is that of the launcher
     "PMI_RANK",
+    "SLURM_PROCID",
     "JOB_COMPLETION_INDEX",  # of an indexed job of Kubernetes
 )
 _MPI_COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -41,8 +41,9 @@ def find_hosts(environment=None) -> Hosts:
     The first of these that is there counts: ``TF_CONFIG``;
     ``KERAS_DISTRIBUTION_JOB_ADDRESSES``, with ``KERAS_DISTRIBUTION_NUM_PROCESSES`` if it
     names the first process only, and the number of the process from
-    ``KERAS_DISTRIBUTION_PROCESS_ID``, Slurm, MPI or an indexed job of Kubernetes; a step of
-    Slurm (``srun``), whose node list gives the addresses.
+    ``KERAS_DISTRIBUTION_PROCESS_ID``, MPI, Slurm or an indexed job of Kubernetes; a step of
+    Slurm (``srun``), whose node list gives the addresses, unless ``mpirun`` started more
+    processes in it.
 
     Args:
         environment: Dict of variables; those of the process if None.
@@ -73,7 +74,8 @@ def find_hosts(environment=None) -> Hosts:
         return _checked(addresses, count, _number(environment, _INDEX))
     if all(environment.get(name) for name in _SLURM):
         addresses = _of_slurm(environment)
-        return _checked(addresses, len(addresses), _number(environment, ("SLURM_PROCID",)))
+        if _number(environment, _MPI_COUNTS, 1) in (1, len(addresses)):  # else of mpirun inside
+            return _checked(addresses, len(addresses), _number(environment, ("SLURM_PROCID",)))
     if (count := _number(environment, (_COUNT, *_MPI_COUNTS), 1)) > 1:
         raise ValueError(
             f"Expected the addresses of {count} processes. Received: no {_ADDRESSES}. "
