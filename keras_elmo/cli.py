@@ -63,9 +63,9 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="ADDRESS",
         help="embed on this Ray cluster; without ADDRESS on the one that runs, or on this machine",
     )
-    cluster.add_argument("--column", default="tokens", help="of the sentences in Parquet")
-    cluster.add_argument("--ray-cpus", type=float, default=1, help="CPUs of each actor")
-    cluster.add_argument("--ray-gpus", type=float, default=0, help="GPUs of each actor")
+    cluster.add_argument("--column", help="of the sentences in Parquet (default: tokens)")
+    cluster.add_argument("--ray-cpus", type=float, help="CPUs of each actor (default: 1)")
+    cluster.add_argument("--ray-gpus", type=float, help="GPUs of each actor (default: 0)")
     embed.set_defaults(run=_embed)
     _add_convert(commands)
     _add_tokenize(commands)
@@ -350,6 +350,8 @@ def _embed(arguments) -> int:
 def _embed_here(arguments, of_embedder, of_output):
     from keras_elmo.embedding.embedder import Embedder
 
+    if _of_cluster(arguments):
+        raise ValueError("--column, --ray-cpus and --ray-gpus are of Ray. Received: no --ray")
     embedder = Embedder(arguments.preset, **of_embedder)
     text = sys.stdin.buffer if arguments.input == "-" else arguments.input
     return embedder.embed_file(
@@ -367,12 +369,17 @@ def _embed_on_ray(arguments, of_embedder, of_output):
         arguments.input,
         arguments.output,
         address=arguments.ray or None,
-        column=arguments.column,
-        cpus=arguments.ray_cpus,
-        gpus=arguments.ray_gpus,
+        **_of_cluster(arguments),
         **of_output,
         **of_embedder,
     )
+
+
+def _of_cluster(arguments):
+    """Return the flags for Ray that were given, as ``embed_files`` takes them."""
+    flags = {"column": "column", "cpus": "ray_cpus", "gpus": "ray_gpus"}
+    values = {name: getattr(arguments, flag) for name, flag in flags.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _layers(text):

@@ -175,6 +175,15 @@ def test_a_job_is_resumed_with_its_bilm_backend_and_token_cache(
         on_ray.embed_files(*arguments, token_cache=pair, resume=True)
 
 
+def test_flags_of_the_cluster(monkeypatch):
+    given = []
+    monkeypatch.setattr(on_ray, "embed_files", lambda *_, **kwargs: given.append(kwargs) or {})
+    command = ["embed", "elmo_mini_en", "in.txt", "out", "--ray", "--quiet"]
+    assert main([*command, "--column", "text", "--ray-cpus", "0", "--ray-gpus", "0.5"]) == 0
+    assert given[0].items() >= {"column": "text", "cpus": 0, "gpus": 0.5, "address": None}.items()
+    assert main(command) == 0 and not given[1].keys() & {"column", "cpus", "gpus"}
+
+
 def test_ray_is_missing(tiny_preset, text, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"Ray is missing: pip install 'keras-elmo\[ray\]'"):
