@@ -13,7 +13,7 @@ import os
 import pathlib
 
 from keras_elmo.checkpoints.file_lock import locked
-from keras_elmo.checkpoints.files import atomic_write, digest_of
+from keras_elmo.checkpoints.files import atomic_write, digest_of, holds_files
 from keras_elmo.checkpoints.presets import bundled, read_preset
 from keras_elmo.embedding.parquet import (
     add_layers,
@@ -453,10 +453,7 @@ def _claim(folder, settings, resume):
                 f"Received for {folder}: another {', '.join(other)}"
             )
         return
-    # What a process that was killed has not renamed is nobody's.
-    if folder.exists() and any(
-        path != stored and path.suffix != ".tmp" for path in folder.iterdir()
-    ):
+    if folder.exists() and not stored.exists() and holds_files(folder):
         raise ValueError(f"Expected a new folder. Received: {folder}, which is not empty")
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(stored) as (temporary,):

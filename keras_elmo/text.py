@@ -48,12 +48,11 @@ def read_lines(file):
             text = line.decode("utf-8") if isinstance(line, bytes) else line
         except UnicodeDecodeError as error:
             name = str(getattr(file, "name", "the input"))
-            packed = pathlib.Path(name).suffix.lower() in OPENERS
+            remedy = "Convert the file first, for example with iconv"
+            if pathlib.Path(name).suffix.lower() in OPENERS:
+                remedy = "Decompress the file first, for example with zcat, bzcat or xzcat"
             raise ValueError(
                 f"Expected UTF-8 text. Received: line {number} of {name}, with bytes that are not "
-                f"({error.reason}). "
-                + ("Decompress" if packed else "Convert")
-                + " the file first, for example with "
-                + ("zcat, bzcat or xzcat" if packed else "iconv")
+                f"({error.reason}). {remedy}"
             ) from None
         yield without_end(text.removeprefix("\ufeff") if number == 1 else text)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pathlib
 
-from keras_elmo.checkpoints.files import atomic_write
+from keras_elmo.checkpoints.files import atomic_write, holds_files
 from keras_elmo.checkpoints.hdf5 import write_arrays
 from keras_elmo.checkpoints.presets import Preset
 
@@ -32,10 +32,7 @@ def convert(source, directory, options=None) -> dict:
         ImportError: If it takes PyTorch to read the source, and there is none.
     """
     directory = pathlib.Path(directory)
-    # What a process that was killed has not renamed is nobody's.
-    if directory.exists() and not (
-        directory.is_dir() and all(path.suffix == ".tmp" for path in directory.iterdir())
-    ):
+    if directory.exists() and (not directory.is_dir() or holds_files(directory)):
         raise ValueError(
             "convert expects a directory that is new or empty. "
             f"Received: directory={str(directory)!r}"

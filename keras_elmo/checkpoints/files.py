@@ -156,6 +156,11 @@ def atomic_write(*paths):
             source.unlink(missing_ok=True)
 
 
+def holds_files(folder) -> bool:
+    """Return whether a folder holds more than what a killed ``atomic_write`` has not renamed."""
+    return any(path.suffix != ".tmp" for path in pathlib.Path(folder).iterdir())
+
+
 def digest_of(path) -> str:
     """Return the SHA-256 of a file."""
     with open(path, "rb") as file:

@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 
 from keras_elmo.checkpoints.file_lock import locked
-from keras_elmo.checkpoints.files import atomic_write, digest_of
+from keras_elmo.checkpoints.files import atomic_write, digest_of, holds_files
 from keras_elmo.checkpoints.hdf5 import open_hdf5
 from keras_elmo.text import split_tokens
 
@@ -202,7 +202,7 @@ class LayerFileWriter:
             return
         self._folder.mkdir(exist_ok=True)
         # Whatever is in there would go with the folder in the end.
-        if any(path.suffix != ".tmp" for path in self._folder.iterdir()):
+        if holds_files(self._folder):
             raise ValueError(
                 f"{self._folder}, where the parts would go, holds files that are no parts of "
                 "such a run. Remove it, or choose another output"
