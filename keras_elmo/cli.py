@@ -235,6 +235,9 @@ def _add_pretrain(commands):
     recipe.add_argument("--negatives", type=int, help="of the sampled softmax; 0: full softmax")
     recipe.add_argument("--precision", choices=("float32", "bfloat16"), help="of matrix products")
     recipe.add_argument("--seed", type=int)
+    recipe.add_argument(
+        "--frozen-bilm", action="store_true", default=None, help="update the softmax alone"
+    )
     parser.set_defaults(run=_pretrain)
 
 

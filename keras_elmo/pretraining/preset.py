@@ -22,7 +22,9 @@ BITS = (16, 12)
 _FILES = ("options.json", "weights.hdf5", "vocab.txt", "softmax.hdf5", "README.md")
 
 
-def read_language_model(preset, vocabulary=None, n_negatives=None, options=None, **kwargs):
+def read_language_model(
+    preset, vocabulary=None, n_negatives=None, options=None, softmax_needed=True, **kwargs
+):
     """Read a biLM and its softmax.
 
     Args:
@@ -32,6 +34,8 @@ def read_language_model(preset, vocabulary=None, n_negatives=None, options=None,
             both keep their weights; new ones share what ``<UNK>`` had, evenly.
         n_negatives: Of a sampled softmax in training; None for the full softmax.
         options: As for ``ElmoLayer.from_preset``.
+        softmax_needed: Whether the preset must hold a softmax. If not, that of one which holds
+            none is random, over ``vocabulary``.
         **kwargs: Passed on to ``BiLanguageModel``.
 
     Returns:
@@ -43,22 +47,24 @@ def read_language_model(preset, vocabulary=None, n_negatives=None, options=None,
     """
     files = Preset(preset, options)
     bilm, config, softmax = files.read(), files.read_config(), files.read_softmax()
-    if softmax is None:
+    if softmax is None and (softmax_needed or vocabulary is None):
         raise FileNotFoundError(
             f"Preset {preset} holds no softmax.hdf5 with a vocab.txt, so it can embed tokens but "
             "not predict them. A preset of keras-elmo export has both, and so has a checkpoint of "
-            "bilm-tf beside its vocabulary"
+            "bilm-tf beside its vocabulary. keras-elmo pretrain --own-vocabulary trains a new "
+            "softmax, with --frozen-bilm that alone"
         )
-    own = softmax.vocabulary
-    check_vocabulary(own, softmax.origin)
-    kernel, bias = softmax.arrays["softmax/W"], softmax.arrays["softmax/b"]
-    vocabulary = own if vocabulary is None else list(vocabulary)
-    if vocabulary != own:
-        kernel, bias = _moved(kernel, bias, own, vocabulary)
+    if softmax is not None:
+        check_vocabulary(softmax.vocabulary, softmax.origin)
+    vocabulary = softmax.vocabulary if vocabulary is None else list(vocabulary)
     model = BiLanguageModel(config, len(vocabulary), n_negatives=n_negatives, **kwargs)
     bilm.assign(variables_by_path(model.bilm))
-    model.softmax_kernel.assign(kernel)
-    model.softmax_bias.assign(bias)
+    if softmax is not None:
+        kernel, bias = softmax.arrays["softmax/W"], softmax.arrays["softmax/b"]
+        if vocabulary != softmax.vocabulary:
+            kernel, bias = _moved(kernel, bias, softmax.vocabulary, vocabulary)
+        model.softmax_kernel.assign(kernel)
+        model.softmax_bias.assign(bias)
     return model, vocabulary
 
 

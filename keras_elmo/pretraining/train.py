@@ -54,13 +54,13 @@ class Pretraining:
         init_from: Preset to start from instead of random weights: fine-tuning. With a
             larger ``config`` its biLM grows to that first.
         own_vocabulary: With ``init_from``, predict the tokens of the corpus's vocabulary and
-            not of the preset's.
+            not of the preset's, which then need not hold a softmax.
 
     Raises:
         ValueError: If the folder holds a run and ``resume`` is False, or one that began with
             other settings or another corpus; if the corpus is not a prepared one; if
             ``save_every`` or ``devices`` is not 1 or more; if there is neither ``config`` nor
-            ``init_from`` for a new run.
+            ``init_from`` for a new run, or a recipe of ``frozen_bilm`` and no ``init_from``.
 
     Example:
 
@@ -112,6 +112,11 @@ class Pretraining:
                 "Pretraining expects the config of a new run, or a preset to start from. "
                 "Received: config=None, init_from=None"
             )
+        if recipe.frozen_bilm and init_from is None and not is_resumed:
+            raise ValueError(
+                "Pretraining expects a preset to start from with frozen_bilm, as a biLM of random "
+                "weights predicts nothing. Received: init_from=None"
+            )
         corpus = pathlib.Path(corpus)
         files = sorted(corpus.glob("train-*.txt"))
         if not files:
@@ -161,6 +166,7 @@ class Pretraining:
             self.recipe = dataclasses.replace(recipe, steps=steps, epochs=None)
         else:
             self.recipe = recipe
+        self.model.bilm.trainable = not recipe.frozen_bilm
         self.optimizer = make_optimizer(self.recipe, Schedule(self.recipe))
         # JAX has its fixed shapes; for TensorFlow XLA would compile anew for every batch.
         self.model.compile(self.optimizer, jit_compile=is_jax)
@@ -386,7 +392,7 @@ def _first_model(config, recipe, vocabulary, init_from, own_vocabulary):
     if init_from is None:
         return BiLanguageModel(config, len(vocabulary), **settings), vocabulary
     wanted = vocabulary if own_vocabulary else None
-    model, vocabulary = read_language_model(init_from, wanted, **settings)
+    model, vocabulary = read_language_model(init_from, wanted, softmax_needed=False, **settings)
     if config not in (None, model.config):
         model = grow_language_model(model, config, **settings)
     return model, vocabulary

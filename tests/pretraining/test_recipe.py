@@ -104,6 +104,7 @@ def test_a_ramp_only_rises(first, most, ramp_steps):
         ({"seed": False}, "Recipe expects seed to be whole, 0 or more. Received: seed=False"),
         ({"epochs": 0}, "epochs to be more than 0, or None. Received: epochs=0"),
         ({"epochs": 1, "steps": 9}, "steps or epochs, not both. Received: steps=9, epochs=1"),
+        ({"frozen_bilm": 1}, "frozen_bilm to be True or False. Received: frozen_bilm=1"),
         ({"precision": "float16"}, "precision to be float32 or bfloat16. .*precision='float16'"),
         ({"optimizer": "sgd"}, "optimizer to be adam or muon. Received: optimizer='sgd'"),
         ({"decay_shape": []}, r"decay_shape to be linear or 1-sqrt. .*decay_shape=\[\]"),

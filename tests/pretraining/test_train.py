@@ -470,6 +470,46 @@ def test_fine_tuning_starts_from_the_preset(corpus, tmp_path):
     np.testing.assert_allclose(started[True], started[False], rtol=1e-4)
 
 
+@slow
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_a_frozen_bilm_gets_a_softmax(corpus, small_preset, tmp_path, optimizer):
+    """Of a preset without one, with a vocabulary; resumed it is the same run."""
+    preset = shutil.copytree(small_preset, tmp_path / "preset")
+    (preset / "softmax.hdf5").unlink()
+    settings = {
+        "config": None,
+        "init_from": preset,
+        "own_vocabulary": True,
+        "frozen_bilm": True,
+        "optimizer": optimizer,
+    }
+    whole = make_run(tmp_path / "whole", corpus, 8, **settings)
+    assert len(whole.model.trainable_variables) == 2
+    before = whole.heldout_perplexity()
+    whole.run(progress=False)
+    assert whole.heldout_perplexity() < before
+    part = make_run(tmp_path / "parts", corpus, 8, **settings)
+    part.run([stop_at(part, 4)], progress=False)
+    settings |= {"init_from": None, "own_vocabulary": False}
+    resumed = make_run(tmp_path / "parts", corpus, 8, resume=True, **settings)
+    resumed.run(progress=False)
+    assert_same_weights(whole.model, resumed.model)
+    bilm = weights_of(read_language_model(small_preset)[0].bilm)
+    for name, array in weights_of(read_run(tmp_path / "whole")[0].bilm).items():
+        np.testing.assert_array_equal(array, bilm[name], err_msg=name)
+
+
+def test_a_run_of_before_a_setting_came(corpus, finished):
+    recipe = json.loads((finished / "recipe.json").read_text())
+    del recipe["frozen_bilm"]
+    (finished / "recipe.json").write_text(json.dumps(recipe))
+    assert make_run(finished, corpus, 8, resume=True).recipe.frozen_bilm is False
+    del recipe["seed"]
+    (finished / "recipe.json").write_text(json.dumps(recipe))
+    with pytest.raises(ValueError, match="not the recipe of a run. Received: seed missing or un"):
+        make_run(finished, corpus, 8, resume=True)
+
+
 def test_a_corpus_that_cannot_be_read(corpus, tmp_path):
     shutil.copytree(corpus, tmp_path / "corpus")
     run = make_run(tmp_path / "run", tmp_path / "corpus", 4)
@@ -492,6 +532,8 @@ def test_errors(corpus, finished, tmp_path):
         make_run(finished, corpus, 4)
     with pytest.raises(ValueError, match="expects the config of a new run, .* config=None, init"):
         make_run(tmp_path / "new", corpus, 4, config=None)
+    with pytest.raises(ValueError, match="a preset to start from with frozen_bilm, .*from=None"):
+        make_run(tmp_path / "new", corpus, 4, frozen_bilm=True)
     changeable = "but for steps, epochs, learning_rate, decay, decay_shape, clip_norm"
     for changes, words in (
         ({"seed": 2}, "seed"),
@@ -500,6 +542,7 @@ def test_errors(corpus, finished, tmp_path):
         ({"first_batch_tokens": 8, "ramp_steps": 2}, "first_batch_tokens, ramp_steps"),
         ({"config": make_config(lstm_dim=12)}, "options of the biLM"),
         ({"devices": 2}, "devices"),
+        ({"frozen_bilm": True}, "frozen_bilm"),
         ({"init_from": "elmo_mini_en"}, "init_from"),
         ({"own_vocabulary": True, "init_from": "x"}, "init_from, own_vocabulary"),
     ):

@@ -13,6 +13,8 @@ from keras_elmo.pretraining.run.checkpoint import CheckpointWriter, load_checkpo
 from keras_elmo.pretraining.run.recipe import CHANGEABLE, Recipe
 
 _SETTINGS = ("options", "recipe", "origin")
+# What the recipes of earlier runs do not tell, and what it was.
+_LATER = {"frozen_bilm": False}
 # What origin.json tells.
 ORIGIN = ("corpus", "init_from", "own_vocabulary", "devices", "backend")
 
@@ -77,7 +79,7 @@ class RunFolder:
 
     def read_recipe(self) -> Recipe:
         """Return the ``Recipe`` of the run."""
-        settings = self.read_settings()["recipe"]
+        settings = {**_LATER, **self.read_settings()["recipe"]}
         path = self.path / "recipe.json"
         names = [field.name for field in dataclasses.fields(Recipe)]
         if odd := sorted(settings.keys() ^ set(names)):

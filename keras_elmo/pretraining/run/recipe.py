@@ -46,6 +46,7 @@ class Recipe:
         negatives: Of the sampled softmax; None for the full softmax.
         precision: ``"float32"`` or ``"bfloat16"``, the type of the large matrix products.
         seed: Of the weights, the order of the text, the negatives and the dropout; 0 or more.
+        frozen_bilm: Update the softmax alone: the layer representations stay as they are.
 
     Raises:
         ValueError: If a setting is out of its range.
@@ -71,6 +72,7 @@ class Recipe:
     negatives: int | None = 4096
     precision: str = "float32"
     seed: int = 0
+    frozen_bilm: bool = False
 
     def __post_init__(self):
         for field in dataclasses.fields(self):  # JSON holds no numbers of NumPy
@@ -98,6 +100,7 @@ class Recipe:
         ):
             value = getattr(self, name)
             self._check(name, _is_real(value) and fits(value), expected)
+        self._check("frozen_bilm", isinstance(self.frozen_bilm, bool), "True or False")
         for name, choices in _CHOICES.items():
             self._check(name, getattr(self, name) in choices, " or ".join(choices))
         if self.steps is not None and self.epochs is not None:
