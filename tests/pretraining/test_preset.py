@@ -108,8 +108,9 @@ def test_errors(preset):
     with pytest.raises(ValueError, match=r"Softmax file .*softmax.hdf5 does not fit .*\(7, 6\)"):
         read_language_model(preset)
     (preset / "softmax.hdf5").unlink()
-    with pytest.raises(FileNotFoundError, match="holds no softmax.hdf5 with a vocab.txt, so it ca"):
-        read_language_model(preset)
+    for wanted in (None, VOCABULARY):
+        with pytest.raises(FileNotFoundError, match="no softmax.hdf5 with a vocab.txt, so it ca"):
+            read_language_model(preset, wanted)
 
 
 def test_a_zip(preset):

@@ -470,9 +470,7 @@ def test_fine_tuning_starts_from_the_preset(corpus, tmp_path):
     np.testing.assert_allclose(started[True], started[False], rtol=1e-4)
 
 
-@slow
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
-def test_a_frozen_bilm_gets_a_softmax(corpus, small_preset, tmp_path, optimizer):
+def test_a_frozen_bilm_gets_a_softmax(corpus, small_preset, tmp_path):
     """Of a preset without one, with a vocabulary; resumed it is the same run."""
     preset = shutil.copytree(small_preset, tmp_path / "preset")
     (preset / "softmax.hdf5").unlink()
@@ -481,7 +479,7 @@ def test_a_frozen_bilm_gets_a_softmax(corpus, small_preset, tmp_path, optimizer)
         "init_from": preset,
         "own_vocabulary": True,
         "frozen_bilm": True,
-        "optimizer": optimizer,
+        "optimizer": "muon",  # which leaves the softmax to Adam
     }
     whole = make_run(tmp_path / "whole", corpus, 8, **settings)
     assert len(whole.model.trainable_variables) == 2
