@@ -47,22 +47,23 @@ def read_language_model(
     """
     files = Preset(preset, options)
     bilm, config, softmax = files.read(), files.read_config(), files.read_softmax()
-    if softmax is None and (softmax_needed or vocabulary is None):
+    if softmax is not None:
+        own = softmax.vocabulary
+        check_vocabulary(own, softmax.origin)
+        kernel, bias = softmax.arrays["softmax/W"], softmax.arrays["softmax/b"]
+        vocabulary = own if vocabulary is None else list(vocabulary)
+        if vocabulary != own:
+            kernel, bias = _moved(kernel, bias, own, vocabulary)
+    elif softmax_needed or vocabulary is None:
         raise FileNotFoundError(
             f"Preset {preset} holds no softmax.hdf5 with a vocab.txt, so it can embed tokens but "
             "not predict them. A preset of keras-elmo export has both, and so has a checkpoint of "
             "bilm-tf beside its vocabulary. keras-elmo pretrain --own-vocabulary trains a new "
             "softmax, with --frozen-bilm that alone"
         )
-    if softmax is not None:
-        check_vocabulary(softmax.vocabulary, softmax.origin)
-    vocabulary = softmax.vocabulary if vocabulary is None else list(vocabulary)
     model = BiLanguageModel(config, len(vocabulary), n_negatives=n_negatives, **kwargs)
     bilm.assign(variables_by_path(model.bilm))
     if softmax is not None:
-        kernel, bias = softmax.arrays["softmax/W"], softmax.arrays["softmax/b"]
-        if vocabulary != softmax.vocabulary:
-            kernel, bias = _moved(kernel, bias, softmax.vocabulary, vocabulary)
         model.softmax_kernel.assign(kernel)
         model.softmax_bias.assign(bias)
     return model, vocabulary
