@@ -16,7 +16,7 @@ from limit import seconds
 from throughput import SIZES, read_sentences
 
 import keras_elmo
-from keras_elmo.cpu import cpu_name
+from keras_elmo.utils.cpu import cpu_name
 
 
 def make_model(dtype):

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from limit import seconds
 
-from keras_elmo.cpu import cpu_name
+from keras_elmo.utils.cpu import cpu_name
 
 WIDTH, SIZE, STEPS = 512, 4096, 10
 

@@ -15,8 +15,8 @@ import pathlib
 import subprocess
 import tempfile
 
-from keras_elmo.pretraining.data.text import read_sentences
 from keras_elmo.pretraining.prepare import SPECIAL_TOKENS, read_vocabulary
+from keras_elmo.pretraining.text_files import read_sentences
 
 UNKNOWN = "UNKNOWN-TOKEN"  # KenLM takes <unk> for something else
 

@@ -14,8 +14,8 @@ import numpy as np
 from peer import ask_allennlp
 
 import keras_elmo
-from keras_elmo.checkpoints.presets import bundled
-from keras_elmo.pretraining.data.text import read_sentences
+from keras_elmo.presets import bundled
+from keras_elmo.pretraining.text_files import read_sentences
 
 # More than any text brings: accents, another script, a word too long for 50 characters.
 ODD = "Antidisestablishmentarianism pneumonoultramicroscopicsilicovolcanoconiosis naïve 日本語 !"

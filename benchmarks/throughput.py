@@ -28,8 +28,8 @@ from limit import lstm_seconds, seconds, word_seconds
 from peer import ask_allennlp
 
 import keras_elmo
-from keras_elmo.cpu import cpu_flags, cpu_name
-from keras_elmo.embedding.embedder import DTYPES, length_batches
+from keras_elmo.embed.embedder import DTYPES, length_batches
+from keras_elmo.utils.cpu import cpu_flags, cpu_name
 
 SIZES = {
     "original": keras_elmo.BiLMConfig(),

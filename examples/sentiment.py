@@ -22,7 +22,7 @@ from experiments.word_vectors import read_vectors
 from sst5 import accuracy, build, fit, make_vocabulary
 
 import keras_elmo
-from keras_elmo.words import TOKENIZERS
+from keras_elmo.tokenizers.words import TOKENIZERS
 
 
 def read_reviews(path, tokenize):

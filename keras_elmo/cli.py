@@ -6,7 +6,7 @@ import importlib.util
 import json
 import sys
 
-from keras_elmo.words import SENTENCES, TOKENIZERS
+from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -306,8 +306,8 @@ def _add_export_onnx(commands):
 
 
 def _info(arguments) -> int:
-    from keras_elmo.checkpoints.presets import Preset
-    from keras_elmo.cpu import advise_bfloat16, cpu_flags
+    from keras_elmo.presets import Preset
+    from keras_elmo.utils.cpu import advise_bfloat16, cpu_flags
 
     preset = Preset(arguments.preset, arguments.options)
     checksums = preset.check_sums()
@@ -351,7 +351,7 @@ def _embed(arguments) -> int:
 
 
 def _embed_here(arguments, of_embedder, of_output):
-    from keras_elmo.embedding.embedder import Embedder
+    from keras_elmo.embed.embedder import Embedder
 
     if _of_cluster(arguments):
         raise ValueError("--column, --ray-cpus and --ray-gpus are of Ray. Received: no --ray")
@@ -394,7 +394,7 @@ def _layers(text):
 
 
 def _convert(arguments) -> int:
-    from keras_elmo.checkpoints.convert import convert
+    from keras_elmo.convert import convert
 
     facts = convert(arguments.source, arguments.directory, arguments.options)
     if not arguments.json:
@@ -404,7 +404,7 @@ def _convert(arguments) -> int:
 
 
 def _tokenize(arguments) -> int:
-    from keras_elmo.pretraining.data.sentences import tokenize_file
+    from keras_elmo.pretraining.sentences import tokenize_file
 
     counts = tokenize_file(
         arguments.input,
@@ -444,10 +444,10 @@ def _pretrain(arguments) -> int:
     import keras
 
     from keras_elmo.config import BiLMConfig
-    from keras_elmo.pretraining.run.devices import sharing
-    from keras_elmo.pretraining.run.folder import RunFolder
-    from keras_elmo.pretraining.run.recipe import Recipe
-    from keras_elmo.pretraining.run.settings import merge_settings
+    from keras_elmo.pretraining.devices import sharing
+    from keras_elmo.pretraining.recipe import Recipe
+    from keras_elmo.pretraining.run_folder import RunFolder
+    from keras_elmo.pretraining.settings import merge_settings
     from keras_elmo.pretraining.train import Pretraining
 
     sizes, recipe = _given(arguments, BiLMConfig), _given(arguments, Recipe)
@@ -522,10 +522,10 @@ def _given(arguments, settings) -> dict:
 
 
 def _perplexity(arguments) -> int:
-    from keras_elmo.pretraining.data.text import read_sentences
-    from keras_elmo.pretraining.preset import read_language_model
-    from keras_elmo.pretraining.run.folder import RunFolder
+    from keras_elmo.pretraining.language_model_files import read_language_model
+    from keras_elmo.pretraining.run_folder import RunFolder
     from keras_elmo.pretraining.scores import Scorer
+    from keras_elmo.pretraining.text_files import read_sentences
     from keras_elmo.pretraining.train import read_run
 
     if RunFolder(arguments.preset).is_begun:
@@ -542,9 +542,9 @@ def _perplexity(arguments) -> int:
 
 
 def _export(arguments) -> int:
-    from keras_elmo.pretraining.data.text import open_text
-    from keras_elmo.pretraining.preset import BITS
-    from keras_elmo.pretraining.results.export import export_run
+    from keras_elmo.pretraining.export import export_run
+    from keras_elmo.pretraining.language_model_files import BITS
+    from keras_elmo.pretraining.text_files import open_text
 
     data = ""
     if arguments.data:

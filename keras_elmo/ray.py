@@ -12,17 +12,17 @@ import json
 import os
 import pathlib
 
-from keras_elmo.checkpoints.file_lock import locked
-from keras_elmo.checkpoints.files import atomic_write, digest_of, holds_files
-from keras_elmo.checkpoints.presets import bundled, read_preset
-from keras_elmo.embedding.parquet import (
+from keras_elmo.embed.parquet import (
     add_layers,
     import_pyarrow,
     layers_shape,
     parquet_files,
     read_layers,
 )
-from keras_elmo.text import read_lines, split_tokens
+from keras_elmo.presets import bundled, read_preset
+from keras_elmo.tokenizers.text import read_lines, split_tokens
+from keras_elmo.utils.file_lock import locked
+from keras_elmo.utils.files import atomic_write, digest_of, holds_files
 
 __all__ = ["EmbedBatch", "embed_files", "layers_shape", "read_layers"]
 
@@ -83,7 +83,7 @@ class EmbedBatch:
     ):
         import_pyarrow()
         _use_threads(_cpus_of_actor())
-        from keras_elmo.embedding.embedder import Embedder
+        from keras_elmo.embed.embedder import Embedder
 
         self._embedder = Embedder(preset, **kwargs)
         self._column, self._output = column, output
@@ -197,7 +197,7 @@ def embed_files(
         raise ImportError("Ray is missing: pip install 'keras-elmo[ray]'") from error
     import keras
 
-    from keras_elmo.embedding.embedder import Embedder
+    from keras_elmo.embed.embedder import Embedder
 
     if min(cpus, gpus) < 0 or max(cpus, gpus) == 0:
         raise ValueError(

@@ -20,18 +20,18 @@ import numpy as np
 import pytest
 
 import keras_elmo
-from keras_elmo.checkpoints.bilm_table import bilm_rows
-from keras_elmo.checkpoints.hdf5 import write_arrays
-from keras_elmo.checkpoints.rows import expected_shapes
+from keras_elmo.formats.bilm_weights import bilm_rows
+from keras_elmo.formats.hdf5 import write_arrays
+from keras_elmo.formats.weight_mapping import expected_shapes
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 SHARED = pathlib.Path(__file__).parents[2] / "shared"
 BACKEND = keras.backend.backend()
 
 _COMPILES_LONG = [
-    "checkpoints/test_rows.py",
-    "embedding/test_embedder.py",
-    "embedding/test_onnx_engine.py",
+    "formats/test_weight_mapping.py",
+    "embed/test_embedder.py",
+    "embed/test_onnx_engine.py",
     "layers/test_contract.py",
     "layers/test_crf.py",
     "pretraining/test_softmax.py",
@@ -42,34 +42,34 @@ _COMPILES_LONG = [
 if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
     collect_ignore = [
         *(_COMPILES_LONG * (BACKEND == "jax")),
-        "embedding/test_layer_dataset.py",
-        "embedding/test_layer_file.py",
+        "embed/test_layer_dataset.py",
+        "embed/test_layer_file.py",
         "test_analyses.py",
         "onnx/test_models.py",
-        "test_cpu.py",
-        "embedding/test_parquet.py",
+        "utils/test_cpu.py",
+        "embed/test_parquet.py",
         "test_docstrings.py",
         "test_examples.py",
         "test_experiments.py",
         "test_imports.py",
-        "checkpoints/test_presets.py",
-        "checkpoints/test_sources.py",
+        "test_presets.py",
+        "formats/test_sources.py",
         "pretraining/test_corpus.py",
         "pretraining/test_hosts.py",
         "pretraining/test_prepare.py",
-        "pretraining/test_preset.py",
+        "pretraining/test_language_model_files.py",
         "pretraining/test_sentences.py",
         "pretraining/test_train.py",
-        "checkpoints/test_files.py",
-        "checkpoints/test_hdf5.py",
-        "checkpoints/test_hostile.py",
-        "embedding/test_word_table.py",
+        "utils/test_files.py",
+        "formats/test_hdf5.py",
+        "formats/test_hostile.py",
+        "embed/test_token_table.py",
         "pretraining/test_growth.py",
         "pretraining/test_recipe.py",
         "pretraining/test_settings.py",
         "test_pages.py",
         "test_ray.py",
-        "test_words.py",
+        "tokenizers/test_words.py",
     ]
 
 # A busy machine is no failure.

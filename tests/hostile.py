@@ -28,7 +28,7 @@ from collections.abc import Callable
 import h5py
 import numpy as np
 
-from keras_elmo.checkpoints.hdf5 import write_arrays
+from keras_elmo.formats.hdf5 import write_arrays
 
 MEMORY = 1 << 30  # more than at the start
 SECONDS = 20
@@ -277,8 +277,8 @@ def repack_tar(content, rng):
 
 def change_index(content, rng):
     """Change what an index of TensorFlow says, and make its checksum right again."""
-    from keras_elmo.checkpoints.sources import tensor_bundle
-    from keras_elmo.checkpoints.sources.crc32c import masked_crc32c
+    from keras_elmo.formats import tensor_bundle
+    from keras_elmo.formats.crc32c import masked_crc32c
 
     *_, offset, size = tensor_bundle._varints(content[-48:], 4)
     [(_, handle)] = tensor_bundle._pairs(tensor_bundle._block(content, offset, size))
@@ -386,7 +386,7 @@ def _check_bilm(bilm):
 
 
 def _load_preset(path):
-    from keras_elmo.checkpoints.presets import Preset
+    from keras_elmo.presets import Preset
 
     preset = Preset(path)
     preset.check_sums()
@@ -394,7 +394,7 @@ def _load_preset(path):
 
 
 def _load_bilm(path):
-    from keras_elmo.checkpoints.bilm_files import read_bilm
+    from keras_elmo.formats.bilm_files import read_bilm
 
     _check_bilm(read_bilm(path.parent / "options.json", path.parent / "weights.hdf5"))
 
@@ -423,7 +423,7 @@ def _write_token_cache(folder):
 
 
 def _load_token_cache(path):
-    from keras_elmo.embedding.word_table import read_token_cache
+    from keras_elmo.embed.token_table import read_token_cache
 
     words = read_token_cache(path.parent / "tokens.txt", path.parent / "tokens.hdf5", 6)
     assert words.rows.shape == (3, 6) and np.isfinite(words.rows).all()
@@ -470,7 +470,7 @@ def _write_checkpoint(folder):
 
 
 def _load_checkpoint(path):
-    from keras_elmo.pretraining.run.checkpoint import load_checkpoint
+    from keras_elmo.pretraining.checkpoint import load_checkpoint
 
     assert isinstance(load_checkpoint(path, _variables()), dict)
 
@@ -486,7 +486,7 @@ def _write_language_model(folder):
 
 
 def _load_language_model(path):
-    from keras_elmo.pretraining.preset import read_language_model
+    from keras_elmo.pretraining.language_model_files import read_language_model
 
     model, vocabulary = read_language_model(path.parent)
     assert len(vocabulary) == 5 and model.softmax_kernel.shape[0] == 5
@@ -522,7 +522,7 @@ def _write_dictionaries(folder):
 
 
 def _load_source(path):
-    from keras_elmo.checkpoints.presets import Preset
+    from keras_elmo.presets import Preset
 
     preset = Preset(path.parent)
     bilm = preset.read()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import keras_elmo
-from keras_elmo.checkpoints.presets import bundled
-from keras_elmo.pretraining.preset import read_language_model
+from keras_elmo.presets import bundled
+from keras_elmo.pretraining.language_model_files import read_language_model
 from keras_elmo.pretraining.scores import Scorer
 from tests.conftest import only_tensorflow
 

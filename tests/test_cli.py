@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import keras_elmo
-from keras_elmo.checkpoints.hdf5 import read_arrays
 from keras_elmo.cli import main, make_parser
-from keras_elmo.pretraining.preset import rounded
+from keras_elmo.formats.hdf5 import read_arrays
+from keras_elmo.pretraining.language_model_files import rounded
 from tests.conftest import make_config, numpy, only_tensorflow
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from keras_elmo import Embedder, LayerDataset
-from keras_elmo.checkpoints.file_lock import locked
 from keras_elmo.cli import main
+from keras_elmo.utils.file_lock import locked
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

@@ -4,11 +4,11 @@ import keras
 from keras import ops
 
 from keras_elmo.config import N_CHARACTERS
-from keras_elmo.layers.converters import is_for_a_converter
-from keras_elmo.layers.custom_gradient import call_with_gradient
+from keras_elmo.layers.backend.custom_gradient import call_with_gradient
+from keras_elmo.layers.backend.half_precision import affine
+from keras_elmo.layers.backend.tracing import is_for_a_converter
 from keras_elmo.layers.freezable_layer import FreezableLayer
 from keras_elmo.layers.highway import Highway
-from keras_elmo.layers.products import affine
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")

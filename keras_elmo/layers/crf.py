@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.layers.scan import scan
+from keras_elmo.layers.backend.scan import scan
 
 # The score of a tag that is ruled out: its share of every sum is exactly 0 in float32,
 # and adding up thousands of them does not overflow.

@@ -4,12 +4,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.alphabets import alphabet_of, check_ids
 from keras_elmo.config import BiLMConfig
 from keras_elmo.layers.bilm import BiLM, representation_names, select_output
 from keras_elmo.layers.boundaries import TokenMask, add_boundaries, with_boundaries
 from keras_elmo.layers.carried_state import CarriedState
 from keras_elmo.layers.pretrained_layer import PretrainedLayer
+from keras_elmo.tokenizers.alphabets import alphabet_of, check_ids
 
 _OUTPUTS = ("layers", "all", "top", "average")
 # The largest whole number up to which a dtype holds every one.

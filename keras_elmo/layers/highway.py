@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
+from keras_elmo.layers.backend.half_precision import affine
 from keras_elmo.layers.freezable_layer import FreezableLayer
-from keras_elmo.layers.products import affine
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")

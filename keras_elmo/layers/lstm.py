@@ -4,10 +4,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.layers.custom_gradient import call_with_gradient
+from keras_elmo.layers.backend.custom_gradient import call_with_gradient
+from keras_elmo.layers.backend.half_precision import affine, matmul
+from keras_elmo.layers.backend.scan import scan
 from keras_elmo.layers.freezable_layer import FreezableLayer
-from keras_elmo.layers.products import affine, matmul
-from keras_elmo.layers.scan import scan
 
 
 def projected_lstm(

@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 
-from keras_elmo.alphabets import alphabet_of
-from keras_elmo.checkpoints.bilm_files import read_bilm, write_bilm
-from keras_elmo.checkpoints.presets import Preset, bundled_facts, read_preset
-from keras_elmo.checkpoints.rows import fingerprint, variables_by_path
+from keras_elmo.formats.bilm_files import read_bilm, write_bilm
+from keras_elmo.formats.weight_mapping import fingerprint, variables_by_path
+from keras_elmo.presets import Preset, bundled_facts, read_preset
+from keras_elmo.tokenizers.alphabets import alphabet_of
 
 
 class _BundledFacts:

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.checkpoints.presets import Preset
+from keras_elmo.presets import Preset
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")

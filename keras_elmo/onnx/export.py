@@ -1,10 +1,10 @@
 """A preset as one ONNX file."""
 
-from keras_elmo.checkpoints.bilm_table import bilm_rows
-from keras_elmo.checkpoints.files import atomic_write
-from keras_elmo.checkpoints.presets import read_preset
-from keras_elmo.checkpoints.rows import load
+from keras_elmo.formats.bilm_weights import bilm_rows
+from keras_elmo.formats.weight_mapping import load
 from keras_elmo.onnx.models import bilm_model
+from keras_elmo.presets import read_preset
+from keras_elmo.utils.files import atomic_write
 
 
 def export_onnx(preset, file, int8=False, stateful=False, options=None) -> dict:

@@ -15,15 +15,15 @@ import shutil
 import uuid
 import warnings
 
-from keras_elmo.pretraining.data.sentences import SentenceRules
-from keras_elmo.pretraining.data.text import open_text, progress_bar
-from keras_elmo.pretraining.data.vocabulary import (
+from keras_elmo.pretraining.sentences import SentenceRules
+from keras_elmo.pretraining.text_files import open_text, progress_bar
+from keras_elmo.pretraining.vocabulary import (
     SPECIAL_TOKENS,
     read_vocabulary,
     write_vocabulary,
 )
-from keras_elmo.text import OPENERS
-from keras_elmo.words import SENTENCES, TOKENIZERS
+from keras_elmo.tokenizers.text import OPENERS
+from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS
 
 # Lines next to each other are often of one document, so they are held out together.
 _LINES_PER_BLOCK = 200

@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 
-from keras_elmo.characters import unpadded
-from keras_elmo.pretraining.data.corpus import Batcher
-from keras_elmo.pretraining.data.vocabulary import UNKNOWN
-from keras_elmo.tokenizer import CharacterTokenizer
+from keras_elmo.pretraining.corpus import Batcher
+from keras_elmo.pretraining.vocabulary import UNKNOWN
+from keras_elmo.tokenizers.byte_ids import unpadded
+from keras_elmo.tokenizers.characters import CharacterTokenizer
 
 
 class Scorer:
@@ -22,7 +22,7 @@ class Scorer:
 
     Example:
 
-    >>> from keras_elmo.pretraining.preset import read_language_model
+    >>> from keras_elmo.pretraining.language_model_files import read_language_model
     >>> scorer = Scorer(*read_language_model("elmo_mini_en"))
     >>> [found] = scorer.log_probabilities([["The", "end", "."]])
     >>> found.shape

@@ -12,18 +12,18 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from keras_elmo.pretraining.data.corpus import START, Batcher, Corpus
-from keras_elmo.pretraining.data.text import read_sentences
-from keras_elmo.pretraining.data.vocabulary import read_vocabulary
-from keras_elmo.pretraining.model.growth import grow_language_model
-from keras_elmo.pretraining.model.language_model import BiLanguageModel
-from keras_elmo.pretraining.preset import read_language_model
-from keras_elmo.pretraining.run.checkpoint import to_numpy
-from keras_elmo.pretraining.run.devices import current_share
-from keras_elmo.pretraining.run.folder import RunFolder
-from keras_elmo.pretraining.run.optimizers import make_optimizer
-from keras_elmo.pretraining.run.recipe import CHANGEABLE, Schedule
+from keras_elmo.pretraining.checkpoint import to_numpy
+from keras_elmo.pretraining.corpus import START, Batcher, Corpus
+from keras_elmo.pretraining.devices import current_share
+from keras_elmo.pretraining.growth import grow_language_model
+from keras_elmo.pretraining.language_model import BiLanguageModel
+from keras_elmo.pretraining.language_model_files import read_language_model
+from keras_elmo.pretraining.optimizers import make_optimizer
+from keras_elmo.pretraining.recipe import CHANGEABLE, Schedule
+from keras_elmo.pretraining.run_folder import RunFolder
 from keras_elmo.pretraining.scores import Scorer
+from keras_elmo.pretraining.text_files import read_sentences
+from keras_elmo.pretraining.vocabulary import read_vocabulary
 
 # Held-out tokens that every checkpoint is measured on.
 _SAMPLE_TOKENS = 10_000
@@ -65,7 +65,7 @@ class Pretraining:
     Example:
 
     >>> from keras_elmo.pretraining.prepare import prepare
-    >>> from keras_elmo.pretraining.run.recipe import Recipe
+    >>> from keras_elmo.pretraining.recipe import Recipe
     >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats sleep.\n" * 500)
     >>> _ = prepare(["raw.txt"], "corpus", shards=2, progress=False)
     >>> config = keras_elmo.BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 8),))

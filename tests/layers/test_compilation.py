@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_elmo.layers import CRF, ElmoLayer, ScalarMix
-from keras_elmo.pretraining.run.optimizers import Muon
+from keras_elmo.pretraining.optimizers import Muon
 from tests.conftest import BACKEND, SENTENCES, make_config, numpy, only_tensorflow, tokenize
 from tests.pretraining.test_language_model import make_batch, make_model
 

@@ -9,7 +9,7 @@ from keras import ops, tree
 
 from keras_elmo import layers
 from keras_elmo.layers.boundaries import TokenMask
-from keras_elmo.tokenizer import CharacterTokenizer
+from keras_elmo.tokenizers.characters import CharacterTokenizer
 from tests.conftest import BACKEND, SENTENCES, make_config, numpy, slow, tokenize
 
 IDS = tokenize(SENTENCES, 13)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_elmo import ElmoLayer, ScalarMix
-from keras_elmo.checkpoints.hdf5 import read_arrays
 from keras_elmo.config import SPECIAL_CHARACTERS, CodePoints
+from keras_elmo.formats.hdf5 import read_arrays
 from tests import reference
 from tests.conftest import (
     BACKEND,
@@ -211,7 +211,7 @@ def test_failed_save_leaves_the_old_files(tiny_preset, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("keras_elmo.checkpoints.bilm_files.write_arrays", fail)
+    monkeypatch.setattr("keras_elmo.formats.bilm_files.write_arrays", fail)
     with pytest.raises(OSError, match="disk full"):
         layer.save_hdf5(tmp_path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before

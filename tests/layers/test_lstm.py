@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_elmo.layers.backend.scan import scan
 from keras_elmo.layers.lstm import ProjectedLSTM, projected_lstm
-from keras_elmo.layers.scan import scan
 from tests.conftest import not_on_jax, numpy, only_tensorflow
 from tests.gradients import gradients
 

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_elmo.pretraining.run import checkpoint
-from keras_elmo.pretraining.run.checkpoint import CheckpointWriter, load_checkpoint
+from keras_elmo.pretraining import checkpoint
+from keras_elmo.pretraining.checkpoint import CheckpointWriter, load_checkpoint
 from tests.conftest import numpy
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from keras_elmo.layers.bilm import representation_names
-from keras_elmo.pretraining.model import growth
-from keras_elmo.pretraining.model.growth import grow_language_model
+from keras_elmo.pretraining import growth
+from keras_elmo.pretraining.growth import grow_language_model
 from tests.conftest import make_config, numpy, slow, tokenize
 from tests.gradients import gradients
 from tests.pretraining.test_language_model import (

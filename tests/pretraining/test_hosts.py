@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from keras_elmo.pretraining.data.corpus import Batcher
-from keras_elmo.pretraining.run.devices import Share, _replicas, current_share
-from keras_elmo.pretraining.run.hosts import Hosts, find_hosts
+from keras_elmo.pretraining.corpus import Batcher
+from keras_elmo.pretraining.devices import Share, _replicas, current_share
+from keras_elmo.pretraining.hosts import Hosts, find_hosts
 
 KERAS = "KERAS_DISTRIBUTION_"
 SLURM = {"SLURM_JOB_ID": "41007", "SLURM_PROCID": "2"}

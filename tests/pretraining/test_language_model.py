@@ -9,10 +9,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_elmo.checkpoints.bilm_table import bilm_rows
-from keras_elmo.checkpoints.rows import extract, variables_by_path
-from keras_elmo.pretraining.data.corpus import Batcher
-from keras_elmo.pretraining.model.language_model import BiLanguageModel
+from keras_elmo.formats.bilm_weights import bilm_rows
+from keras_elmo.formats.weight_mapping import extract, variables_by_path
+from keras_elmo.pretraining.corpus import Batcher
+from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.scores import Scorer
 from tests import reference
 from tests.conftest import BACKEND, make_config, not_on_jax, numpy, slow
@@ -237,8 +237,8 @@ def test_learns_and_half_precision_products_learn_alike(config):
 # Two devices, each with 11 rows of 7 tokens, of 23 distinct ones.
 COMPILED = """
 import jax, keras, numpy as np
-from keras_elmo.pretraining.model.language_model import BiLanguageModel
-from keras_elmo.pretraining.run.devices import sharing
+from keras_elmo.pretraining.language_model import BiLanguageModel
+from keras_elmo.pretraining.devices import sharing
 from tests.conftest import make_config
 
 with sharing(2):

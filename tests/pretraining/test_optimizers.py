@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_elmo.pretraining.model.language_model import BiLanguageModel
-from keras_elmo.pretraining.run.optimizers import Adam, Muon, keras_has_muon, make_optimizer
-from keras_elmo.pretraining.run.recipe import Recipe, Schedule
+from keras_elmo.pretraining.language_model import BiLanguageModel
+from keras_elmo.pretraining.optimizers import Adam, Muon, keras_has_muon, make_optimizer
+from keras_elmo.pretraining.recipe import Recipe, Schedule
 from tests.conftest import BACKEND, make_config, numpy, only_tensorflow
 
 OPTIMIZERS = {"adam": Adam, "muon": Muon}

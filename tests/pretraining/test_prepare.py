@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keras_elmo.pretraining.data.vocabulary import read_vocabulary, write_vocabulary
 from keras_elmo.pretraining.prepare import prepare
+from keras_elmo.pretraining.vocabulary import read_vocabulary, write_vocabulary
 
 PLAIN = {"sentences": "lines", "tokenizer": "whitespace", "progress": False}
 TEXT = "Mr. Smith didn’t see “it”.  He (Mr. Brown) left at 5 p.m. on Monday. Why?\n"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_elmo.pretraining.run.recipe import Recipe, Schedule
+from keras_elmo.pretraining.recipe import Recipe, Schedule
 from tests.conftest import numpy
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from keras_elmo.pretraining.results.card import draw_curve
-from keras_elmo.pretraining.results.export import export_run
+from keras_elmo.pretraining.export import export_run
+from keras_elmo.pretraining.model_card import draw_curve
 
 HEADER = "step,tokens,seconds,learning_rate,loss,perplexity,skipped,change\n"
 

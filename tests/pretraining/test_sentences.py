@@ -8,8 +8,8 @@ import types
 import pytest
 
 from keras_elmo.cli import main
-from keras_elmo.pretraining.data.sentences import SentenceRules, tokenize_file
 from keras_elmo.pretraining.prepare import prepare
+from keras_elmo.pretraining.sentences import SentenceRules, tokenize_file
 
 KOREAN = "배가 고프다! 배를 먹었다.\n\n“잘한다” 잘해!\r\n" * 40
 

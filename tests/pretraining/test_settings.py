@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from keras_elmo.checkpoints.presets import Preset
 from keras_elmo.config import BiLMConfig
-from keras_elmo.pretraining.model.growth import check_growth
-from keras_elmo.pretraining.run.folder import RunFolder
-from keras_elmo.pretraining.run.recipe import Recipe
-from keras_elmo.pretraining.run.settings import SIZES, merge_settings
+from keras_elmo.presets import Preset
+from keras_elmo.pretraining.growth import check_growth
+from keras_elmo.pretraining.recipe import Recipe
+from keras_elmo.pretraining.run_folder import RunFolder
+from keras_elmo.pretraining.settings import SIZES, merge_settings
 from tests.conftest import make_config
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "a"]

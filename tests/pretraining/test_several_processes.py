@@ -31,7 +31,7 @@ if keras.backend.backend() == "tensorflow" and devices > 1:
 
     parts = [tf.config.LogicalDeviceConfiguration()] * devices
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
-from keras_elmo.pretraining.run.devices import sharing
+from keras_elmo.pretraining.devices import sharing
 from tests.pretraining.test_train import make_run
 
 recipe = {"optimizer": "muon", "learning_rate": 0.01, "clip_norm": 0.05, "decay": 0.0}

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_elmo.pretraining.model import softmax
-from keras_elmo.pretraining.model.softmax import (
+from keras_elmo.pretraining import softmax
+from keras_elmo.pretraining.softmax import (
     negative_log_likelihood,
     sample_log_uniform,
     softmax_loss,

@@ -14,16 +14,16 @@ import keras
 import numpy as np
 import pytest
 
-from keras_elmo.pretraining.data.vocabulary import read_vocabulary
-from keras_elmo.pretraining.model.language_model import BiLanguageModel
-from keras_elmo.pretraining.preset import read_language_model, write_language_model
-from keras_elmo.pretraining.results.export import export_run
-from keras_elmo.pretraining.run import checkpoint
-from keras_elmo.pretraining.run.checkpoint import load_checkpoint
-from keras_elmo.pretraining.run.devices import sharing
-from keras_elmo.pretraining.run.recipe import Recipe
+from keras_elmo.pretraining import checkpoint
+from keras_elmo.pretraining.checkpoint import load_checkpoint
+from keras_elmo.pretraining.devices import sharing
+from keras_elmo.pretraining.export import export_run
+from keras_elmo.pretraining.language_model import BiLanguageModel
+from keras_elmo.pretraining.language_model_files import read_language_model, write_language_model
+from keras_elmo.pretraining.recipe import Recipe
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.train import Pretraining, read_run
+from keras_elmo.pretraining.vocabulary import read_vocabulary
 from tests.conftest import BACKEND, make_config, numpy, slow
 from tests.pretraining.conftest import write_corpus
 
@@ -372,7 +372,7 @@ else:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import keras
-from keras_elmo.pretraining.run.devices import sharing
+from keras_elmo.pretraining.devices import sharing
 from tests.pretraining.test_train import make_shared_run
 
 folder, corpus = sys.argv[1:]

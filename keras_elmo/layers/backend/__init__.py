@@ -1,0 +1,1 @@
+"""Code that differs between TensorFlow, JAX and PyTorch."""

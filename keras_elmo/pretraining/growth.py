@@ -1,0 +1,203 @@
+"""A wider biLM that starts where a narrower one stands (Chen et al., 2016)."""
+
+import numpy as np
+
+from keras_elmo.config import BiLMConfig
+from keras_elmo.formats.weight_mapping import to_float32, variables_by_path
+from keras_elmo.pretraining.language_model import BiLanguageModel
+
+# Copies of a cell would learn the same for ever without it; a share of the weights' own spread.
+_NOISE = 0.02
+
+
+def grow(arrays: dict, config: BiLMConfig, larger: BiLMConfig, seed: int = 0) -> dict:
+    """Return the weights of a larger biLM that computes what a smaller one does.
+
+    The old features stay where they were and keep their values, up to a little noise:
+
+    - New cells are copies of old ones, each with some noise on its incoming weights; the
+      outgoing weights of a cell are shared out among its copies.
+    - New features of the token representation, of the layers' outputs, of the filters and
+      of the characters are random, and nothing reads them yet: their outgoing weights are 0.
+
+    The old features of every layer are then those of the smaller biLM, and a softmax whose
+    weights on the new ones are 0 gives the same probabilities.
+
+    Args:
+        arrays: Weights of the smaller biLM, NumPy by path below the ``BiLM``.
+        config: Its ``BiLMConfig``.
+        larger: That of the larger one. ``lstm_dim``, ``projection_dim``,
+            ``character_embedding_dim`` and the filters may grow; filters of a width that
+            both have are told apart by their order.
+        seed: Of the noise, the copies and the new weights.
+
+    Returns:
+        NumPy arrays by path, float32.
+
+    Raises:
+        ValueError: If ``larger`` differs in another way, or has less of something.
+
+    Reference:
+        Chen et al., 2016, https://arxiv.org/abs/1511.05641 (Net2WiderNet).
+    """
+    check_growth(config, larger)
+    rng = np.random.default_rng(seed)
+    grown = _grow_characters(arrays, config, larger, rng)
+    for direction in ("forward", "backward"):
+        for layer in range(1, config.n_layers + 1):
+            name = f"{direction}_{layer}"
+            weights = {
+                path.removeprefix(f"{name}/"): array
+                for path, array in arrays.items()
+                if path.startswith(f"{name}/")
+            }
+            for path, array in _grow_lstm(weights, config, larger, rng).items():
+                grown[f"{name}/{path}"] = array
+    return {path: array.astype("float32") for path, array in grown.items()}
+
+
+def check_growth(config, larger) -> None:
+    """Raise a ``ValueError`` unless a biLM of these sizes can grow to the larger ones."""
+    may_grow = ("lstm_dim", "projection_dim", "character_embedding_dim")
+    problems = [
+        f"{name}={getattr(larger, name)} is less than {getattr(config, name)}"
+        for name in may_grow
+        if getattr(larger, name) < getattr(config, name)
+    ]
+    problems += [
+        f"{name}={getattr(larger, name)!r} is not {getattr(config, name)!r}"
+        for name in (
+            "n_layers",
+            "n_highway",
+            "activation",
+            "max_characters_per_token",
+            "cell_clip",
+            "projection_clip",
+            "use_skip_connections",
+        )
+        if getattr(larger, name) != getattr(config, name)
+    ]
+    if _places_of_filters(config.filters, larger.filters) is None:
+        problems.append(f"filters={larger.filters} do not hold {config.filters}")
+    for name, sizes in (("smaller", config), ("larger", larger)):
+        if sizes.n_filters == sizes.projection_dim or sizes.projection_dim == sizes.lstm_dim:
+            problems.append(f"the {name} biLM lacks a projection")
+    if problems:
+        raise ValueError(
+            "A biLM can grow in lstm_dim, projection_dim, character_embedding_dim and filters, "
+            f"all else the same. Received: {'; '.join(problems)}"
+        )
+
+
+def widen_softmax(kernel, projection_dim) -> np.ndarray:
+    """Return a softmax kernel ``(vocabulary, width)`` that does not read the new features."""
+    return np.pad(kernel, [(0, 0), (0, projection_dim - kernel.shape[1])])
+
+
+def _places_of_filters(filters, larger):
+    """Return the index in ``larger`` of each filter width, None if one does not fit."""
+    places, start = [], 0
+    for width, count in filters:
+        fits = (i for i in range(start, len(larger)) if larger[i][0] == width)
+        place = next(fits, None)
+        if place is None or larger[place][1] < count:
+            return None
+        places.append(place)
+        start = place + 1
+    return places
+
+
+def _grow_characters(arrays, config, larger, rng):
+    old, new = config.character_embedding_dim, larger.character_embedding_dim
+    embeddings = arrays["char_cnn/embeddings"]
+    fresh = rng.uniform(-1, 1, (len(embeddings), new))
+    fresh[:, :old] = embeddings
+    fresh[0] = 0 if not embeddings[0].any() else fresh[0]
+    grown = {"char_cnn/embeddings": fresh}
+    places = _places_of_filters(config.filters, larger.filters)
+    starts = np.cumsum([0] + [count for _, count in larger.filters])
+    features = np.concatenate(
+        [np.arange(starts[p], starts[p] + n) for p, (_, n) in zip(places, config.filters)]
+    )
+    for i, (width, count) in enumerate(larger.filters):
+        kernel = _glorot(rng, (width * new, count)).reshape(width, new, count)
+        bias = np.zeros(count)
+        if i in places:
+            source = places.index(i)
+            known = config.filters[source][1]
+            kernel[:, old:, :known] = 0
+            kernel[:, :old, :known] = arrays[f"char_cnn/conv_{source}_kernel"]
+            bias[:known] = arrays[f"char_cnn/conv_{source}_bias"]
+        grown[f"char_cnn/conv_{i}_kernel"], grown[f"char_cnn/conv_{i}_bias"] = kernel, bias
+    n = larger.n_filters
+    for k in range(config.n_highway):
+        for part, new_bias in (("transform", 0.0), ("gate", -2.0)):
+            path = f"char_cnn/highway_{k}/{part}"
+            kernel = rng.normal(0, n**-0.5, (n, n))
+            kernel[:, features] = 0  # the old features do not read the new ones
+            kernel[np.ix_(features, features)] = arrays[f"{path}_kernel"]
+            bias = np.full(n, new_bias)
+            bias[features] = arrays[f"{path}_bias"]
+            grown[f"{path}_kernel"], grown[f"{path}_bias"] = kernel, bias
+    width = config.projection_dim
+    projection = _glorot(rng, (n, larger.projection_dim))
+    projection[:, :width] = 0
+    projection[features, :width] = arrays["char_cnn/projection_kernel"]
+    grown["char_cnn/projection_kernel"] = projection
+    grown["char_cnn/projection_bias"] = _widened(arrays["char_cnn/projection_bias"], projection)
+    return grown
+
+
+def _grow_lstm(weights, config, larger, rng):
+    width, cells = config.projection_dim, config.lstm_dim
+    copies = np.concatenate([rng.permutation(cells) for _ in range(-(-larger.lstm_dim // cells))])
+    # The old cells first, in their order; then copies, each once before one is copied again.
+    source = np.concatenate([np.arange(cells), copies])[: larger.lstm_dim]
+    is_copy = np.arange(larger.lstm_dim) >= cells
+    grown = {}
+    for path in ("kernel", "recurrent_kernel"):
+        gates = weights[path].reshape(width, 4, cells)
+        wide = np.zeros((larger.projection_dim, 4, larger.lstm_dim))
+        wide[:width] = gates[:, :, source]
+        noise = rng.normal(0, _NOISE * gates.std(), (width, 4, is_copy.sum()))
+        wide[:width, :, is_copy] += noise
+        grown[path] = wide.reshape(larger.projection_dim, -1)
+    grown["bias"] = weights["bias"].reshape(4, cells)[:, source].ravel()
+    shares = rng.uniform(0.3, 0.7, larger.lstm_dim)
+    shares /= np.bincount(source, shares)[source]
+    projection = _glorot(rng, (larger.lstm_dim, larger.projection_dim))
+    projection[:, :width] = weights["projection"][source] * shares[:, None]
+    grown["projection"] = projection
+    return grown
+
+
+def _glorot(rng, shape):
+    bound = (6 / sum(shape)) ** 0.5
+    return rng.uniform(-bound, bound, shape)
+
+
+def _widened(bias, projection):
+    return np.pad(bias, (0, projection.shape[1] - len(bias)))
+
+
+def grow_language_model(model, config, **kwargs):
+    """Return a ``BiLanguageModel`` of larger sizes that predicts what a smaller one does.
+
+    Args:
+        model: The smaller ``BiLanguageModel``.
+        config: The ``BiLMConfig`` of the larger one.
+        **kwargs: Passed on to ``BiLanguageModel``, whose ``seed`` is that of ``grow`` too.
+
+    Raises:
+        ValueError: If ``config`` is not larger, or differs otherwise.
+    """
+    arrays = {path: to_float32(v) for path, v in variables_by_path(model.bilm).items()}
+    larger = BiLanguageModel(config, model.vocabulary_size, **kwargs)
+    grown = grow(arrays, model.config, config, larger.seed)
+    for path, variable in variables_by_path(larger.bilm).items():
+        variable.assign(grown[path])
+    larger.softmax_kernel.assign(
+        widen_softmax(to_float32(model.softmax_kernel), config.projection_dim)
+    )
+    larger.softmax_bias.assign(to_float32(model.softmax_bias))
+    return larger

@@ -1,1 +1,0 @@
-"""What is trained: the biLM with its softmax, and how a wider one starts from a narrower."""

@@ -1,1 +1,0 @@
-"""What a run leaves: a preset with a model card."""

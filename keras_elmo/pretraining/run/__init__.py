@@ -1,1 +1,0 @@
-"""A run: its settings, folder, optimizer, checkpoint and devices."""

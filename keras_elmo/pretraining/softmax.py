@@ -1,0 +1,176 @@
+"""The softmax over a vocabulary: full, or against a sample of it (Jean et al., 2015)."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_elmo.layers.backend.half_precision import matmul
+
+_LEAST_PARTS = 4
+_BYTES_OF_A_PART = 1 << 29  # of its logits; each part reads the whole kernel
+_ROWS = 2048  # where their number is not known when the graph is made
+
+
+def _parts(n, n_candidates):
+    """Return the rows of each part, as slices: few enough that its logits fit into memory."""
+    n_bytes = 4 * n_candidates * (n if isinstance(n, int) else _ROWS)
+    count = max(_LEAST_PARTS, -(-n_bytes // _BYTES_OF_A_PART))
+    return [slice(part * n // count, (part + 1) * n // count) for part in range(count)]
+
+
+def sample_log_uniform(size, vocabulary_size, seed):
+    """Draw distinct vocabulary ids, more of the frequent ones, which come first.
+
+    Ids are drawn in proportion to ``log((id + 2) / (id + 1))``, without replacement: those
+    of the ``size`` largest of ``log p + Gumbel noise``. Given the largest one that was not
+    drawn, each id was drawn independently with the probability returned; sums over the sample
+    divided by it are unbiased.
+
+    Args:
+        size: Ids to draw, fewer than ``vocabulary_size``.
+        vocabulary_size: Number of ids.
+        seed: A ``keras.random.SeedGenerator``.
+
+    Returns:
+        The ids, int32, shape ``(size,)``, and the log of their expected counts, float32,
+        same shape.
+
+    Reference:
+        Kool et al., 2019, https://arxiv.org/abs/1903.06059, section 4.2 (the estimator).
+    """
+    ids = np.arange(vocabulary_size)
+    log_p = np.log(np.log1p(1 / (ids + 1)) / np.log(vocabulary_size + 1))
+    log_p = ops.convert_to_tensor(log_p.astype("float32"))
+    uniform = keras.random.uniform((vocabulary_size,), 1e-7, 1.0, dtype="float32", seed=seed)
+    scores, drawn = ops.top_k(log_p - ops.log(-ops.log(uniform)), size + 1)
+    drawn = ops.cast(drawn[:-1], "int32")
+    expected = -ops.expm1(-ops.exp(ops.take(log_p, drawn) - scores[-1]))
+    return drawn, ops.stop_gradient(ops.log(expected))
+
+
+def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_dtype="float32"):
+    """Return the weighted negative log-likelihood of targets under a softmax.
+
+    With a sample, the softmax runs over the target and the sampled ids other than it,
+    whose logits are lowered by the log of their expected counts.
+
+    The loss and its gradient are computed together, part by part, so that no array of all
+    logits is ever kept: those of a part fill about 512 MiB. The gradients of ``kernel`` and
+    ``bias`` are dense, each row added up from all places where it was taken, so that their norm
+    is that of the gradient.
+
+    Args:
+        outputs: Outputs of the LSTMs, float32, shape ``(n, projection_dim)``.
+        targets: Vocabulary ids, int32, shape ``(n,)``.
+        weights: Float32, shape ``(n,)``.
+        kernel: Float32, shape ``(vocabulary, projection_dim)``.
+        bias: Float32, shape ``(vocabulary,)``.
+        sample: Ids and logs of expected counts, as from ``sample_log_uniform``; None for
+            the full softmax.
+        product_dtype: Of the large matrix products, ``"float32"`` or ``"bfloat16"``.
+
+    Returns:
+        ``sum(weights * nll)``, nats, float32, a scalar.
+
+    Reference:
+        Jean et al., 2015, https://arxiv.org/abs/1412.2007
+    """
+    kernel, bias = ops.copy(kernel), ops.copy(bias)
+    vocabulary_size = int(kernel.shape[0])
+    # Where each id stands among the candidates: at their end, which is nowhere, if not drawn.
+    if sample is None:
+        n_candidates, place = vocabulary_size, targets
+    else:
+        drawn, log_expected = sample
+        n_candidates = int(drawn.shape[0])
+        place = ops.scatter_update(
+            ops.full((vocabulary_size,), n_candidates, "int32"),
+            drawn[:, None],
+            ops.arange(n_candidates, dtype="int32"),
+        )
+        place = ops.take(place, targets)
+    columns = ops.arange(n_candidates, dtype="int32")
+
+    def one_part(x, weights, place, candidates, offsets, true_kernel, true_bias):
+        logits = matmul(x, ops.transpose(candidates), product_dtype) + offsets
+        logits = ops.where(place[:, None] == columns, -1e9, logits)
+        true = ops.sum(x * true_kernel, axis=-1) + true_bias
+        largest = ops.maximum(ops.max(logits, axis=-1, initial=-1e9), true)
+        exps, true_exp = ops.exp(logits - largest[:, None]), ops.exp(true - largest)
+        total = ops.sum(exps, axis=-1) + true_exp
+        loss = ops.sum(weights * (ops.log(total) + largest - true))
+        errors = exps * (weights / total)[:, None]
+        true_errors = weights * (true_exp / total - 1)
+        return (
+            loss,
+            matmul(ops.transpose(errors), x, product_dtype),
+            ops.sum(errors, axis=0),
+            matmul(errors, candidates, product_dtype) + true_errors[:, None] * true_kernel,
+            true_errors[:, None] * x,
+            true_errors,
+        )
+
+    @ops.custom_gradient
+    def run(outputs, kernel, bias):
+        if sample is None:
+            candidates, offsets = kernel, bias
+        else:
+            candidates = ops.take(kernel, drawn, axis=0)
+            offsets = ops.take(bias, drawn) - log_expected
+        true_kernel, true_bias = ops.take(kernel, targets, axis=0), ops.take(bias, targets)
+        # Sums as it goes: with the full softmax, one more term is as large as the vocabulary.
+        loss, d_candidates, d_offsets, of_rows = 0.0, 0.0, 0.0, []
+        for rows in _parts(ops.shape(outputs)[0], n_candidates):
+            part_loss, d_part, d_part_offsets, *of_part = one_part(
+                outputs[rows],
+                weights[rows],
+                place[rows],
+                candidates,
+                offsets,
+                true_kernel[rows],
+                true_bias[rows],
+            )
+            loss, d_candidates = loss + part_loss, d_candidates + d_part
+            d_offsets = d_offsets + d_part_offsets
+            of_rows.append(of_part)
+        d_outputs, d_true_kernel, d_true_bias = map(ops.concatenate, zip(*of_rows))
+
+        def of_vocabulary(of_candidates, of_targets):
+            if sample is None:
+                return of_candidates + ops.segment_sum(of_targets, targets, vocabulary_size)
+            rows = ops.concatenate([of_candidates, of_targets])
+            return ops.segment_sum(rows, ops.concatenate([drawn, targets]), vocabulary_size)
+
+        def gradient(*args, upstream=None):
+            if upstream is None:
+                (upstream,) = args
+            return (
+                upstream * d_outputs,
+                upstream * of_vocabulary(d_candidates, d_true_kernel),
+                upstream * of_vocabulary(d_offsets, d_true_bias),
+            )
+
+        return loss, gradient
+
+    return run(outputs, kernel, bias)
+
+
+def negative_log_likelihood(outputs, targets, kernel, bias):
+    """Return the negative log-likelihood of every target under the full softmax.
+
+    Args:
+        outputs: Float32, shape ``(n, projection_dim)``.
+        targets: Vocabulary ids, int32, shape ``(n,)``.
+        kernel: Float32, shape ``(vocabulary, projection_dim)``.
+        bias: Float32, shape ``(vocabulary,)``.
+
+    Returns:
+        Nats, float32, shape ``(n,)``.
+    """
+    kernel, bias = ops.convert_to_tensor(kernel), ops.convert_to_tensor(bias)
+    true = ops.sum(outputs * ops.take(kernel, targets, axis=0), axis=-1) + ops.take(bias, targets)
+    totals = [
+        ops.logsumexp(ops.matmul(outputs[rows], ops.transpose(kernel)) + bias, axis=-1)
+        for rows in _parts(ops.shape(outputs)[0], int(kernel.shape[0]))
+    ]
+    return ops.concatenate(totals) - true

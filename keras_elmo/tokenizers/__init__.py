@@ -1,0 +1,1 @@
+"""Tokenizers: text to tokens, and tokens to character ids."""

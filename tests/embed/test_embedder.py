@@ -1,0 +1,272 @@
+import gzip
+import json
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keras_elmo import ElmoLayer, Embedder
+from keras_elmo.embed.embedder import length_batches
+from keras_elmo.layers import char_cnn
+from tests import reference
+from tests.conftest import GOLDEN, SENTENCES, SHARED, make_arrays, make_config, numpy, tokenize
+from tests.embed.conftest import MANY
+
+
+def expected(sentence):
+    return reference.elmo_layers(sentence, make_config().to_options(), make_arrays(make_config()))
+
+
+def test_agrees_with_the_specification(embedder):
+    for array, sentence in zip(embedder.embed(MANY), MANY, strict=True):
+        assert array.dtype == "float32" and array.shape == (3, len(sentence), 12)
+        np.testing.assert_allclose(np.moveaxis(array, 0, 1), expected(sentence), atol=1e-5)
+
+
+@pytest.mark.parametrize("layers", ["all", "top", "average"])
+def test_batched_and_single_cached_and_not_are_the_same(tiny_preset, layers):
+    """And the same as ElmoLayer."""
+    output = {"all": "layers"}.get(layers, layers)
+    layer = ElmoLayer.from_preset(tiny_preset, output=output)
+    together = Embedder(tiny_preset).embed(MANY, layers)
+    uncached = Embedder(tiny_preset, cache=1, batch_tokens=40)
+    for array, again, sentence in zip(together, uncached.embed(MANY, layers), MANY, strict=True):
+        alone = uncached.embed([sentence], layers)[0]
+        inside = numpy(layer(tokenize([sentence], 13)))[0]
+        inside = np.moveaxis(inside, 1, 0) if layers == "all" else inside
+        for other in (again, alone, inside):
+            np.testing.assert_allclose(array, other, atol=1e-5)
+
+
+def test_golden():
+    facts = json.loads((GOLDEN / "f_clip" / "golden.json").read_text())
+    arrays = np.load(GOLDEN / "f_clip" / "golden.npz")["mixed.activations"]
+    found = Embedder(GOLDEN / "f_clip").embed(facts["batches"]["mixed"])
+    for row, array in enumerate(found):
+        np.testing.assert_allclose(array, arrays[:, row, 1 : array.shape[1] + 1], atol=1e-5)
+
+
+def test_tokens_and_means(embedder):
+    words = ["fox", "", "fox", "<S>", "x" * 30]
+    rows = [reference.character_row(word, 13) for word in words]
+    options, arrays = make_config().to_options(), make_arrays(make_config())
+    tokens = reference.bilm(rows, options, arrays)[0]["token"]
+    np.testing.assert_allclose(embedder.embed_tokens(words), tokens, atol=1e-5)
+    assert embedder.embed_tokens([]).shape == (0, 6)
+    means = embedder.embed_means(SENTENCES)
+    assert means.shape == (4, 12) and not means[3].any()
+    np.testing.assert_allclose(means[0], expected(SENTENCES[0]).mean((0, 1)), atol=1e-5)
+    assert embedder.embed_means(SENTENCES, "all").shape == (4, 3, 12)
+
+
+def test_arrays_are_padded_and_lists_are_not(embedder):
+    padded = np.array([["Two", "tokens", ""], ["One", "", ""]])
+    for array, sentence in zip(embedder.embed(padded), (["Two", "tokens"], ["One"]), strict=True):
+        np.testing.assert_allclose(array, embedder.embed([sentence])[0], atol=1e-5)
+    assert embedder.embed([["One", ""]])[0].shape == (3, 2, 12)
+
+
+def test_nothing_in_nothing_out(embedder):
+    assert embedder.embed([]) == []
+    assert [a.shape for a in embedder.embed([[], []], "top")] == [(0, 12), (0, 12)]
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2, -1, np.int64(-3)])
+def test_one_layer(embedder, layer):
+    for array, whole in zip(embedder.embed(MANY, layer), embedder.embed(MANY), strict=True):
+        np.testing.assert_allclose(array, whole[layer], atol=1e-6)
+    mean = embedder.embed_means(SENTENCES, layer)[0]
+    np.testing.assert_allclose(mean, embedder.embed_means(SENTENCES, "all")[0, layer], atol=1e-6)
+
+
+@pytest.mark.parametrize("layers", ["all", "top", 0])
+def test_arrays_are_the_callers_own_and_keep_no_batch_in_memory(embedder, layers):
+    for array in embedder.embed(MANY, layers):
+        assert array.flags.owndata and array.flags.c_contiguous
+
+
+def test_numpy_numbers_will_do(tiny_preset):
+    embedder = Embedder(tiny_preset, batch_tokens=np.int64(512), cache=np.int32(7))
+    assert embedder.batch_tokens == 512 and type(embedder.batch_tokens) is int
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
+def test_the_global_dtype_policy_does_not_count(tiny_preset, embedder, policy):
+    before = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy(policy)
+        found = Embedder(tiny_preset).embed(MANY)
+    finally:
+        keras.config.set_dtype_policy(before)
+    for array, expected in zip(found, embedder.embed(MANY), strict=True):
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_the_global_floatx_does_not_count(tiny_preset, embedder):
+    try:
+        keras.config.set_floatx("float16")
+        found = Embedder(tiny_preset).embed(MANY)
+    finally:
+        keras.config.set_floatx("float32")
+    for array, expected in zip(found, embedder.embed(MANY), strict=True):
+        np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16"])
+def test_the_dtype_of_a_layer_counts(tiny_preset, embedder, policy):
+    layer = ElmoLayer.from_preset(tiny_preset, dtype=policy)
+    ours = Embedder(layer)
+    inside = np.moveaxis(numpy(layer(tokenize([MANY[0]], 13)))[0].astype("float32"), 1, 0)
+    assert np.abs(inside - embedder.embed([MANY[0]])[0]).max() > 1e-4
+    np.testing.assert_allclose(ours.embed([MANY[0]])[0], inside, atol=0.02)
+    # Every number is one of bfloat16: the products were computed in it.
+    assert not (ours.embed_tokens(["fox"]).view("uint32") & 0xFFFF).any()
+
+
+def test_distinct_words_are_not_looked_for_again(embedder, monkeypatch):
+    def fail(rows):
+        raise AssertionError("the words are distinct already")
+
+    monkeypatch.setattr(char_cnn, "_distinct", fail)
+    assert Embedder(embedder.elmo).embed([["a", "b", "a"]])[0].shape == (3, 3, 12)
+
+
+def test_words_are_computed_once(embedder):
+    ours = Embedder(embedder.elmo, batch_tokens=8)
+    represent, rows = ours._engine.represent, []
+    ours._engine.represent = lambda ids, weights: rows.append(len(ids)) or represent(ids, weights)
+    ours.embed([["a", "b"], ["b", "a"], ["a", "c", "a", "b"], [b"c", "a"]])
+    assert sum(rows) == 5  # with <S> and </S>
+    ours.embed([["c", "d"]])
+    assert rows[1:] == [1]
+
+
+def test_half_precision_is_near(tiny_preset, embedder):
+    half = Embedder(tiny_preset, dtype="bfloat16")
+    for a, b in zip(half.embed(MANY), embedder.embed(MANY), strict=True):
+        assert a.dtype == "float32"
+        np.testing.assert_allclose(a, b, atol=0.1)
+
+
+@given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 200))
+def test_length_batches(lengths, budget):
+    batches = length_batches(lengths, budget)
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        longest = max(lengths[i] for i in batch) + 2
+        assert len(batch) == 1 or len(batch) * longest <= budget
+
+
+def test_padding_is_a_few_percent():
+    lengths = np.random.default_rng(0).poisson(19, 2210)
+    batches = length_batches(lengths.tolist(), 2048)
+    computed = sum(len(batch) * (max(lengths[i] for i in batch) + 2) for batch in batches)
+    assert (lengths.sum() + 2 * len(lengths)) / computed > 0.95
+
+
+def test_token_cache(tiny_preset, tmp_path, embedder):
+    files = tmp_path / "vocab.txt", tmp_path / "tokens.hdf5"
+    embedder.write_token_cache(["<S>", "</S>", "The", "quick"], *files)
+    with h5py.File(files[1]) as file:
+        assert file["embedding"].shape == (4, 6)
+    cached = Embedder(tiny_preset, token_cache=files)
+    for a, b in zip(cached.embed(MANY), embedder.embed(MANY), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    with h5py.File(files[1], "a") as file:
+        file["embedding"][2] = 0
+    tampered = Embedder(tiny_preset, token_cache=files)
+    assert not tampered.embed_tokens(["The"]).any()
+    with pytest.raises(
+        ValueError, match="the paths of a vocabulary and .* token_cache='vocab.txt'"
+    ):
+        Embedder(tiny_preset, token_cache="vocab.txt")
+
+
+def test_token_cache_of_bytes(tiny_preset, tmp_path, embedder):
+    files = tmp_path / "vocab.txt", tmp_path / "tokens.hdf5"
+    embedder.write_token_cache([b"fox", "é"], *files)
+    assert files[0].read_text("utf-8") == "fox\né\n"
+    cached = Embedder(tiny_preset, token_cache=files)
+    expected = embedder.embed_tokens(["fox", "é", "new"])
+    np.testing.assert_allclose(
+        cached.embed_tokens(["fox", "é".encode(), "new"]), expected, atol=1e-6
+    )
+    for wrong, message in (
+        ([3], "every token to be a str or UTF-8 bytes"),
+        ([b"\xe9"], "UTF-8 text"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            embedder.write_token_cache(wrong, *files)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the peers' fixtures are not here")
+def test_token_cache_of_a_peer():
+    folder = SHARED / "fixtures" / "allennlp"
+    files = folder / "vocab_test.txt", folder / "elmo_token_embeddings.hdf5"
+    layer = ElmoLayer.from_hdf5(folder / "options.json", folder / "lm_weights.hdf5")
+    words = files[0].read_text().split("\n")[:100]
+    with h5py.File(files[1]) as file:
+        recorded = file["embedding"][:100]
+    computed = Embedder(layer)
+    np.testing.assert_allclose(computed.embed_tokens(words), recorded, atol=5e-6)
+    cached = Embedder(layer, token_cache=files)
+    np.testing.assert_array_equal(cached.embed_tokens(words), recorded)
+    sentences = [words[3:20], [*words[20:24], "unheard-of"]]
+    for ours, other in zip(cached.embed(sentences), computed.embed(sentences), strict=True):
+        np.testing.assert_allclose(ours, other, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"cache": 0}, "cache to be a whole number, 1 or more. Received: cache=0"),
+        ({"cache": True}, "cache to be a whole number, 1 or more. Received: cache=True"),
+        ({"batch_tokens": 0.5}, "batch_tokens to be a whole number"),
+        ({"dtype": "float16"}, "dtype to be one of .*'bfloat16'.*. Received: dtype='float16'"),
+    ],
+)
+def test_bad_arguments(tiny_preset, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Embedder(tiny_preset, **arguments)
+
+
+def test_bad_calls(embedder, tmp_path):
+    with pytest.raises(ValueError, match="layers to be one of .* Received: layers='bottom'"):
+        embedder.embed(SENTENCES, "bottom")
+    for layers in (3, -4, True, 1.0, None):
+        with pytest.raises(
+            ValueError, match=f"or a number from -3 to 2. Received: layers={layers}"
+        ):
+            embedder.embed(SENTENCES, layers)
+    for call in (embedder.embed, embedder.embed_means):
+        with pytest.raises(ValueError, match="every sentence to be a list of tokens"):
+            call(["a", "flat", "list"])
+        with pytest.raises(ValueError, match="a batch of tokenised sentences. Received: int"):
+            call(5)
+    with pytest.raises(ValueError, match="every sentence to be a list of tokens"):
+        embedder.embed_tokens("word")
+    with pytest.raises(ValueError, match="every token to be a str or UTF-8 bytes"):
+        embedder.embed([[["nested"]]])
+    with pytest.raises(ValueError, match="ElmoLayer has no weights before it is built"):
+        Embedder(ElmoLayer(make_config()))
+    with pytest.raises(ValueError, match="options with a preset, .* Received: options='o.json'"):
+        Embedder(embedder.elmo, options="o.json")
+    with pytest.raises(ValueError, match="compression to be None, 'gzip' or 'lzf'"):
+        embedder.embed_file("in", "out", compression="zip")
+    with pytest.raises(FileNotFoundError, match="no_such_input"):
+        embedder.embed_file("no_such_input", tmp_path / "out.hdf5", progress=False)
+    (tmp_path / "in.txt").write_text("a b\n")
+    with pytest.raises(FileNotFoundError, match="no folder .*nowhere for the output"):
+        embedder.embed_file(tmp_path / "in.txt", tmp_path / "nowhere" / "o.hdf5", progress=False)
+    for output in (tmp_path, tmp_path / "in.txt"):
+        with pytest.raises(ValueError, match="expects an output file of its own. Received: output"):
+            embedder.embed_file(tmp_path / "in.txt", output, progress=False)
+    (tmp_path / "in.txt.gz").write_bytes(gzip.compress(b"a b\n"))
+    with pytest.raises(ValueError, match="Received: line 1 of .*in.txt.gz, .* Decompress the file"):
+        embedder.embed_file(tmp_path / "in.txt.gz", tmp_path / "o.hdf5", progress=False)
+    (tmp_path / "latin.txt").write_bytes("plain\ncafé\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="UTF-8 text. Received: line 2 of .*latin.txt, with bytes"):
+        embedder.embed_file(tmp_path / "latin.txt", tmp_path / "out.hdf5", progress=False)

@@ -1,0 +1,246 @@
+import io
+import os
+import pathlib
+import pickle
+import random
+import subprocess
+import sys
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+from keras_elmo import ElmoLayer, LayerDataset, ScalarMix
+from tests.conftest import numpy, slow, tokenize
+from tests.embed.conftest import lines
+
+
+def test_training_on_a_layer_file(embedder, text, tmp_path):
+    """Cached layers behind a ScalarMix give what the biLM inside the model gives."""
+    embedder.embed_file(text, tmp_path / "layers.hdf5", progress=False)
+    sentences = [line.split() for line in lines(text)]
+    tags = [[len(token) % 3 for token in sentence] for sentence in sentences]
+    data = LayerDataset(tmp_path / "layers.hdf5", tags, batch_size=4)
+    assert len(data) == 3
+    inputs, targets = data[1]
+    assert inputs["layers"].shape == (4, *targets.shape[1:], 3, 12)
+    np.testing.assert_array_equal(inputs["mask"].sum(1), [len(s) for s in sentences[4:8]])
+
+    layers = keras.Input((None, 3, 12), name="layers")
+    mask = keras.Input((None,), dtype="bool", name="mask")
+    mixed = ScalarMix(layer_norm=True)(layers, mask=mask)
+    tagged = keras.layers.Dense(3, activation="softmax")(mixed)
+    model = keras.Model({"layers": layers, "mask": mask}, tagged)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    model.fit(data, epochs=2, verbose=0)
+
+    ids = tokenize(sentences[4:8], 13)
+    inside = ElmoLayer.from_hdf5(*embedder_files(embedder, tmp_path))(ids)
+    mix = next(layer for layer in model.layers if isinstance(layer, ScalarMix))
+    found = numpy(model.layers[-1](mix(inside)))
+    expected = numpy(model(inputs))
+    real = inputs["mask"]
+    np.testing.assert_allclose(found[real], expected[real], atol=1e-5)
+
+
+def embedder_files(embedder, folder):
+    embedder.elmo.save_hdf5(folder / "preset")
+    return folder / "preset" / "options.json", folder / "preset" / "weights.hdf5"
+
+
+def test_layer_dataset(embedder, text, tmp_path):
+    path = tmp_path / "layers.hdf5"
+    embedder.embed_file(text, path, progress=False)
+    count = len(lines(text))
+    shuffled = LayerDataset(path, list(range(count)), batch_size=count, shuffle=True, seed=1)
+    first = shuffled[0][1]
+    shuffled.on_epoch_end()
+    second = shuffled[0][1]
+    assert first.tolist() != second.tolist() and sorted(first) == sorted(second)
+    assert set(LayerDataset(path)[0]) == {"layers", "mask"}
+    with pytest.raises(ValueError, match=f"a label for each of the {count} sentences.*: 1 labels"):
+        LayerDataset(path, [0])
+    with pytest.raises(ValueError, match="expects 5 labels for sentence 0, one a token"):
+        LayerDataset(path, [[0]] * count)[0]
+    with pytest.raises(ValueError, match="batch_size to be 1 or more. Received: batch_size=0"):
+        LayerDataset(path, batch_size=0)
+    embedder.embed_file(text, tmp_path / "top.hdf5", "top", progress=False)
+    with pytest.raises(
+        ValueError, match=r"a file with all layers.* holds 10 lines of shape \(5, 12"
+    ):
+        LayerDataset(tmp_path / "top.hdf5")
+
+
+def test_layer_dataset_of_batches_that_begin_alike(embedder, tmp_path):
+    sentences = [["a"] * length for length in (3, 1, 3, 2, 5)]
+    path = tmp_path / "layers.hdf5"
+    embedder.embed_file(io.StringIO("\n".join(map(" ".join, sentences))), path, progress=False)
+    tags = [[1] * len(sentence) for sentence in sentences]
+    data = LayerDataset(path, tags, batch_size=2)
+    assert [batch[1].shape[1] for batch in data] == [3, 4, 5]
+    assert data[1][0]["layers"].shape[1] == 4 and not data[1][0]["layers"][:, 3:].any()
+    assert data[1][0]["mask"].sum(axis=1).tolist() == [3, 2] and not data[1][1][:, 3:].any()
+    assert data.gather([2, 3])[1].shape[1] == 3
+    inputs = {
+        "layers": keras.Input((None, *data[0][0]["layers"].shape[2:]), name="layers"),
+        "mask": keras.Input((None,), dtype="bool", name="mask"),
+    }
+    mixed = ScalarMix()(inputs["layers"], mask=inputs["mask"])
+    model = keras.Model(inputs, keras.layers.Dense(2, activation="softmax")(mixed))
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    assert np.isfinite(model.fit(data, verbose=0).history["loss"][0])
+    half = LayerDataset(path, [[0] * len(x) for x in sentences[:-1]] + [[0.5] * 5], batch_size=5)
+    assert half[0][1].max() == 0.5
+    with pytest.raises(IndexError, match="LayerDataset has batches 0 to 2. Received: 3"):
+        data[3]
+
+
+def test_gathering_chosen_sentences(embedder, text, tmp_path):
+    path = tmp_path / "layers.hdf5"
+    embedder.embed_file(text, path, progress=False)
+    sentences = [line.split() for line in lines(text)]
+    count = len(sentences)
+    data = LayerDataset(path, list(range(count)))
+    inputs, labels = data.gather([2, 0, 2])
+    assert labels.tolist() == [2, 0, 2]
+    for row, i in enumerate([2, 0, 2]):
+        expected = np.moveaxis(embedder.embed([sentences[i]])[0], 0, 1)
+        length = len(sentences[i])
+        assert inputs["mask"][row].sum() == length
+        np.testing.assert_allclose(inputs["layers"][row, :length], expected, atol=1e-5)
+        assert not inputs["layers"][row, length:].any()
+    mask = np.arange(count) < 2
+    for wrong in ([], [count], [-1], mask, [1.0], [[0], [1]], 0):
+        with pytest.raises(ValueError, match=f"gather expects indices of 0 to {count - 1}, one"):
+            data.gather(wrong)
+
+
+@pytest.mark.parametrize("dtype", ["float16", ">f4"])
+def test_reading_a_line_again(tmp_path, dtype):
+    normal = np.random.default_rng(0).normal
+    arrays = [normal(size=(3, tokens, 4)).astype(dtype) for tokens in (2, 0, 5)]
+    with h5py.File(tmp_path / "layers.hdf5", "w") as file:
+        for i, array in enumerate(arrays):
+            file.create_dataset(str(i), data=array, compression="gzip" if array.size else None)
+    with LayerDataset(tmp_path / "layers.hdf5") as data:
+        for _ in range(2):
+            inputs = data.gather([2, 1, 0])
+            assert inputs["mask"].sum(axis=1).tolist() == [5, 0, 2]
+            for row, array in zip(inputs["layers"], arrays[::-1], strict=True):
+                np.testing.assert_array_equal(row[: array.shape[1]], np.moveaxis(array, 0, 1))
+
+
+def test_layer_dataset_as_tf_data(embedder, text, tmp_path):
+    pytest.importorskip("tensorflow")
+    path = tmp_path / "layers.hdf5"
+    embedder.embed_file(text, path, progress=False)
+    data = LayerDataset(path, list(range(len(lines(text)))), batch_size=4)
+    batches = list(data.to_tf_dataset())
+    assert len(batches) == 3
+    for (inputs, labels), (expected, numbers) in zip(batches, (data[i] for i in range(3))):
+        np.testing.assert_array_equal(inputs["layers"].numpy(), expected["layers"])
+        np.testing.assert_array_equal(inputs["mask"].numpy(), expected["mask"])
+        np.testing.assert_array_equal(labels.numpy(), numbers)
+    shuffled = LayerDataset(path, list(range(len(lines(text)))), batch_size=4, shuffle=True)
+    feed = shuffled.to_tf_dataset()
+    epochs = [np.concatenate([labels for _, labels in feed]).tolist() for _ in range(3)]
+    assert epochs[0] != epochs[1] != epochs[2] and len({*map(frozenset, epochs)}) == 1
+
+
+def test_pickling_and_closing(embedder, text, tmp_path):
+    path = tmp_path / "layers.hdf5"
+    embedder.embed_file(text, path, progress=False)
+    data = LayerDataset(path, batch_size=4)
+    first = data[0]["layers"]
+    again = pickle.loads(pickle.dumps(data))
+    np.testing.assert_array_equal(again[0]["layers"], first)
+    file = data._file
+    data.close()
+    data.close()
+    assert not file.is_open
+    with data:
+        np.testing.assert_array_equal(data[0]["layers"], first)
+        file = data._file
+    assert not file.is_open
+
+
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=slow)])
+def test_worker_processes(embedder, text, tmp_path, method):
+    embedder.embed_file(text, tmp_path / "layers.hdf5", progress=False)
+    (tmp_path / "train.py").write_text(
+        "import multiprocessing, sys\n"
+        "import keras, keras_elmo\n"
+        "if __name__ == '__main__':\n"
+        f"    multiprocessing.set_start_method('{method}')\n"
+        "    how = {'workers': 2, 'use_multiprocessing': True, 'max_queue_size': 2}\n"
+        "    data = keras_elmo.LayerDataset('layers.hdf5', list(range(10)), batch_size=4, **how)\n"
+        "    data[0]\n"
+        "    layers = keras.Input((None, 3, 12), name='layers')\n"
+        "    mask = keras.Input((None,), dtype='bool', name='mask')\n"
+        "    x = keras.layers.GlobalAveragePooling1D()(keras_elmo.ScalarMix()(layers, mask=mask))\n"
+        "    model = keras.Model({'layers': layers, 'mask': mask}, keras.layers.Dense(1)(x))\n"
+        "    model.compile('sgd', 'mse')\n"
+        "    model.fit(data, epochs=1, verbose=0)\n"
+        "    data.close()\n"
+        "    print('trained')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+    run = subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert run.stdout == "trained\n", run.stderr
+
+
+def test_damaged_files(embedder, text, tmp_path):
+    path = tmp_path / "layers.hdf5"
+    with pytest.raises(FileNotFoundError, match="Layer file .*layers.hdf5 does not exist"):
+        LayerDataset(path)
+    embedder.embed_file(text, path, progress=False)
+    original = path.read_bytes()
+    generator = random.Random(0)
+    refused = 0
+    for _ in range(150):
+        damaged = bytearray(original)
+        if generator.random() < 0.3:
+            del damaged[generator.randrange(len(damaged)) :]
+        for _ in range(generator.choice([1, 5, 100])):
+            damaged[generator.randrange(len(damaged))] ^= generator.randrange(1, 256)
+        path.write_bytes(damaged)
+        try:
+            with LayerDataset(path, batch_size=5) as data:
+                for batch in data:
+                    assert np.isfinite(batch["layers"]).all()
+        except (OSError, ValueError) as error:
+            assert "layers.hdf5" in str(error) and type(error) in (OSError, ValueError)
+            refused += 1
+    assert refused > 20
+
+
+@pytest.mark.parametrize(
+    "array, message",
+    [
+        (
+            np.full((3, 5, 12), np.inf),
+            "Layer file .* Received: '4' holds NaN or inf.* Embed the text again",
+        ),
+        (np.zeros((3, 5, 11)), r"shape \(3, tokens, 12\) for sentence 4 of .* \(3, 5, 11\)"),
+        (np.zeros((5, 12)), r"for sentence 4 .* Received: float64 of shape \(5, 12\)"),
+        (np.zeros((3, 5, 12), int), "Layer file .* '4' must hold floats, found dtype int64"),
+        (None, "a file with all layers, .* for each line, from 0 on. Received: .*hdf5, which hol"),
+    ],
+)
+def test_sentences_that_do_not_fit(embedder, text, tmp_path, array, message):
+    path = tmp_path / "layers.hdf5"
+    embedder.embed_file(text, path, progress=False)
+    with h5py.File(path, "a") as file:
+        del file["4"]
+        if array is not None:
+            file["4"] = array
+    with pytest.raises(ValueError, match=message):
+        LayerDataset(path)[0]

@@ -1,0 +1,379 @@
+import dataclasses
+import errno
+import filecmp
+import io
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from keras_elmo import ElmoLayer, Embedder
+from keras_elmo.cli import main
+from keras_elmo.embed import layer_file
+from keras_elmo.pretraining.text_files import read_sentences
+from keras_elmo.utils.file_lock import locked
+from tests.embed.conftest import MANY, lines, read
+
+
+@pytest.mark.parametrize("layers", ["all", "top"])
+@pytest.mark.parametrize("float16, compression", [(False, None), (True, "gzip")])
+def test_embed_file(embedder, text, tmp_path, layers, float16, compression):
+    output = tmp_path / "out.hdf5"
+    counts = embedder.embed_file(
+        text, output, layers, float16=float16, compression=compression, progress=False
+    )
+    lines = [line.split() for line in text.read_text(encoding="utf-8").split("\n")[:-1]]
+    assert counts["tokens"] == sum(map(len, lines)) and counts["sentences"] == len(MANY)
+    found = read(output)
+    stored = [line.decode().split() for line in found.pop("sentences")]
+    assert stored == lines and len(found) == len(lines)
+    for i, array in enumerate(embedder.embed(lines, layers)):
+        assert found[str(i)].dtype == ("float16" if float16 else "float32")
+        np.testing.assert_allclose(found[str(i)], array, atol=5e-3 if float16 else 1e-5)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.hdf5", "sentences.txt"]
+
+
+def test_resume_after_a_failure(embedder, text, tmp_path, monkeypatch):
+    whole, output = tmp_path / "whole.hdf5", tmp_path / "out.hdf5"
+    embedder.embed_file(text, whole, progress=False)
+    contextualize, calls = embedder._engine.contextualize, []
+
+    def fail_at_the_third(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise RuntimeError("power cut")
+        return contextualize(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(embedder._engine, "contextualize", fail_at_the_third)
+        with pytest.raises(RuntimeError, match="power cut"):
+            embedder.embed_file(text, output, progress=False)
+    assert not output.exists()
+    with pytest.raises(ValueError, match="holds the parts of a run that did not finish. Resume it"):
+        embedder.embed_file(text, output, progress=False)
+    with pytest.raises(ValueError, match="a run with other settings. Expected: .*'all'.*'top'"):
+        embedder.embed_file(text, output, "top", resume=True, progress=False)
+    other = Embedder(embedder.elmo, batch_tokens=512)
+    with pytest.raises(ValueError, match="other settings. Expected: .*2048.* Received: .*512"):
+        other.embed_file(text, output, resume=True, progress=False)
+    files = tmp_path / "vocab.txt", tmp_path / "tokens.hdf5"
+    embedder.write_token_cache(["The", "fox"], *files)
+    other = Embedder(embedder.elmo, token_cache=files)
+    with pytest.raises(ValueError, match="a run with other settings"):
+        other.embed_file(text, output, resume=True, progress=False)
+    original = text.read_bytes()
+    text.write_bytes(b"x" + original)
+    with pytest.raises(
+        ValueError, match="holds other lines or settings than these. Was the input changed"
+    ):
+        embedder.embed_file(text, output, resume=True, progress=False)
+    text.write_bytes(original)
+    counts = embedder.embed_file(text, output, resume=True, progress=False)
+    assert counts["resumed_tokens"] == sum(len(s) for s in map(str.split, lines(text)[:6]))
+    assert filecmp.cmp(output, whole, shallow=False)
+
+
+KILLED = """
+import os, signal, sys
+import keras
+from keras_elmo.cli import main
+from keras_elmo.embed import layer_file
+from tests.forks import run_in_fork
+
+layer_file.SENTENCES_IN_A_PART = 1000
+parts, *command = sys.argv[1:]
+for number, kills in enumerate((True, True, False)):
+    part = f"{parts}/{number:08}.json"
+    is_due = (lambda: os.path.exists(part)) if kills else None
+    status = run_in_fork(lambda: main(command), is_due, linger=0.1)
+    if status != (-signal.SIGKILL if kills else 0):
+        sys.exit(f"status {status}")
+"""
+
+
+def test_killed_and_resumed(tiny_preset, embedder, tmp_path, monkeypatch):
+    """SIGKILL, once in each part; the file is byte for byte that of an uninterrupted run.
+
+    The lock of a dead process is in nobody's way.
+    """
+    text, output = tmp_path / "in.txt", tmp_path / "out.hdf5"
+    generator = random.Random(1)
+    words = ["".join(generator.choices("abcdefgh", k=generator.randint(1, 9))) for _ in range(900)]
+    with open(text, "w") as file:
+        for _ in range(3000):
+            file.write(" ".join(generator.choices(words, k=generator.randint(0, 9))) + "\n")
+    parts = output.with_name("out.hdf5.parts")
+    command = [sys.executable, "-c", KILLED, parts, "embed", tiny_preset, text, output, "--resume"]
+    process = subprocess.Popen(
+        command, cwd=pathlib.Path(__file__).parents[2], stderr=subprocess.DEVNULL
+    )
+    monkeypatch.setattr(layer_file, "SENTENCES_IN_A_PART", 1000)
+    embedder.embed_file(text, tmp_path / "whole.hdf5", progress=False)
+    assert process.wait() == 0
+    assert filecmp.cmp(output, tmp_path / "whole.hdf5", shallow=False)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.txt", "out.hdf5", "whole.hdf5"]
+
+
+def test_a_part_is_bounded_by_tokens(embedder, tmp_path, monkeypatch):
+    monkeypatch.setattr(layer_file, "TOKENS_IN_A_PART", 50)
+    lengths = [20, 20, 20, 0, 70, 5, 46]
+    text = "\n".join(" ".join(["a"] * n) for n in lengths)
+    written, write = [], layer_file.LayerFileWriter.write
+
+    def spy(self, part, arrays):
+        written.append([len(sentence) for sentence in part.sentences])
+        write(self, part, arrays)
+
+    monkeypatch.setattr(layer_file.LayerFileWriter, "write", spy)
+    counts = embedder.embed_file(io.StringIO(text), tmp_path / "out.hdf5", progress=False)
+    assert written == [[20, 20], [20, 0], [70], [5], [46]]
+    assert counts["tokens"] == sum(lengths) and counts["sentences"] == 7
+    found = read(tmp_path / "out.hdf5")
+    assert [found[str(i)].shape[1] for i in range(7)] == lengths
+
+
+def test_memory_is_that_of_a_batch(embedder, tmp_path):
+    """The arrays of the part would take 29 MB, those of a batch 10 MB."""
+    ours = Embedder(embedder.elmo)
+    ours._engine.contextualize = lambda tokens, mask, layers: np.ones(
+        (len(mask), mask.shape[1] - 2, 3, 400), "float32"
+    )
+    text = io.StringIO(f"{' '.join(['word'] * 20)}\n" * 300)
+    tracemalloc.start()
+    ours.embed_file(text, tmp_path / "out.hdf5", progress=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
+
+
+def test_no_part_knows_words_from_before_it(embedder, text, tmp_path):
+    """In which batch a word is computed can change its last bit, so a resumed run must not."""
+    ours = Embedder(embedder.elmo)
+    ours.embed(MANY)
+    represent, rows = ours._engine.represent, []
+    ours._engine.represent = lambda ids, weights: rows.append(len(ids)) or represent(ids, weights)
+    ours.embed_file(text, tmp_path / "out.hdf5", progress=False)
+    sentences = [line.split(" ") for line in lines(text)]
+    parts = [sentences[i : i + 3] for i in range(0, len(sentences), 3)]
+    distinct = [{token for sentence in part for token in sentence if token} for part in parts]
+    assert sum(rows) == sum(len(tokens) + 2 for tokens in distinct)
+
+
+def test_a_finished_file_is_recognised(embedder, text, tmp_path, monkeypatch):
+    output = tmp_path / "out.hdf5"
+    embedder.embed_file(text, output, progress=False)
+    before = output.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(embedder._engine, "represent", None)
+        counts = embedder.embed_file(text, output, resume=True, progress=False)
+    assert counts["tokens"] == 0 and counts["sentences"] == len(MANY)
+    assert counts["resumed_tokens"] == sum(len(line.split()) for line in lines(text))
+    assert output.read_bytes() == before
+    original = text.read_bytes()
+    fewer = original[: original.rindex(b"\n", 0, -1) + 1]
+    for changed in (b"x" + original, original + b"more\n", fewer):
+        text.write_bytes(changed)
+        with pytest.raises(ValueError, match="out.hdf5 is finished, and holds other lines .* Remo"):
+            embedder.embed_file(text, output, resume=True, progress=False)
+    text.write_bytes(original)
+    with pytest.raises(ValueError, match="out.hdf5 is there, and not what .* Received: .*'all'"):
+        embedder.embed_file(text, output, "top", resume=True, progress=False)
+    # The same weights under other options are another biLM.
+    options = {"activation": "tanh", "cell_clip": 0.01}
+    other = ElmoLayer(dataclasses.replace(embedder.config, **options))
+    other.build((None, None, embedder.config.max_characters_per_token))
+    other.set_weights(embedder.elmo.get_weights())
+    assert other.fingerprint() == embedder.elmo.fingerprint()
+    with pytest.raises(ValueError, match="out.hdf5 is there, and not .* Received: .*'options'"):
+        Embedder(other).embed_file(text, output, resume=True, progress=False)
+    assert output.read_bytes() == before
+    output.write_bytes(before[: len(before) // 2])
+    with pytest.raises(OSError, match="out.hdf5 is damaged or not an hdf5 file .* Remove it, or"):
+        embedder.embed_file(text, output, resume=True, progress=False)
+    embedder.embed_file(text, output, progress=False)  # replaced
+    assert output.read_bytes() == before
+    assert not output.with_name("out.hdf5.lock").exists()
+
+
+def test_two_runs_on_one_output(embedder, text, tmp_path):
+    output, lock = tmp_path / "out.hdf5", tmp_path / "out.hdf5.lock"
+    code = (
+        "import sys, time\n"
+        "from keras_elmo.utils.file_lock import locked\n"
+        "with locked(sys.argv[1], 'writes'):\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code, lock], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "held\n"
+        message = f"Process {other.pid} writes .*out.hdf5 already. Received: its lock .* Wait for"
+        with pytest.raises(OSError, match=message):
+            embedder.embed_file(text, output, progress=False)
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+    assert lock.exists()
+    embedder.embed_file(text, output, progress=False)
+    assert output.exists() and not lock.exists()
+    with locked(lock, "writes"):  # as another thread would
+        with pytest.raises(OSError, match=f"Process {os.getpid()} writes"):
+            embedder.embed_file(text, output, progress=False)
+
+
+def test_the_lock_under_contention(tmp_path):
+    """Never two at once, though each removes the file that it locked."""
+    inside, most, refused = [], [], []
+
+    def work():
+        for _ in range(200):
+            try:
+                with locked(tmp_path / "lock", "writes"):
+                    inside.append(1)
+                    most.append(len(inside))
+                    inside.pop()
+            except OSError:
+                refused.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(most) == {1} and len(most) + len(refused) == 800
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(handle, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with locked(tmp_path / "lock", "writes"):
+        assert (tmp_path / "lock").read_text() == str(os.getpid())
+    assert not (tmp_path / "lock").exists()
+
+
+def test_tokens_stand_between_spaces(embedder, tmp_path):
+    sentences = [["10\u00a0km", "a\u3000b"], ["\x85", "\x1c", "x\u2028y", "\x0b\x0c"], ["last"]]
+    text = tmp_path / "in.txt"
+    ends = ["\r\n", "\n", ""]
+    joined = [" ".join(sentence) + end for sentence, end in zip(sentences, ends, strict=True)]
+    text.write_bytes(("\ufeff" + "".join(joined)).encode())
+    embedder.embed_file(text, tmp_path / "out.hdf5", progress=False)
+    found = read(tmp_path / "out.hdf5")
+    assert [line.decode() for line in found["sentences"]] == [" ".join(s) for s in sentences]
+    for i, array in enumerate(embedder.embed(sentences)):
+        np.testing.assert_allclose(found[str(i)], array, atol=1e-6)
+    assert read_sentences(text) == sentences
+
+
+def interrupt(embedder, text, output, monkeypatch):
+    """Leave two parts of a run that stopped; return their folder."""
+    write, count = layer_file.LayerFileWriter.write, []
+
+    def stop(self, part, arrays):
+        if len(count) == 2:
+            raise RuntimeError("power cut")
+        count.append(1)
+        write(self, part, arrays)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(layer_file.LayerFileWriter, "write", stop)
+        with pytest.raises(RuntimeError, match="power cut"):
+            embedder.embed_file(text, output, progress=False)
+    return output.with_name(output.name + ".parts")
+
+
+def test_damaged_parts(embedder, text, tmp_path, monkeypatch):
+    """Whatever happens to a file, the error names it and what to do."""
+    output, whole = tmp_path / "out.hdf5", tmp_path / "whole.hdf5"
+    embedder.embed_file(text, whole, progress=False)
+    parts = interrupt(embedder, text, output, monkeypatch)
+    files = sorted(parts.iterdir())
+    assert [file.suffix for file in files] == [".hdf5", ".json", ".hdf5", ".json", ".json"]
+    generator = random.Random(0)
+    for number in range(150):
+        file = files[number % len(files)]
+        original = file.read_bytes()
+        damaged = bytearray(original)
+        kind = generator.choice(["cut", "garbage", "bytes", "empty", "nested"])
+        if kind == "cut":
+            del damaged[generator.randrange(len(damaged)) :]
+        elif kind == "garbage":
+            damaged[:] = generator.randbytes(len(damaged))
+        elif kind == "bytes":
+            for place in generator.sample(range(len(damaged)), 3):
+                damaged[place] ^= generator.randrange(1, 256)
+        else:
+            damaged[:] = b"" if kind == "empty" else b"[" * 100_000
+        file.write_bytes(damaged)
+        with pytest.raises((OSError, ValueError), match="Remove ") as error:
+            embedder.embed_file(text, output, resume=True, progress=False)
+        assert parts.name in str(error.value) and type(error.value) in (OSError, ValueError)
+        file.write_bytes(original)
+    files[0].unlink()  # as the remedy says
+    counts = embedder.embed_file(text, output, resume=True, progress=False)
+    assert counts["resumed_tokens"] == sum(len(line.split()) for line in lines(text)[3:6])
+    assert filecmp.cmp(output, whole, shallow=False)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_of_other_files_is_left_alone(embedder, text, tmp_path, resume):
+    (tmp_path / "out.hdf5.parts").mkdir()
+    mine = tmp_path / "out.hdf5.parts" / "mine.txt"
+    mine.write_text("mine")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="parts, .* holds files that are no parts"):
+            embedder.embed_file(text, tmp_path / "out.hdf5", resume=resume, progress=False)
+    assert mine.read_text() == "mine" and os.listdir(mine.parent) == ["mine.txt"]
+    mine.rename(mine.with_name("settings.json.0.tmp"))  # of a run that was killed at once
+    embedder.embed_file(text, tmp_path / "out.hdf5", resume=resume, progress=False)
+    assert not mine.parent.exists()
+
+
+@pytest.mark.parametrize("line, shown", [("a\0b", r"'.x00'"), ("a\ud800", r"'.ud800'")])
+def test_lines_that_hdf5_cannot_hold(embedder, tmp_path, line, shown):
+    with pytest.raises(ValueError, match=f"no NUL .* lone surrogate. Received: {shown} in line 2"):
+        embedder.embed_file(io.StringIO(f"a\n{line}\n"), tmp_path / "out.hdf5", progress=False)
+
+
+def test_command_line(tiny_preset, embedder, text, tmp_path, capsys, monkeypatch):
+    output = tmp_path / "out.hdf5"
+    arguments = [str(tiny_preset), str(text), str(output)]
+    assert main(["embed", *arguments, "--quiet", "--json", "--layers", "average"]) == 0
+    counts = json.loads(capsys.readouterr().out)
+    assert counts["sentences"] == len(MANY)
+    first = read(output)
+    with open(text, encoding="latin-1") as file:  # whatever the locale says
+        monkeypatch.setattr(sys, "stdin", file)
+        arguments[1] = "-"
+        assert main(["embed", *arguments, "--layers", "average"]) == 0
+    out, err = capsys.readouterr()
+    assert f"sentences       {len(MANY)}" in out and "tokens/s" in err
+    assert read(output).keys() == first.keys()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(text.read_bytes()))
+    writer.start()
+    assert embedder.embed_file(pipe, output, "average", progress=False)["sentences"] == len(MANY)
+    writer.join()
+    assert read(output).keys() == first.keys()
+    arguments = [str(tiny_preset), str(text), str(output), "--layers"]
+    assert main(["embed", *arguments, "-2", "--quiet"]) == 0
+    assert read(output)["0"].shape == (5, 12)
+    assert main(["embed", *arguments, "bottom"]) == 1
+    assert "or a number from -3 to 2. Received: layers='bottom'" in capsys.readouterr().err
+    assert main(["embed", *arguments, "top", "--column", "text"]) == 1
+    assert "--ray-gpus are of Ray. Received: no --ray" in capsys.readouterr().err
+    assert main(["embed", "no_such_preset", str(text), str(output)]) == 1
+    assert "keras-elmo embed: from_preset expects" in capsys.readouterr().err

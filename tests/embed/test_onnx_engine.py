@@ -1,0 +1,183 @@
+"""Embedder on ONNX Runtime: what it does on Keras, with the same numbers."""
+
+import importlib.util
+import json
+import pickle
+import random
+
+import h5py
+import numpy as np
+import pytest
+
+from keras_elmo import ElmoLayer, Embedder
+from keras_elmo.cli import main
+from keras_elmo.tokenizers.text import split_tokens
+from tests.conftest import GOLDEN, SENTENCES, make_arrays, make_config, write_preset
+from tests.embed.conftest import MANY, read
+from tests.embed.test_threads import run_all, sentences
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def onnx(tiny_preset):
+    return Embedder(tiny_preset, engine="onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def int8(tiny_preset):
+    return Embedder(tiny_preset, engine="onnxruntime", dtype="int8")
+
+
+@pytest.mark.parametrize("layers", ["all", "top", "average", 0, 1, 2])
+def test_the_same_as_on_keras(embedder, onnx, layers):
+    for array, other in zip(onnx.embed(MANY, layers), embedder.embed(MANY, layers), strict=True):
+        assert array.dtype == "float32" and array.shape == other.shape
+        assert array.flags.owndata and array.flags.c_contiguous
+        np.testing.assert_allclose(array, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["a_standard", "f_clip"])
+def test_golden(variant):
+    facts = json.loads((GOLDEN / variant / "golden.json").read_text())
+    arrays = np.load(GOLDEN / variant / "golden.npz")["mixed.activations"]
+    found = Embedder(GOLDEN / variant, engine="onnxruntime").embed(facts["batches"]["mixed"])
+    for row, array in enumerate(found):
+        np.testing.assert_allclose(array, arrays[:, row, 1 : array.shape[1] + 1], atol=1e-5)
+
+
+def test_int8_is_near_and_no_sentence_depends_on_another(tiny_preset, embedder, int8):
+    found, exact = int8.embed(MANY), embedder.embed(MANY)
+    error, size = (
+        np.concatenate(arrays, axis=1).astype("float64")
+        for arrays in ([a - b for a, b in zip(found, exact, strict=True)], exact)
+    )
+    shares = np.sqrt((error**2).mean((1, 2)) / (size**2).mean((1, 2)))
+    assert (0.0003 < shares).all() and (shares < 0.03).all()
+    settings = {"engine": "onnxruntime", "dtype": "int8", "cache": 1, "batch_tokens": 40}
+    other = Embedder(tiny_preset, **settings)
+    for array, again, sentence in zip(found, other.embed(MANY), MANY, strict=True):
+        np.testing.assert_allclose(array, again, atol=1e-6)
+        np.testing.assert_allclose(array, other.embed([sentence])[0], atol=1e-6)
+
+
+def test_upper_layers_are_left_out(onnx, monkeypatch):
+    """A run for layer 1 computes no layer 2: its outputs cannot be had without it."""
+    import onnxruntime
+
+    asked = []
+    run = onnxruntime.InferenceSession.run
+
+    def note(session, names, inputs, options=None):
+        asked.append((names, options and options.only_execute_path_to_fetches))
+        return run(session, names, inputs, options)
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", note)
+    onnx.embed([["fox"]], 1)
+    onnx.embed([["fox"]], 0)
+    assert asked[-1] == (["forward_1", "backward_1"], True)
+
+
+def test_weights_of_now(tiny_preset, tmp_path):
+    write_preset(tmp_path, make_config(), make_arrays(make_config(), seed=1))
+    layer = ElmoLayer.from_preset(tiny_preset)
+    for dtype, atol in (("float32", 1e-5), ("int8", 0.1)):
+        ours = Embedder(layer, engine="onnxruntime", dtype=dtype)
+        for preset in (tmp_path, tiny_preset):
+            before = ours.embed(SENTENCES)[0]
+            layer.load_preset(preset)
+            expected = Embedder(preset)
+            after = ours.embed(SENTENCES)[0]
+            np.testing.assert_allclose(after, expected.embed(SENTENCES)[0], atol=atol)
+            found, words = ours.embed_tokens(["fox"]), expected.embed_tokens(["fox"])
+            np.testing.assert_allclose(found, words, atol=atol)
+            assert np.abs(after - before).max() > 0.2
+    recurrent = layer.bilm.lstms[0].recurrent_kernel
+    before = ours.embed(SENTENCES)[0]
+    recurrent.assign(recurrent * 2)
+    after = ours.embed(SENTENCES)[0]
+    assert np.abs(after - before)[1:].max() > 1e-2
+    np.testing.assert_array_equal(after[0], before[0])
+
+
+def test_sessions_are_made_once(tiny_preset, monkeypatch):
+    from keras_elmo.embed import onnx_engine
+
+    made = []
+    start = onnx_engine._start
+    monkeypatch.setattr(onnx_engine, "_start", lambda model: made.append(1) or start(model))
+    ours = Embedder(tiny_preset, engine="onnxruntime")
+    assert not run_all(lambda _: ours.embed([["a", "b"]], "top"), range(8))
+    ours.embed(MANY)
+    assert len(made) == 2
+
+
+def test_many_threads(tiny_preset, embedder):
+    generator = random.Random(0)
+    calls = [sentences(generator, 2) for _ in range(24)]
+    shared, found = Embedder(tiny_preset, engine="onnxruntime", cache=5), [None] * len(calls)
+
+    def work(numbers):
+        for i in numbers:
+            found[i] = shared.embed(calls[i], "top")
+
+    assert not run_all(work, [range(k, len(calls), 6) for k in range(6)])
+    for arrays, call in zip(found, calls, strict=True):
+        for array, other in zip(arrays, embedder.embed(call, "top"), strict=True):
+            np.testing.assert_allclose(array, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"engine": "onnxruntime", "dtype": "int8"}], ids=str)
+def test_pickle(tiny_preset, tmp_path, settings):
+    files = tmp_path / "vocab.txt", tmp_path / "tokens.hdf5"
+    ours = Embedder(tiny_preset, **settings)
+    ours.write_token_cache(["fox"], *files)
+    with h5py.File(files[1], "a") as file:
+        file["embedding"][:] = 0
+    ours = Embedder(tiny_preset, token_cache=files, batch_tokens=40, **settings)
+    bias = ours.elmo.bilm.lstms[0].bias
+    bias.assign(bias + 1)
+    again = pickle.loads(pickle.dumps(ours))
+    assert not again.embed_tokens(["fox"]).any() and again.batch_tokens == 40
+    for array, other in zip(again.embed(MANY), ours.embed(MANY), strict=True):
+        np.testing.assert_array_equal(array, other)
+
+
+def test_files_are_resumed_with_the_same_engine_only(text, tmp_path, tiny_preset, int8, capsys):
+    output = tmp_path / "layers.hdf5"
+    engine = ["--engine", "onnxruntime", "--dtype", "int8"]
+    command = ["embed", str(tiny_preset), str(text), str(output), "--quiet", "--json"]
+    assert main([*command, *engine]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] > 0
+    for name, array in read(output).items():
+        if name != "sentences":
+            tokens = split_tokens(read(output)["sentences"][int(name)].decode())
+            np.testing.assert_allclose(array, int8.embed([tokens])[0], atol=1e-6)
+    assert main([*command, *engine, "--resume"]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] == 0
+    for other in ([], ["--engine", "onnxruntime"]):
+        assert main([*command, *other, "--resume"]) == 1
+        assert "not what this run would make" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"engine": "onnx"}, "engine to be one of .*'onnxruntime'.*. Received: engine='onnx'"),
+        ({"dtype": "int8"}, "'bfloat16'.* for engine='keras'. Received: dtype='int8'"),
+        ({"engine": "onnxruntime", "dtype": "bfloat16"}, "'int8'.* for engine='onnxruntime'. Rec"),
+    ],
+)
+def test_bad_arguments(tiny_preset, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Embedder(tiny_preset, **arguments)
+
+
+def test_without_onnx_runtime(tiny_preset, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "onnxruntime" else find(name)
+    )
+    with pytest.raises(ImportError, match=r"no module onnxruntime. .*'keras-elmo\[onnx\]'"):
+        Embedder(tiny_preset, engine="onnxruntime")

@@ -1,0 +1,620 @@
+"""Models in the formats of other programs, of shapes that no fixture has, whole and damaged."""
+
+import json
+import os
+import pickle
+import shutil
+import struct
+import sys
+
+import numpy as np
+import pytest
+
+import keras_elmo
+from keras_elmo import CharacterTokenizer, ElmoLayer, ScalarMix
+from keras_elmo.cli import main
+from keras_elmo.config import CodePoints
+from keras_elmo.convert import convert
+from keras_elmo.formats import tensor_bundle
+from keras_elmo.formats.bilm_weights import AS_IS
+from keras_elmo.formats.crc32c import crc32c, masked_crc32c
+from keras_elmo.formats.torch_table import (
+    CONVOLUTION,
+    SPLIT_HIGHWAY,
+    SUBTRACT_FORGET_BIAS,
+    TRANSPOSE,
+    TorchNames,
+    torch_rows,
+)
+from keras_elmo.presets import Preset
+from keras_elmo.pretraining.language_model_files import read_language_model
+from tests import reference, sources
+from tests.conftest import SENTENCES, make_arrays, make_config, numpy, tokenize
+from tests.test_presets import tarred, zipped
+
+MIXES = [((0.1, -0.2, 0.3), 1.5), ((1.0, 0.0, -1.0), 0.5)]
+SHAPES = {
+    "one_highway": {},
+    "three_highways": {"n_highway": 3},
+    "tanh": {"activation": "tanh"},
+    "thirty_characters": {"max_characters_per_token": 30},
+    "other_clips": {"cell_clip": 0.3, "projection_clip": 0.2},
+    "three_layers": {"n_layers": 3},
+}
+shapes = pytest.mark.parametrize("changes", SHAPES.values(), ids=SHAPES)
+
+
+def write_options(folder, config, n_characters=261):
+    options = config.to_options()
+    options["char_cnn"]["n_characters"] = n_characters
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "options.json").write_text(json.dumps(options))
+    return options
+
+
+def write_training(folder, config, arrays, prefix="lm/", shards=1, vocabulary=("the", "fox")):
+    """What a training with bilm-tf leaves."""
+    write_options(folder, config)
+    tokens = ["<S>", "</S>", "<UNK>", *vocabulary]
+    (folder / "vocab.txt").write_text("".join(token + "\n" for token in tokens))
+    variables = sources.checkpoint_variables(arrays, prefix)
+    slots = {f"{name}/Adagrad": np.ones_like(x) for name, x in variables.items()}
+    rng = np.random.default_rng(5)
+    variables[f"{prefix}softmax/W"] = rng.normal(size=(len(tokens), config.projection_dim))
+    variables[f"{prefix}softmax/b"] = rng.normal(size=len(tokens))
+    variables = {name: np.asarray(x, "float32") for name, x in variables.items()}
+    variables |= slots | {"global_step": np.array(7, "int64"), "note": np.array(b"text")}
+    sources.write_checkpoint(folder / "model.ckpt-7", variables, shards)
+    (folder / "checkpoint").write_text('model_checkpoint_path: "/gone/model.ckpt-7"\n')
+    return folder
+
+
+def check_arrays(preset, arrays, options=None):
+    found = Preset(preset, options).read().arrays
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_allclose(found[name], array, atol=2e-7, err_msg=name)
+
+
+def check_layers(preset, config, arrays, **kwargs):
+    layer = ElmoLayer.from_preset(preset, **kwargs)
+    assert layer.config == config
+    found = numpy(layer(tokenize(SENTENCES, config.max_characters_per_token)))
+    for row, sentence in enumerate(SENTENCES):
+        expected = reference.elmo_layers(sentence, config.to_options(), arrays)
+        np.testing.assert_allclose(found[row, : len(sentence)], expected, atol=1e-5, rtol=1e-5)
+
+
+@shapes
+def test_checkpoint(tmp_path, changes):
+    config = make_config(**changes)
+    prefix, shards = ("", 3) if changes else ("lm/", 1)
+    arrays = make_arrays(config)
+    folder = write_training(tmp_path / "model", config, arrays, prefix, shards)
+    check_arrays(folder, arrays)
+    check_arrays(folder / "model.ckpt-7", arrays)
+    (folder / "checkpoint").unlink()
+    check_arrays(folder, arrays)
+    assert Preset(folder).read_config() == config
+    assert Preset(folder).read_softmax().arrays["softmax/W"].shape == (5, 6)
+    used, left = Preset(folder).source.tensors()
+    assert f"{prefix}char_embed" in used and f"{prefix}softmax/W" in used
+    assert {"global_step", "note", f"{prefix}char_embed/Adagrad"} <= set(left)
+
+
+def test_checkpoint_of_one_layer(tmp_path):
+    config = make_config(n_layers=1)
+    arrays = make_arrays(config)
+    check_arrays(write_training(tmp_path / "a", config, arrays), arrays)
+    flat = {name.replace("MultiRNNCell/Cell0/", ""): x for name, x in arrays.items()}
+    check_layers(write_training(tmp_path / "b", config, flat), config, arrays)
+
+
+def test_checkpoint_without_options(tmp_path):
+    config = make_config(max_characters_per_token=50, filters=((1, 3), (2, 5)))
+    folder = write_training(tmp_path, config, make_arrays(config))
+    (folder / "options.json").unlink()
+    with pytest.warns(UserWarning, match="Taken are those of the released .* cell_clip=3.0, proj"):
+        check_layers(folder, config, make_arrays(config))
+
+
+def test_which_checkpoint(tmp_path):
+    config = make_config()
+    arrays, others = make_arrays(config), make_arrays(config, seed=1)
+    folder = write_training(tmp_path, config, arrays)
+    sources.write_checkpoint(folder / "model.ckpt-8", sources.checkpoint_variables(others))
+    check_arrays(folder, arrays)  # the one that the note names
+    check_arrays(folder / "model.ckpt-8", others)
+    check_arrays(folder / "model.ckpt-8.index", others)
+    (folder / "checkpoint").unlink()
+    with pytest.raises(
+        ValueError, match=r"one file named \*.index, or .* \['model.ckpt-7.index', "
+    ):
+        Preset(folder).read()
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_hdf5_with_the_checkpoint_beside(tmp_path, tiny_preset, pack):
+    config = make_config()
+    folder = write_training(tmp_path / "model", config, make_arrays(config))
+    (folder / "model.hdf5").write_bytes((tiny_preset / "weights.hdf5").read_bytes())
+    path = pack(tmp_path / "packed", {p.name: p.read_bytes() for p in folder.iterdir()})
+    for preset in (folder, path):
+        assert Preset(preset).source.kind == "bilm-tf hdf5"
+        assert read_language_model(preset)[1] == ["<S>", "</S>", "<UNK>", "the", "fox"]
+    facts = convert(path, tmp_path / "out")
+    assert facts["files"] == ["options.json", "weights.hdf5", "vocab.txt", "softmax.hdf5"]
+    expected, _ = read_language_model(folder)
+    found, _ = read_language_model(tmp_path / "out")
+    for one, two in zip(found.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("prefix", ["", "module/"])
+@pytest.mark.parametrize("names", [("weights", "scaling"), ("elmo_output_ELMo_W", None)])
+def test_hub_module(tmp_path, prefix, names):
+    config = make_config(max_characters_per_token=50)
+    arrays = make_arrays(config)
+    variables = sources.hub_variables(arrays, f"{prefix}bilm/")
+    (scalars, gamma), *_ = MIXES
+    variables[f"{prefix}aggregation/{names[0]}"] = np.array(scalars, "float32")
+    if names[1]:
+        variables[f"{prefix}aggregation/{names[1]}"] = np.array(gamma, "float32")
+    else:
+        variables[f"{prefix}aggregation/elmo_output_ELMo_gamma"] = np.array([gamma], "float32")
+    module = tmp_path / "cache" / "0f1e"
+    sources.write_checkpoint(module / "variables" / "variables", variables, shards=2)
+    (module / "saved_model.pb").write_bytes(b"")
+    (tmp_path / "cache" / "0f1e.descriptor.txt").write_text("Module: google/elmo/3")
+    with pytest.warns(UserWarning, match="TF-Hub module .* does not hold all options"):
+        check_layers(module, config, arrays)
+    options = make_config(cell_clip=0.2).to_options()
+    check_layers(tmp_path / "cache", make_config(cell_clip=0.2), arrays, options=options)
+    mix = ScalarMix.from_preset(module, dropout=0.5)
+    np.testing.assert_allclose(numpy(mix.scalars.value), scalars)
+    assert float(mix.gamma.value) == gamma and mix.dropout == 0.5
+    x = np.random.default_rng(0).normal(size=(2, 3, 3, 4)).astype("float32")
+    np.testing.assert_allclose(numpy(mix(x)), reference.scalar_mix(x, scalars, gamma), atol=1e-6)
+
+
+@shapes
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_allennlp(tmp_path, changes, is_zip):
+    config = make_config(**changes)
+    prefix = "text_field_embedder.token_embedder_elmo._elmo." if is_zip else ""
+    arrays = make_arrays(config)
+    tensors = sources.allennlp_tensors(arrays, prefix, MIXES if config.n_layers == 2 else ())
+    folder = sources.write_allennlp(tmp_path / "model", tensors, is_zip)
+    check_arrays(folder, arrays, config.to_options())
+    archive = tarred(tmp_path / "m.tar.gz", {p.name: p.read_bytes() for p in folder.iterdir()})
+    (tmp_path / "options.json").write_text(json.dumps(config.to_options()))
+    if not changes:
+        check_layers(archive, config, arrays, options=tmp_path / "options.json")
+    used, left = Preset(archive, config.to_options()).source.tensors()
+    assert left == ["tag_projection_layer.bias"] and len(used) == len(tensors) - 1
+
+
+def test_allennlp_mixes_and_archived_options(tmp_path):
+    config = make_config()
+    tensors = sources.allennlp_tensors(make_arrays(config), mixes=MIXES)
+    settings = {"model": {"type": "tagger", "elmo": {"do_layer_norm": True}}}
+    sources.write_allennlp(tmp_path / "model", tensors, config=settings)
+    members = {p.name: p.read_bytes() for p in (tmp_path / "model").iterdir()}
+    members["fta/model.elmo.options_file"] = json.dumps(config.to_options()).encode()
+    archive = tarred(tmp_path / "model.tar.gz", members)
+    assert Preset(archive).read_config() == config
+    for index, (scalars, gamma) in enumerate(MIXES):
+        mix = ScalarMix.from_preset(archive, index)
+        np.testing.assert_allclose(numpy(mix.scalars.value), scalars)
+        assert float(mix.gamma.value) == gamma and mix.layer_norm
+        assert not ScalarMix.from_preset(archive, index, layer_norm=False).layer_norm
+    with pytest.raises(ValueError, match="one of the 2 mixes of .* Received: index=2. Allen"):
+        ScalarMix.from_preset(archive, 2)
+    convert(archive, tmp_path / "out")
+    assert Preset(tmp_path / "out").read_mixes() == Preset(archive).read_mixes()
+    (tmp_path / "out" / "scalar_mix.json").write_text('[{"scalars": 3}]')
+    with pytest.raises(ValueError, match="Scalar mixes .*scalar_mix.json must be a list of obj"):
+        ScalarMix.from_preset(tmp_path / "out")
+
+
+CHARACTERS = "abcdefghijklmnopqrstuvwxyzTCé나는\u3000!"
+WORDS = ["fox", "The", "나는", "pneumonoult"]
+
+
+@shapes
+def test_many_langs(tmp_path, changes):
+    word_dim, is_zip = (0, True) if "n_highway" in changes else (7, False)
+    code_points = {
+        "characters": ("<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>", *CHARACTERS)
+    }
+    if word_dim:
+        code_points |= {"words": ("<bos>", "<eos>", "<oov>", *WORDS), "word_dim": word_dim}
+    config = make_config(**changes, code_points=CodePoints(**code_points))
+    shapes = make_config(**changes)
+    arrays = make_arrays(shapes)
+    arrays["char_embed"] = arrays["char_embed"][: len(CHARACTERS) + 6]
+    vectors = sources.write_many_langs(
+        tmp_path / "model", shapes, arrays, CHARACTERS, WORDS, word_dim, is_zip
+    )
+    (tmp_path / "model" / "config.json").write_text('{"config_path": "C:\\\\gone\\\\cnn.json"}')
+    tokenizer = CharacterTokenizer.from_preset(tmp_path / "model")
+    layer = ElmoLayer.from_preset(tmp_path / "model")
+    assert layer.config == config
+    found = numpy(layer(tokenizer(SENTENCES)))
+    embedded = keras_elmo.Embedder(tmp_path / "model").embed(SENTENCES)
+    room = config.max_characters_per_token - 2
+    options = {**shapes.to_options()}
+    for row, sentence in enumerate(SENTENCES):
+        tokens = ["<bos>", *sentence, "<eos>"]
+        rows = [sources.many_langs_row(token, CHARACTERS, room) for token in tokens]
+        added = [vectors.get(token[:room], vectors["<oov>"]) for token in tokens] if vectors else 0
+        states, _ = reference.bilm(rows, options, arrays, word_vectors=np.array(added))
+        expected = reference.stacked(states, config.n_layers)[1:-1]
+        np.testing.assert_allclose(found[row, : len(sentence)], expected, atol=1e-5, rtol=1e-5)
+        np.testing.assert_allclose(np.moveaxis(embedded[row], 0, 1), expected, atol=1e-5, rtol=1e-5)
+    convert(tmp_path / "model", tmp_path / "out")
+    again = ElmoLayer.from_preset(tmp_path / "out", output="all")
+    assert again.fingerprint() == layer.fingerprint() and again.config == config
+    assert CharacterTokenizer.from_preset(tmp_path / "out").get_config() | {"name": 0} == (
+        tokenizer.get_config() | {"name": 0}
+    )
+
+
+def test_code_points_inside_models(tmp_path):
+    import keras
+    import tensorflow as tf
+
+    arrays = make_arrays(make_config())
+    arrays["char_embed"] = arrays["char_embed"][: len(CHARACTERS) + 6]
+    sources.write_many_langs(tmp_path / "m", make_config(), arrays, CHARACTERS, WORDS, 7)
+    layer = ElmoLayer.from_preset(tmp_path / "m", output="top")
+    tokenizer = CharacterTokenizer.from_preset(tmp_path / "m")
+    sentences = [[*s, "<bos>", "🦊x", "\udcff", "<eos>"] for s in SENTENCES]
+    expected = numpy(tokenizer(sentences))
+    ragged = tf.ragged.constant([[t.encode("utf-8", "ignore") for t in s] for s in sentences])
+    np.testing.assert_array_equal(numpy(tokenizer(ragged)), expected)
+    dense = np.array([["fox", "é"], ["나는", ""]])
+    np.testing.assert_array_equal(numpy(tokenizer(dense)), numpy(tokenizer(tf.constant(dense))))
+    batches = tf.data.Dataset.from_tensor_slices(ragged).ragged_batch(4).map(tokenizer)
+    np.testing.assert_array_equal(next(iter(batches)).numpy(), expected)
+    model = keras.Sequential([keras.Input((None,), dtype="string"), tokenizer, layer])
+    model.save(tmp_path / "model.keras")
+    shutil.rmtree(tmp_path / "m")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again.predict(ragged, verbose=0), numpy(layer(expected)), atol=1e-6)
+    with pytest.raises(ValueError, match="word ids from 0 to 7. Received: ids from 9 to 9"):
+        layer(np.full((1, 1, 14), 9))
+    with pytest.raises(ValueError, match="character ids from 0 to 39. Received: ids from 7 to 40"):
+        layer(np.array([[[1] + [7] * 12 + [40]]]))
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"characters": ["a"]}, "characters to start with .*<bos>.* Received: characters="),
+        ({"characters": 3}, "characters to be a list of text. Received: characters=3"),
+        ({"words": ("<bos>", "<eos>", "<oov>", "a", "a"), "word_dim": 1}, "all words to differ"),
+        ({"word_dim": 3}, "word_dim to be a whole number, .* Received: word_dim=3, 0 words"),
+    ],
+)
+def test_code_points_that_are_none(settings, message):
+    good = {"characters": ("<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>", "a")}
+    with pytest.raises(ValueError, match=message):
+        CodePoints(**good | settings)
+    options = make_config(code_points=CodePoints(**good)).to_options()
+    assert make_config().from_options(options) == make_config(code_points=CodePoints(**good))
+    options["char_cnn"]["n_characters"] = 262
+    with pytest.raises(ValueError, match="one more than the characters of code_points. Received: "):
+        make_config().from_options(options)
+    with pytest.raises(ValueError, match="'code_points' in the options to have characters, words"):
+        make_config().from_options({**options, "code_points": {"letters": []}})
+    with pytest.raises(
+        ValueError, match="code_points must be CodePoints or None. Received: code_p"
+    ):
+        make_config(code_points=3)
+    from keras_elmo.pretraining.language_model import BiLanguageModel
+
+    with pytest.raises(ValueError, match="a biLM over the bytes of UTF-8. Received: code_points=C"):
+        BiLanguageModel(make_config(code_points=CodePoints(**good)), 9)
+
+
+# What does not load.
+
+
+def many_langs(folder):
+    arrays = make_arrays(make_config())
+    arrays["char_embed"] = arrays["char_embed"][: len(CHARACTERS) + 6]
+    sources.write_many_langs(folder, make_config(), arrays, CHARACTERS, WORDS, 7)
+    return folder
+
+
+def refuses(error, message, source, tmp_path, **kwargs):
+    """The layer refuses it, and converting writes nothing."""
+    with pytest.raises(error, match=message):
+        ElmoLayer.from_preset(source, **kwargs)
+    with pytest.raises(error, match=message):
+        convert(source, tmp_path / "never", **kwargs)
+    assert not (tmp_path / "never").exists()
+
+
+def test_damaged_checkpoints(tmp_path):
+    config = make_config()
+    folder = write_training(tmp_path / "model", config, make_arrays(config))
+    index = folder / "model.ckpt-7.index"
+    data = folder / "model.ckpt-7.data-00000-of-00001"
+    contents = index.read_bytes(), data.read_bytes()
+    data.write_bytes(contents[1][:-400])
+    refuses(
+        OSError,
+        "model.ckpt-7.index is damaged .* beyond the end of model.ckpt-7.data",
+        folder,
+        tmp_path,
+    )
+    data.write_bytes(bytes(len(contents[1])))
+    refuses(OSError, r"of-00001 is damaged: 'lm/.*' has another checksum than", folder, tmp_path)
+    data.unlink()
+    refuses(OSError, "lacks a part of its tensors. Expected: .*of-00001", folder, tmp_path)
+    data.write_bytes(contents[1])
+    for change, reason in [
+        (contents[0][:-1], "does not end as an index does"),
+        (contents[0][:20] + b"?" + contents[0][21:], "a block has another checksum than stated"),
+        (b"", "does not end as an index does"),
+    ]:
+        index.write_bytes(change)
+        refuses(OSError, f"model.ckpt-7.index is damaged or .*{reason}", folder, tmp_path)
+
+
+def test_checkpoints_that_do_not_fit(tmp_path):
+    config = make_config()
+    arrays = make_arrays(config)
+    folder = write_training(tmp_path / "model", config, arrays)
+    write_options(folder, make_config(lstm_dim=11))
+    message = r"'lm/RNN_0/.*/bias' has shape \(40,\), expected \(44,\)"
+    refuses(ValueError, message, folder, tmp_path)
+    write_options(folder, make_config(n_layers=1))
+    message = "'lm/RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/kernel' is not expected"
+    refuses(ValueError, message, folder, tmp_path)
+    write_options(folder, config, n_characters=267)
+    refuses(ValueError, "another alphabet than the bytes of UTF-8", folder, tmp_path)
+    write_options(folder, config)
+    (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
+    with pytest.raises(ValueError, match=r"does not fit the options and vocabulary.*\(5, 6\)"):
+        convert(folder, tmp_path / "never")
+    nothing = {"lm/CNN/W_cnn_0": np.zeros(3, "float32")}
+    sources.write_checkpoint(tmp_path / "other" / "model", nothing)
+    refuses(
+        ValueError, "must hold the tensor 'char_embed' of one biLM", tmp_path / "other", tmp_path
+    )
+    nan = make_arrays(config)
+    nan["char_embed"][3] = np.nan
+    folder = write_training(tmp_path / "nan", config, nan)
+    refuses(ValueError, "'lm/char_embed' holds NaN or infinite", folder, tmp_path)
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("true",)
+
+
+def test_torch_files_that_hold_more_or_less_than_tensors(tmp_path, monkeypatch):
+    config = make_config()
+    options = config.to_options()
+    tensors = sources.allennlp_tensors(make_arrays(config))
+    folder = sources.write_allennlp(tmp_path / "model", tensors)
+    path = folder / "weights.th"
+    good = path.read_bytes()
+    refuse = lambda error, message: refuses(error, message, folder, tmp_path, options=options)  # noqa: E731
+    import torch
+
+    for is_zip in (True, False):
+        torch.save({"x": Evil()}, path, _use_new_zipfile_serialization=is_zip)
+        refuse(
+            ValueError,
+            "weights.th must hold tensors only. Received: a pickle that asks .*posix",
+        )
+    path.write_bytes(pickle.dumps(Evil()))
+    refuse((ValueError, OSError), "weights.th")
+    path.write_bytes(good[: len(good) // 2])
+    refuse(OSError, "weights.th is damaged or not one of PyTorch's")
+    sources.save_torch(path, tensors, is_zip=False)
+    path.write_bytes(path.read_bytes()[:-100])
+    refuse(OSError, "weights.th is damaged or not one of PyTorch's")
+    torch.save([torch.zeros(3)], path)
+    refuse(ValueError, "weights.th must hold tensors by name. Received: list")
+    torch.save({"x": torch.zeros(1).expand(1 << 30)}, path)
+    refuse(ValueError, "must hold the numbers of its tensors. Received: 4294967296 bytes in a f")
+    import zipfile
+
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("archive/data.pkl", bytes(1000))
+    refuse(ValueError, "must hold its tensors unpacked. Received: 'archive/data.pkl'")
+    few = {name: x for name, x in tensors.items() if "backward_layer_1" not in name}
+    sources.save_torch(path, few)
+    refuse(ValueError, "'.*backward_layer_1.state_linearity.bias' is missing")
+    path.write_bytes(good)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    refuse(ImportError, r"Reading .*weights.th needs PyTorch: pip install 'keras-elmo\[torch\]'")
+
+
+def test_storages_of_a_gpu(tmp_path, monkeypatch):
+    import torch
+
+    config = make_config()
+    monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
+    arrays = make_arrays(config)
+    for is_zip in (True, False):
+        folder = tmp_path / str(is_zip)
+        sources.write_allennlp(folder, sources.allennlp_tensors(arrays), is_zip)
+        assert b"cuda:0" in (folder / "weights.th").read_bytes()
+        check_arrays(folder, arrays, config.to_options())
+
+
+@pytest.mark.parametrize(
+    "tensors, settings, message",
+    [
+        (
+            ["_text_field_embedder.x", "_contextualizer.y"],
+            {"type": "language_model"},
+            "language_mo",
+        ),
+        (["transformer_model.x"], {"type": "pretrained_transformer"}, "pretrained_transformer"),
+    ],
+)
+def test_other_models_of_allennlp(tmp_path, tensors, settings, message):
+    tensors = {name: np.zeros(3, "float32") for name in tensors}
+    folder = sources.write_allennlp(tmp_path / "m", tensors, config={"model": settings})
+    message = f"a biLM of bilm-tf's kind, .* the types .'{message}.*are other models"
+    refuses(ValueError, message, folder, tmp_path)
+
+
+def test_two_bilms_in_an_archive(tmp_path):
+    arrays = make_arrays(make_config())
+    tensors = sources.allennlp_tensors(arrays, "a._elmo.") | sources.allennlp_tensors(arrays, "b.")
+    folder = sources.write_allennlp(tmp_path / "m", tensors)
+    refuses(ValueError, r"must hold one biLM. Received: \['a._elmo._elmo_lstm", folder, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, change, message",
+    [
+        ("char.dic", lambda t: t + "й\t45\n", "must number the 39 rows of .* Received: 40 tokens"),
+        ("word.dic", lambda t: t.replace("\t2\n", "\t3\n"), "must number the 7 rows of"),
+        ("word.dic", lambda t: "a b c\n", "Received: 'a b c' in line 1"),
+        ("word.dic", lambda t: t.replace("fox", "The"), "Received: 'The' a second time in line"),
+        ("char.dic", lambda t: t.replace("<pad>", "+"), "Received: none of .'<pad>'"),
+        ("cnn.json", lambda t: t.replace('"dim": 10', '"dim": 11'), "lstm_dim is 10 in its te"),
+        ("cnn.json", lambda t: t.replace('"cnn"', '"lstm"'), r"Received: \('lstm', 'elmo'\)"),
+        ("cnn.json", lambda t: "{}", "its architecture, a JSON .* Received: .*cnn.json"),
+        ("cnn.json", lambda t: t.replace('"relu"', '"gelu"'), "activation must be 'relu'"),
+    ],
+)
+def test_many_langs_that_do_not_fit(tmp_path, name, change, message):
+    folder = many_langs(tmp_path / "m")
+    text = (folder / name).read_text("utf-8")
+    assert change(text) != text
+    (folder / name).write_text(change(text), "utf-8")
+    refuses(ValueError, message, folder, tmp_path)
+
+
+def test_many_langs_with_a_dead_path_take_options(tmp_path):
+    folder = many_langs(tmp_path / "m")
+    given = (folder / "cnn.json").rename(tmp_path / "architecture.json")
+    with pytest.warns(UserWarning, match="ELMoForManyLangs .* max_characters_per_token=50, cell"):
+        assert Preset(folder).read_config().max_characters_per_token == 50
+    assert Preset(folder, given).read_config().max_characters_per_token == 13
+    (folder / "encoder.pkl").write_bytes((folder / "token_embedder.pkl").read_bytes())
+    with pytest.raises(ValueError, match="token_embedder.pkl and encoder.pkl of .* not all there"):
+        ElmoLayer.from_preset(folder, options=given)
+
+
+def test_what_is_no_source(tmp_path):
+    (tmp_path / "readme.txt").write_text("nothing")
+    with pytest.raises(ValueError, match="exactly one file named .*options.json"):
+        ElmoLayer.from_preset(tmp_path)
+
+
+def test_convert_command(tmp_path, capsys):
+    config = make_config()
+    folder = write_training(tmp_path / "model", config, make_arrays(config))
+    assert main(["convert", str(folder), str(tmp_path / "a"), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["recognised"] == "bilm-tf checkpoint" and "lm/char_embed" in facts["used"]
+    assert sorted(facts["files"]) == sorted(p.name for p in (tmp_path / "a").iterdir())
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "weights.hdf5.1.tmp").touch()  # of a process that was killed
+    assert main(["convert", str(folder), str(tmp_path / "b")]) == 0
+    assert "left            global_step, lm/CNN" in capsys.readouterr().out
+    assert main(["convert", str(folder), str(tmp_path / "a")]) == 1
+    assert "expects a directory that is new or empty. Received: dir" in capsys.readouterr().err
+    (tmp_path / "o.json").write_text(json.dumps(make_config(cell_clip=9).to_options()))
+    given = ["--options", str(tmp_path / "o.json")]
+    assert main(["convert", str(folder), str(tmp_path / "c"), *given]) == 0
+    assert Preset(tmp_path / "c").read_config().cell_clip == 9
+    (tmp_path / "text").write_text("the fox\n")
+    for command in (["info"], ["perplexity"], ["embed", "--quiet"]):
+        more = {"perplexity": [str(tmp_path / "text")], "info": []}.get(
+            command[0], [str(tmp_path / "text"), str(tmp_path / "out.hdf5")]
+        )
+        capsys.readouterr()
+        assert main([*command, str(folder), *more, *given, "--json"]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert facts.get("format", "bilm-tf checkpoint") == "bilm-tf checkpoint"
+
+
+# Their parts.
+
+
+def test_crc32c():
+    assert crc32c(b"123456789") == 0xE3069283  # the check value of the algorithm
+    assert crc32c(bytes(32)) == 0x8A9136AA  # of RFC 3720, B.4
+    rng = np.random.default_rng(0)
+    for size in (0, 1, 3, 4, 1023, 1024, 1025, 70_000):
+        data, crc = rng.bytes(size), 0xFFFFFFFF
+        for byte in data:
+            crc ^= byte
+            for _ in range(8):
+                crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        assert crc32c(data) == crc ^ 0xFFFFFFFF
+
+
+@pytest.mark.parametrize(
+    "transform, shape",
+    [
+        (AS_IS, (4,)),
+        (CONVOLUTION, (2, 3, 4)),
+        (TRANSPOSE, (2, 3)),
+        (SPLIT_HIGHWAY, (6, 3)),
+        (SPLIT_HIGHWAY, (6,)),
+        (SUBTRACT_FORGET_BIAS, (8,)),
+    ],
+)
+def test_save_undoes_load(transform, shape):
+    x = np.random.default_rng(0).normal(size=shape)
+    np.testing.assert_allclose(transform.save(*transform.load(x))[0], x)
+
+
+def test_blocks_that_are_compressed(tmp_path):
+    """TensorFlow writes none; whoever else does is told so."""
+    sources.write_checkpoint(tmp_path / "m", {"char_embed": np.zeros((261, 4), "float32")})
+    path = tmp_path / "m.index"
+    content = bytearray(path.read_bytes())
+    *_, offset, size = tensor_bundle._varints(bytes(content[-48:]), 4)
+    content[offset + size] = 1
+    crc = masked_crc32c(bytes(content[offset : offset + size + 1]))
+    content[offset + size + 1 : offset + size + 5] = struct.pack("<I", crc)
+    path.write_bytes(content)
+    with pytest.raises(OSError, match="m.index is damaged .*its blocks are compressed"):
+        Preset(tmp_path).read()
+
+
+def test_tensors_that_lie_over_each_other(tmp_path):
+    """A part of an archive is read once, from its start to its end."""
+    variables = {"a": np.ones(70, "float32"), "char_embed": np.zeros((261, 4), "float32")}
+    sources.write_checkpoint(tmp_path / "m", variables)
+    path = tmp_path / "m.index"
+    content = path.read_bytes()
+    offset = content.index(b"\x20\x98\x02\x28")  # field 4, 280 bytes
+    changed = content[: offset + 1] + b"\x97" + content[offset + 2 :]
+    *_, start, size = tensor_bundle._varints(content[-48:], 4)
+    [(_, handle)] = tensor_bundle._pairs(tensor_bundle._block(content, start, size))
+    _, size = tensor_bundle._varints(handle, 2)
+    crc = struct.pack("<I", masked_crc32c(changed[: size + 1]))
+    path.write_bytes(changed[: size + 1] + crc + changed[size + 5 :])
+    with pytest.raises(OSError, match="'char_embed' lies where another tensor does"):
+        Preset(tmp_path).read()
+
+
+def test_the_table_has_a_row_for_every_tensor():
+    names = sources.allennlp_tensors(make_arrays(make_config()), "")
+    embedder = "_elmo_lstm._token_embedder"
+    rows = torch_rows(
+        make_config(),
+        TorchNames(
+            f"{embedder}._char_embedding_weights",
+            embedder + ".char_conv_{}",
+            embedder + "._highways._layers.{}",
+            f"{embedder}._projection",
+            "_elmo_lstm._elmo_lstm.",
+        ),
+    )
+    assert {row.sources[0] for row in rows} == set(names) - {"tag_projection_layer.bias"}

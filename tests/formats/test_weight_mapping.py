@@ -1,0 +1,170 @@
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+from keras_elmo.formats import bilm_weights, weight_mapping
+from keras_elmo.formats.bilm_files import BiLMFile
+from keras_elmo.formats.bilm_weights import bilm_rows
+from keras_elmo.layers import BiLM
+from tests.conftest import make_arrays, make_config
+
+floats = st.floats(-10, 10, width=32)
+
+
+def cases():
+    """Each transform of the table with shapes that it takes."""
+    side = st.integers(1, 4)
+    yield bilm_weights.AS_IS, arrays_of.array_shapes(max_dims=3)
+    yield bilm_weights.PREPEND_PADDING_ROW, st.tuples(side, side)
+    yield bilm_weights.DROP_LEADING_AXIS, st.tuples(st.just(1), side, side, side)
+    yield bilm_weights.SWAP_GATES, side.map(lambda d: (4 * d,))
+    yield bilm_weights._split_rows(2), st.tuples(st.integers(3, 6), side.map(lambda d: 4 * d))
+
+
+@pytest.mark.parametrize("transform, shapes", list(cases()), ids=lambda x: getattr(x, "name", ""))
+@given(data=st.data())
+def test_save_undoes_load(transform, shapes, data):
+    x = data.draw(arrays_of.arrays("float32", shapes, elements=floats))
+    (again,) = transform.save(*transform.load(x))
+    np.testing.assert_array_equal(again, x)
+
+
+def test_gates_are_swapped_and_rows_split():
+    """Rows [x; h], columns i, j, f, o become kernel and recurrent kernel with i, f, c, o."""
+    x = np.array([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]])
+    kernel, recurrent = bilm_weights._split_rows(1).load(x)
+    np.testing.assert_array_equal(kernel, [[1, 3, 2, 4], [5, 7, 6, 8]])
+    np.testing.assert_array_equal(recurrent, [[9, 11, 10, 12]])
+
+
+CONFIGS = {
+    "standard": {},
+    "no_highway": {"n_highway": 0},
+    "three_highways": {"n_highway": 3},
+    "no_cnn_projection": {"projection_dim": 17, "lstm_dim": 19},
+    "no_lstm_projection": {"lstm_dim": 6},
+    "one_layer": {"n_layers": 1},
+    "three_layers": {"n_layers": 3},
+}
+
+
+def build(config):
+    bilm = BiLM(config)
+    bilm.build((None, None, config.max_characters_per_token))
+    return weight_mapping.variables_by_path(bilm)
+
+
+@pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
+def test_table_names_every_variable_once(changes):
+    config = make_config(**changes)
+    table = bilm_rows(config)
+    targets = [path for row in table for path in row.targets]
+    assert sorted(targets) == sorted(build(config))
+    sources = [name for row in table for name in row.sources]
+    assert len(set(sources)) == len(sources)
+
+
+@pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
+def test_shapes_come_from_the_config_alone(changes):
+    config = make_config(**changes)
+    arrays = weight_mapping.extract(bilm_rows(config), build(config))
+    assert weight_mapping.expected_shapes(bilm_rows(config)) == {
+        n: a.shape for n, a in arrays.items()
+    }
+
+
+@pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
+def test_extract_undoes_assign(changes):
+    config = make_config(**changes)
+    variables = build(config)
+    arrays = make_arrays(config)
+    weight_mapping.assign(bilm_rows(config), arrays, variables, "w.hdf5")
+    again = weight_mapping.extract(bilm_rows(config), variables)
+    assert again.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(again[name], array)
+
+
+def test_single_layer_may_omit_the_cell_level():
+    config = make_config(n_layers=1)
+    arrays = {n.replace("MultiRNNCell/Cell0/", ""): a for n, a in make_arrays(config).items()}
+    variables = build(config)
+    weight_mapping.assign(bilm_rows(config, arrays), arrays, variables, "w.hdf5")
+    again = weight_mapping.extract(bilm_rows(config, arrays), variables)
+    np.testing.assert_array_equal(again["RNN_1/RNN/LSTMCell/B"], arrays["RNN_1/RNN/LSTMCell/B"])
+
+
+def damage(arrays):
+    """Arrays with one fault of every kind."""
+    arrays = dict(arrays)
+    del arrays["char_embed"]
+    arrays["CNN/b_cnn_0"] = np.zeros(4, "float32")
+    arrays["CNN/b_cnn_1"] = np.full(5, np.nan, "float32")
+    arrays["CNN_proj/b_proj"] = np.arange(6)
+    arrays["CNN_high_1/b_carry"] = np.zeros(17, "float32")
+    arrays["RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"] = np.zeros((12, 44), "float32")
+    return arrays
+
+
+FAULTS = [
+    r"w.hdf5 does not fit the options, nothing was loaded",
+    r"'char_embed' is missing, expected shape \(261, 4\)",
+    r"'CNN/b_cnn_0' has shape \(4,\), expected \(3,\)",
+    r"'CNN/b_cnn_1' holds NaN or infinite values",
+    r"'CNN_proj/b_proj' must hold floats, found dtype int64",
+    r"'CNN_high_1/b_carry' is not expected, found shape \(17,\)",
+    r"Cell0/LSTMCell/W_0' has shape \(12, 44\), expected \(12, 40\)",
+]
+
+
+def test_one_error_names_every_fault_and_nothing_is_loaded():
+    config = make_config()
+    variables = build(config)
+    before = {path: keras.ops.convert_to_numpy(v.value) for path, v in variables.items()}
+    for fault in FAULTS:
+        with pytest.raises(ValueError, match=fault):
+            weight_mapping.assign(
+                bilm_rows(config), damage(make_arrays(config)), variables, "w.hdf5"
+            )
+    for path, value in before.items():
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(variables[path].value), value)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_other_float_types_are_cast(dtype):
+    config = make_config()
+    variables = build(config)
+    arrays = {name: array.astype(dtype) for name, array in make_arrays(config).items()}
+    weight_mapping.assign(bilm_rows(config), arrays, variables, "w.hdf5")
+    bias = keras.ops.convert_to_numpy(variables["char_cnn/conv_0_bias"].value)
+    np.testing.assert_array_equal(bias, arrays["CNN/b_cnn_0"].astype("float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_fingerprint_of_a_file_is_that_of_the_variables(dtype):
+    config = make_config()
+    bilm = BiLM(config, dtype=dtype)
+    bilm.build((None, None, config.max_characters_per_token))
+    variables = weight_mapping.variables_by_path(bilm)
+    file = BiLMFile(config, make_arrays(config), "w.hdf5")
+    file.assign(variables)
+    assert file.fingerprint(bilm.variable_dtype) == weight_mapping.fingerprint(variables)
+    assert file.n_parameters == bilm.count_params()
+
+
+@settings(max_examples=20)
+@given(st.sampled_from(sorted(make_arrays(make_config()))), st.data())
+def test_fingerprint_sees_every_value(name, data):
+    config = make_config()
+    variables = build(config)
+    arrays = make_arrays(config)
+    weight_mapping.assign(bilm_rows(config), arrays, variables, "w.hdf5")
+    before = weight_mapping.fingerprint(variables)
+    assert len(before) == 64
+    changed = arrays[name].copy()
+    changed[tuple(data.draw(st.integers(0, n - 1)) for n in changed.shape)] += 1e-3
+    weight_mapping.assign(bilm_rows(config), {**arrays, name: changed}, variables, "w.hdf5")
+    assert weight_mapping.fingerprint(variables) != before

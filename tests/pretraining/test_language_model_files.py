@@ -1,0 +1,122 @@
+"""Language models as presets: all files, small, and back again."""
+
+import json
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays as numpy_arrays
+
+import keras_elmo
+from keras_elmo.formats.hdf5 import read_arrays
+from keras_elmo.pretraining.language_model_files import (
+    read_language_model,
+    round_weights,
+    rounded,
+    write_language_model,
+)
+from keras_elmo.pretraining.scores import Scorer
+from tests.conftest import numpy
+from tests.pretraining.test_language_model import SENTENCES, VOCABULARY, make_model
+
+
+@pytest.fixture
+def preset(tmp_path):
+    write_language_model(tmp_path / "preset", make_model(), VOCABULARY, "# A card")
+    return tmp_path / "preset"
+
+
+def test_round_trip(preset):
+    model, (again, vocabulary) = make_model(), read_language_model(preset)
+    unrounded = Scorer(model, VOCABULARY).perplexity(SENTENCES)["perplexity"]
+    round_weights(model)
+    assert vocabulary == VOCABULARY
+    for ours, theirs in zip(again.trainable_weights, model.trainable_weights, strict=True):
+        expected = numpy(theirs.value).copy()
+        if ours.path.endswith("char_cnn/embeddings"):
+            expected[0] = 0  # of padding, which files leave out
+        np.testing.assert_array_equal(numpy(ours.value), expected)
+    before = Scorer(model, VOCABULARY).perplexity(SENTENCES)["perplexity"]
+    after = Scorer(again, VOCABULARY).perplexity(SENTENCES)["perplexity"]
+    np.testing.assert_allclose(after, before, rtol=1e-6)
+    assert 0 < abs(after / unrounded - 1) < 1e-3
+    # What is rounded already does not change any more.
+    round_weights(again)
+    write_language_model(preset.parent / "again", again, vocabulary, "# A card")
+    for name in ("options.json", "vocab.txt"):
+        assert (preset / name).read_bytes() == (preset.parent / "again" / name).read_bytes()
+    for name in ("weights.hdf5", "softmax.hdf5"):
+        one, two = (read_arrays(x / name, name) for x in (preset, preset.parent / "again"))
+        assert one.keys() == two.keys()
+        for key, array in one.items():
+            np.testing.assert_array_equal(array, two[key], err_msg=key)
+
+
+def test_the_elmo_layer_reads_it(preset):
+    layer = keras_elmo.ElmoLayer.from_preset(preset, output="all")
+    ids = keras_elmo.CharacterTokenizer(13)(SENTENCES)
+    assert set(layer(ids)) == {"token", "forward_1", "forward_2", "backward_1", "backward_2"}
+
+
+def test_files(preset):
+    assert sorted(path.name for path in preset.iterdir()) == [
+        "README.md",
+        "options.json",
+        "softmax.hdf5",
+        "vocab.txt",
+        "weights.hdf5",
+    ]
+    card = (preset / "README.md").read_text()
+    assert card.startswith("# A card\n\n## Checksums (SHA-256)\n")
+    assert sum(len(line.split()[0]) == 64 for line in card.splitlines() if "  " in line) == 4
+    with h5py.File(preset / "softmax.hdf5") as file:
+        assert file["softmax/W"].shape == (7, 6) and file["softmax/b"].dtype == "float32"
+    options = json.loads((preset / "options.json").read_text())
+    assert options["char_cnn"]["max_characters_per_token"] == 13
+
+
+@given(
+    numpy_arrays("float32", st.integers(1, 20), elements=st.floats(-(2.0**99), 2.0**99, width=32)),
+    st.integers(2, 23),
+)
+def test_rounding(x, bits):
+    y = rounded(x, bits)
+    assert y.dtype == "float32" and (y.view("uint32") % (1 << (24 - bits)) == 0).all()
+    normal = np.abs(x) > 1e-30
+    assert (np.abs(y - x)[normal] <= 2.0**-bits * np.abs(x[normal])).all()
+    np.testing.assert_array_equal(rounded(y, bits), y)
+
+
+def test_another_vocabulary(preset):
+    mine = ["<S>", "</S>", "<UNK>", "fox", "new", "other"]
+    model, vocabulary = read_language_model(preset, mine)
+    old, _ = read_language_model(preset)
+    assert vocabulary == mine
+    kernel, old_kernel = numpy(model.softmax_kernel.value), numpy(old.softmax_kernel.value)
+    bias, old_bias = numpy(model.softmax_bias.value), numpy(old.softmax_bias.value)
+    np.testing.assert_array_equal(kernel, old_kernel[[0, 1, 2, 4, 2, 2]])
+    np.testing.assert_array_equal(bias[[0, 1, 3]], old_bias[[0, 1, 4]])
+    # <UNK> and the two new tokens share what <UNK> had.
+    np.testing.assert_allclose(np.logaddexp.reduce(bias[[2, 4, 5]]), old_bias[2], rtol=1e-5)
+
+
+def test_errors(preset):
+    (preset / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
+    with pytest.raises(ValueError, match=r"Softmax file .*softmax.hdf5 does not fit .*\(7, 6\)"):
+        read_language_model(preset)
+    (preset / "softmax.hdf5").unlink()
+    for wanted in (None, VOCABULARY):
+        with pytest.raises(FileNotFoundError, match="no softmax.hdf5 with a vocab.txt, so it ca"):
+            read_language_model(preset, wanted)
+
+
+def test_a_zip(preset):
+    archive = shutil.make_archive(preset.with_name("zipped"), "zip", preset)
+    model, vocabulary = read_language_model(archive)
+    expected, _ = read_language_model(preset)
+    assert vocabulary == VOCABULARY
+    for ours, theirs in zip(model.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

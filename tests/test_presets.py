@@ -1,0 +1,314 @@
+import io
+import json
+import os
+import pathlib
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+
+from keras_elmo import CharacterTokenizer, ElmoLayer, presets
+from tests.conftest import SENTENCES, make_arrays, make_config, numpy, tokenize, write_preset
+
+
+def zipped(path, files):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def tarred(path, files):
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+@pytest.fixture
+def files(tiny_preset):
+    return {p.name: p.read_bytes() for p in tiny_preset.iterdir()}
+
+
+@pytest.fixture
+def expected(tiny_preset):
+    layer = ElmoLayer.from_hdf5(tiny_preset / "options.json", tiny_preset / "weights.hdf5")
+    return numpy(layer(tokenize(SENTENCES, 13)))
+
+
+def output(preset):
+    return numpy(ElmoLayer.from_preset(preset)(tokenize(SENTENCES, 13)))
+
+
+def test_directory(tiny_preset, expected, tmp_path, files):
+    np.testing.assert_array_equal(output(tiny_preset), expected)
+    np.testing.assert_array_equal(output(str(tiny_preset)), expected)
+    for name, content in files.items():
+        (tmp_path / f"elmo_2x10_{name}").write_bytes(content)
+    (tmp_path / "README.md").write_text("a model card")
+    (tmp_path / "._options.json").write_text("resource fork")
+    np.testing.assert_array_equal(output(tmp_path), expected)
+
+
+@pytest.mark.parametrize("folder", ["", "elmo/", "elmo/model_"])
+def test_zip(tmp_path, files, expected, folder):
+    members = {folder + name: content for name, content in files.items()}
+    members["__MACOSX/._options.json"] = b"resource fork"
+    members["./"] = b""
+    path = zipped(tmp_path / "elmo.zip", members)
+    np.testing.assert_array_equal(output(path), expected)
+    assert os.listdir(tmp_path) == ["elmo.zip"]
+
+
+def test_bundled_names(tmp_path, monkeypatch, expected, files):
+    (tmp_path / "elmo_tiny").mkdir()
+    for name, content in files.items():
+        (tmp_path / "elmo_tiny" / name).write_bytes(content)
+    monkeypatch.setattr(presets, "bundled", lambda: {"elmo_tiny": tmp_path / "elmo_tiny"})
+    np.testing.assert_array_equal(output("elmo_tiny"), expected)
+    with pytest.raises(ValueError, match="Received: preset='elmo_huge'. Bundled are: elmo_tiny"):
+        ElmoLayer.from_preset("elmo_huge")
+
+
+def test_a_path_is_no_bundled_name(tmp_path, monkeypatch, expected, files):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elmo_tiny").mkdir()
+    monkeypatch.setattr(presets, "bundled", lambda: {"elmo_tiny": tmp_path / "bundled"})
+    for path in (pathlib.Path("./elmo_tiny"), tmp_path / "elmo_tiny"):
+        assert path.name == "elmo_tiny"
+        with pytest.raises(ValueError, match="options"):
+            ElmoLayer.from_preset(path)
+    for name, content in files.items():
+        (tmp_path / "elmo_tiny" / name).write_bytes(content)
+    for path in (pathlib.Path("./elmo_tiny"), "./elmo_tiny"):
+        np.testing.assert_array_equal(output(path), expected)
+
+
+@pytest.mark.parametrize("place", ["package/weights", "weights"])
+def test_bundled_are_found_inside_the_package_or_beside_it(tmp_path, monkeypatch, place):
+    (tmp_path / place / "elmo_tiny").mkdir(parents=True)
+    (tmp_path / place / "README.md").write_text("not a preset")
+    module = tmp_path / "package" / "presets.py"
+    monkeypatch.setattr(presets, "__file__", str(module))
+    assert presets.bundled() == {"elmo_tiny": tmp_path / place / "elmo_tiny"}
+
+
+@pytest.mark.parametrize("bad", [None, 3, ""])
+def test_not_a_preset(bad):
+    with pytest.raises(ValueError, match=f"from_preset expects .* Received: preset={bad!r}"):
+        ElmoLayer.from_preset(bad)
+
+
+def test_the_folder_of_a_run(tmp_path):
+    for name in ("options.json", "origin.json", "checkpoint.hdf5", "vocab.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(
+        ValueError, match=f"pretrain. Make a preset of it: keras-elmo export {tmp_path}"
+    ):
+        ElmoLayer.from_preset(tmp_path)
+
+
+def test_one_of_the_two_files(tiny_preset):
+    for name in ("options.json", "weights.hdf5"):
+        with pytest.raises(ValueError, match=f"one of its two files, .*{name}. Pass the directory"):
+            ElmoLayer.from_preset(tiny_preset / name)
+    with pytest.raises(ValueError, match="path of an options file. Received: a dict"):
+        ElmoLayer.from_hdf5(make_config().to_options(), tiny_preset / "weights.hdf5")
+    with pytest.raises(IsADirectoryError, match="Weight file .* is a directory"):
+        ElmoLayer.from_hdf5(tiny_preset / "options.json", tiny_preset)
+
+
+@pytest.mark.parametrize(
+    "name", ["../options.json", "/options.json", "a/../../options.json", r"..\options.json", "C:/x"]
+)
+def test_zip_members_that_point_outside(tmp_path, files, name):
+    path = zipped(tmp_path / "evil.zip", {**files, name: b"{}"})
+    with pytest.raises(ValueError, match="has a member that points outside it. Received: "):
+        ElmoLayer.from_preset(path)
+
+
+def test_ambiguous_and_incomplete(tmp_path, files):
+    path = zipped(tmp_path / "two.zip", {**files, "other/weights.hdf5": b""})
+    with pytest.raises(ValueError, match=r"one file named \*weights.hdf5, .*. Received: \['other/"):
+        ElmoLayer.from_preset(path)
+    with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: \[\]"):
+        ElmoLayer.from_preset(zipped(tmp_path / "none.zip", {}))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: \[\]"):
+        ElmoLayer.from_preset(tmp_path / "empty")
+
+
+def test_damaged_zip(tmp_path, files):
+    path = zipped(tmp_path / "elmo.zip", files)
+    content = bytearray(path.read_bytes())
+    path.write_bytes(content[:-200])
+    with pytest.raises(OSError, match="is damaged or not a .zip or .tar.gz file"):
+        ElmoLayer.from_preset(path)
+    content[5000:5100] = b"\xff" * 100
+    path.write_bytes(content)
+    with pytest.raises(OSError, match="is damaged or not a"):
+        ElmoLayer.from_preset(path)
+    path.write_text("not a zip")
+    with pytest.raises(OSError, match="is damaged or not a .zip or .tar.gz file"):
+        ElmoLayer.from_preset(path)
+
+
+def test_options_of_another_model(tmp_path):
+    arrays = make_arrays(make_config())
+    options, weights = write_preset(tmp_path, make_config(lstm_dim=11), arrays)
+    with pytest.raises(ValueError, match=r"LSTMCell/B' has shape \(40,\), expected \(44,\)"):
+        ElmoLayer.from_preset(tmp_path)
+    with pytest.raises(ValueError, match="weights.hdf5 does not fit the options .*options.json, n"):
+        ElmoLayer.from_hdf5(options, weights)
+    options.write_text(json.dumps(make_config().to_options()))
+    with pytest.raises(FileNotFoundError, match="gone.hdf5 does not exist"):
+        ElmoLayer.from_hdf5(options, tmp_path / "gone.hdf5")
+    options.write_text(json.dumps({**make_config().to_options(), "colour": 1}))
+    with pytest.warns(UserWarning, match="unknown key 'colour' of options file .*options.json"):
+        ElmoLayer.from_hdf5(options, weights)
+
+
+NAMES = [  # of the options and the weights, as the world keeps them
+    ("elmo_options.json", "elmo_weights_PubMed_only.hdf5"),
+    ("options.json", "model.hdf5"),
+    ("options.json", "mimic_wiki.hdf5"),
+    ("options_file", "weights_file"),
+]
+
+
+@pytest.mark.parametrize("names", NAMES, ids=lambda names: names[1])
+@pytest.mark.parametrize("pack", [None, zipped, tarred])
+def test_names_of_the_world(tmp_path, files, expected, names, pack):
+    members = {names[0]: files["options.json"], names[1]: files["weights.hdf5"]}
+    members |= {"softmax.hdf5": b"not the weights", "vocab.txt": b"", "README": b""}
+    if pack:
+        path = pack(tmp_path / "elmo.bin", {f"elmo/{n}": content for n, content in members.items()})
+    else:
+        path = tmp_path / "elmo"
+        path.mkdir()
+        for name, content in members.items():
+            (path / name).write_bytes(content)
+    np.testing.assert_array_equal(output(path), expected)
+
+
+def test_weights_hdf5_goes_before_model_hdf5(tmp_path, files, expected):
+    more = {**files, "model.hdf5": b"", "other.hdf5": b""}
+    np.testing.assert_array_equal(output(tarred(tmp_path / "elmo.tgz", more)), expected)
+    more = {"options.json": files["options.json"], "a.hdf5": b"", "b.hdf5": b""}
+    with pytest.raises(ValueError, match=r"any other \*.hdf5 .* Received: \['a.hdf5', 'b.hdf5'\]"):
+        ElmoLayer.from_preset(tarred(tmp_path / "two.tgz", more))
+
+
+@pytest.mark.parametrize("name", ["../options.json", "/options.json", "C:/x"])
+def test_tar_members_that_point_outside(tmp_path, files, name):
+    path = tarred(tmp_path / "evil.tar.gz", {**files, name: b"{}"})
+    with pytest.raises(
+        ValueError, match="evil.tar.gz has a member that points outside it. Received"
+    ):
+        ElmoLayer.from_preset(path)
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE])
+def test_tar_members_that_are_no_files(tmp_path, kind):
+    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo("options.json")
+        member.type, member.linkname = kind, "/etc/passwd"
+        archive.addfile(member)
+    with pytest.raises(ValueError, match="must hold plain files. .* a link or device, 'options.js"):
+        ElmoLayer.from_preset(tmp_path / "evil.tar.gz")
+
+
+def test_damaged_tar(tmp_path, files):
+    path = tarred(tmp_path / "elmo.tar.gz", files)
+    content = path.read_bytes()
+    path.write_bytes(content[:-200])
+    with pytest.raises(OSError, match="elmo.tar.gz is damaged or not a .zip or .tar.gz file"):
+        ElmoLayer.from_preset(path)
+    path.write_bytes(content[:99] + b"\xff" * 99 + content[198:])
+    with pytest.raises(OSError, match="elmo.tar.gz.* is damaged"):
+        ElmoLayer.from_preset(path)
+
+
+def test_members_larger_than_the_options_need(tmp_path, files, monkeypatch):
+    monkeypatch.setattr("keras_elmo.formats.bilm_files.SLACK", 0)
+    files["weights.hdf5"] = os.urandom(10 << 20)
+    for pack in (zipped, tarred):
+        with pytest.raises(ValueError, match="'weights.hdf5' with at most .* Received: 10485760 b"):
+            ElmoLayer.from_preset(pack(tmp_path / "big.zip", files))
+    files["options.json"] = os.urandom(20 << 20)
+    with pytest.raises(ValueError, match="'options.json' with at most 16777216 bytes"):
+        ElmoLayer.from_preset(zipped(tmp_path / "big.zip", files))
+
+
+def test_bombs(tmp_path, files):
+    """A hundred mebibytes of zeros, packed: refused before they are unpacked."""
+    files["weights.hdf5"] = bytes(100 << 20)
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    tarred(tmp_path / "bomb.tgz", files)
+    for name in ("bomb.zip", "bomb.tgz"):
+        with pytest.raises(ValueError, match=f"{name} would unpack to far more than a biLM"):
+            ElmoLayer.from_preset(tmp_path / name)
+
+
+def test_members_without_end(tmp_path, files, monkeypatch):
+    monkeypatch.setattr("keras_elmo.formats.archives._MOST_MEMBERS", 1)
+    with pytest.raises(ValueError, match="too many members. Expected: at most 1"):
+        ElmoLayer.from_preset(zipped(tmp_path / "elmo.zip", files))
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("a", "")
+            archive.writestr("a", "")
+    with pytest.raises(ValueError, match="two.zip has a member twice. Received: 'a'"):
+        ElmoLayer.from_preset(tmp_path / "two.zip")
+
+
+@pytest.mark.parametrize("sizes", [{"lstm_dim": 10**9}, {"projection_dim": 10**6}])
+def test_options_of_a_huge_model_build_nothing(tmp_path, monkeypatch, sizes):
+    config = make_config(**{"lstm_dim": 10**9, **sizes})
+    write_preset(tmp_path, config, make_arrays(make_config()))
+    monkeypatch.setattr(ElmoLayer, "build", lambda *_: pytest.fail("it was built"))
+    with pytest.raises(
+        ValueError, match=r"'RNN_0/.*/B' has shape \(40,\), expected \(4000000000,\)"
+    ):
+        ElmoLayer.from_preset(tmp_path)
+
+
+def test_architecture_only(tiny_preset, tmp_path):
+    (tmp_path / "options.json").write_bytes((tiny_preset / "options.json").read_bytes())
+    layer = ElmoLayer.from_preset(tmp_path, load_weights=False, output="top")
+    assert layer.built and layer.config == make_config() and layer.output_kind == "top"
+    assert layer.fingerprint() != ElmoLayer.from_preset(tiny_preset).fingerprint()
+
+
+def test_options_that_are_a_config(tiny_preset):
+    config = ElmoLayer.from_preset(tiny_preset).config
+    with pytest.raises(ValueError, match=r"options as a dict.* Received: BiLMConfig.*to_options"):
+        ElmoLayer.from_preset(tiny_preset, options=config)
+    layer = ElmoLayer.from_preset(tiny_preset, options=config.to_options())
+    assert layer.config == config
+
+
+def test_tokenizer_of_a_preset(tiny_preset):
+    assert CharacterTokenizer.from_preset(tiny_preset).max_characters == 13
+    tokenizer = CharacterTokenizer.from_preset("elmo_mini_en", name="characters")
+    assert tokenizer.max_characters == 50 and tokenizer.name == "characters"
+
+
+def test_facts_of_the_bundled_presets():
+    for source in (ElmoLayer, ElmoLayer(make_config())):
+        facts = source.presets["elmo_mini_en"]
+        assert facts["description"].startswith("A bidirectional language model")
+        assert (facts["layers"], facts["width"], facts["max_characters"]) == (3, 256, 50)
+        assert os.path.isdir(facts["path"])
+
+
+def test_save_to_preset(tiny_preset, tmp_path):
+    layer = ElmoLayer.from_preset(tiny_preset)
+    layer.save_to_preset(tmp_path / "saved")
+    assert ElmoLayer.from_preset(tmp_path / "saved").fingerprint() == layer.fingerprint()
+    assert presets.read_preset(tmp_path / "saved").fingerprint() == layer.fingerprint()

@@ -1,0 +1,170 @@
+import keras
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from keras_elmo import CharacterTokenizer
+from keras_elmo.tokenizers.byte_ids import BEGIN_SENTENCE, boundary_row, character_ids
+from tests import reference
+from tests.conftest import BACKEND, SENTENCES, numpy, only_tensorflow, tokenize
+
+any_text = st.text(st.characters(), max_size=12)  # lone surrogates included
+valid_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+sentences_of = lambda text: st.lists(st.lists(text, max_size=5), max_size=4)  # noqa: E731
+sizes = st.integers(3, 20)
+
+
+@given(sentences_of(any_text), sizes)
+@example([["<S>", "</S>", "", "\0", "\ud800x", "é" * 30]], 5)
+def test_lists_agree_with_the_specification(sentences, max_characters):
+    ids = tokenize(sentences, max_characters)
+    assert ids.dtype == "int32"
+    assert ids.shape == (len(sentences), max(map(len, sentences), default=0), max_characters)
+    for row, sentence in zip(ids, sentences):
+        expected = [reference.character_row(token, max_characters) for token in sentence]
+        np.testing.assert_array_equal(
+            row[: len(sentence)], np.reshape(expected, (-1, max_characters))
+        )
+        assert not row[len(sentence) :].any()
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), st.integers(3, 60))
+def test_bytes_can_be_read_back(token, max_characters):
+    row = character_ids([token.encode()], max_characters)[0] - 1
+    assert row.min() >= 0 and row.max() <= 260
+    if token in ("<S>", "</S>"):
+        return
+    end = row.tolist().index(259)
+    assert bytes(row[1:end].tolist()) == token.encode()[: max_characters - 2]
+
+
+@only_tensorflow
+@given(sentences_of(valid_text), sizes)
+@example([["<S>", "</S>", "", "\0", "a\0", "é" * 30], [], ["", ""]], 5)
+def test_tensorflow_agrees_with_lists(sentences, max_characters):
+    import tensorflow as tf
+
+    tokenizer = CharacterTokenizer(max_characters)
+    ragged = tf.ragged.constant(sentences, ragged_rank=1, dtype=tf.string)
+    np.testing.assert_array_equal(
+        numpy(tokenizer(ragged)), numpy(tokenizer(sentences)).reshape(tokenizer(ragged).shape)
+    )
+
+
+@only_tensorflow
+@given(sentences_of(valid_text), sizes)
+def test_dense_tensors_and_arrays_agree(sentences, max_characters):
+    """Trailing empty strings of a row are padding, others are tokens."""
+    import tensorflow as tf
+
+    width = max(map(len, sentences), default=0)
+    dense = np.full((len(sentences), width), "", object)
+    for row, sentence in enumerate(sentences):
+        dense[row, : len(sentence)] = sentence
+    stripped = [list(s) for s in sentences]
+    for sentence in stripped:
+        while sentence and sentence[-1] == "":
+            sentence.pop()
+    tokenizer = CharacterTokenizer(max_characters)
+    expected = np.zeros((len(sentences), width, max_characters), "int32")
+    found = numpy(tokenizer(stripped))
+    expected[:, : found.shape[1]] = found
+    np.testing.assert_array_equal(numpy(tokenizer(dense)), expected)
+    tensor = tf.constant(dense.tolist(), tf.string, shape=dense.shape)
+    np.testing.assert_array_equal(numpy(tokenizer(tensor)), expected)
+
+
+def test_numpy_string_arrays():
+    words = [["a", "", "bc"], ["d", "", ""]]
+    expected = tokenize([["a", "", "bc"], ["d"]])
+    for kind in ("U", "S", object):
+        np.testing.assert_array_equal(tokenize(np.array(words, kind)), expected)
+    np.testing.assert_array_equal(tokenize([np.array(s) for s in words]), tokenize(words))
+    jagged = np.array([["a", "", "bc"], ["d"]], dtype=object)
+    np.testing.assert_array_equal(tokenize(jagged), expected)
+
+
+def test_bytes_and_tuples():
+    np.testing.assert_array_equal(tokenize(((b"\xc3\xa9", "</S>"),)), tokenize([["é", "</S>"]]))
+
+
+def test_tf_data():
+    """Inside tf.data it gives TensorFlow tensors, whatever the Keras backend."""
+    tf = pytest.importorskip("tensorflow")
+    tokenizer = CharacterTokenizer()
+    data = tf.data.Dataset.from_tensor_slices(tf.ragged.constant(SENTENCES)).batch(2).map(tokenizer)
+    first, second = data
+    np.testing.assert_array_equal(first.numpy(), tokenize(SENTENCES[:2]))
+    np.testing.assert_array_equal(second.numpy(), tokenize(SENTENCES[2:]))
+    assert data.element_spec.shape.as_list() == [None, None, 50]
+
+
+def test_eager_tensorflow_strings_under_every_backend():
+    tf = pytest.importorskip("tensorflow")
+    found = CharacterTokenizer()(tf.ragged.constant(SENTENCES))
+    assert keras.ops.is_tensor(found)
+    np.testing.assert_array_equal(numpy(found), tokenize(SENTENCES))
+
+
+def test_boundary_row():
+    assert boundary_row(BEGIN_SENTENCE, 5).tolist() == [259, 257, 260, 261, 261]
+
+
+def test_config_round_trip():
+    tokenizer = CharacterTokenizer(20, name="characters")
+    again = CharacterTokenizer.from_config(tokenizer.get_config())
+    assert again.max_characters == 20 and again.name == "characters"
+
+
+FLAT = r'Pass a batch of sentences, each a list of tokens, as in \[\["ELMo"'
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        (["a", "flat", "list"], f"every sentence to be a list of tokens. Received: 'a'. {FLAT}"),
+        ("text", f"a batch of tokenised sentences. Received: str. {FLAT}"),
+        ([[["a"]]], "every token to be a str or UTF-8 bytes. Received: \\['a'\\] of type list"),
+        ([["a", 3]], "every token to be a str or UTF-8 bytes. Received: 3 of type int"),
+        ([["a"], None], "every sentence to be a list of tokens. Received: None"),
+        (np.array(["a", "b"]), r"an array of shape \(batch, tokens\). Received: shape=\(2,\)"),
+        (np.array("a"), r"Received: shape=\(\)"),
+        (np.zeros((2, 3)), "every token to be a str or UTF-8 bytes. Received: .*0.0"),
+        (np.array(["a", "b"], object), "every sentence to be a list of tokens. Received: 'a'"),
+    ],
+)
+def test_bad_input(bad, message):
+    with pytest.raises(ValueError, match=message):
+        CharacterTokenizer()(bad)
+
+
+def test_bad_tensors():
+    tf = pytest.importorskip("tensorflow")
+    with pytest.raises(
+        ValueError, match=r"of shape \(batch, tokens\). Received: dtype=string, shape"
+    ):
+        CharacterTokenizer()(tf.constant(["flat"]))
+    with pytest.raises(ValueError, match="a tf.string tensor .* Received: dtype=int32"):
+        CharacterTokenizer()(tf.constant([[1]]))
+
+
+def test_numpy_integers_are_whole_numbers():
+    assert CharacterTokenizer(np.int64(9)).get_config()["max_characters"] == 9
+
+
+@pytest.mark.parametrize("bad", [2, 0, "50", 5.0])
+def test_bad_max_characters(bad):
+    with pytest.raises(ValueError, match="max_characters to be a whole number, 3 or more"):
+        CharacterTokenizer(max_characters=bad)
+
+
+def test_symbolic():
+    if BACKEND == "tensorflow":
+        ids = CharacterTokenizer(9)(keras.Input((None,), dtype="string"))
+        assert ids.shape == (None, None, 9) and ids.dtype == "int32"
+        with pytest.raises(ValueError, match="strings of shape .* Received: dtype=float32"):
+            CharacterTokenizer()(keras.Input((None,)))
+    else:
+        with pytest.raises(ValueError, match="part of a model only on TensorFlow"):
+            CharacterTokenizer()(keras.Input((None,), dtype="string"))

@@ -1,0 +1,86 @@
+import io
+import os
+import pathlib
+
+import pytest
+
+from keras_elmo.utils.files import atomic_write, read_lines, read_options
+
+
+def test_missing_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match="Options file gone.json does not exist"):
+        read_options(tmp_path / "gone.json", "gone.json")
+    with pytest.raises(IsADirectoryError, match="Options file .* is a directory"):
+        read_options(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="Options file .*pipe is a device or a pipe"):
+        read_options(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        (b"", "Expecting value"),
+        (b"{", "Expecting"),
+        (b"\xff\xfe\x00", "codec can't decode"),
+        ("{}".encode("utf-16"), "codec can't decode"),
+        (b'{"a": NaN}', "NaN is not a number of JSON"),
+        (b"-Infinity", "-Infinity is not a number of JSON"),
+        (b'{"a": {"b": 1, "b": 1}}', "the key 'b' stands twice"),
+        (b"9" * 20, "a whole number of 20 digits"),
+    ],
+)
+def test_bad_json(content, reason):
+    with pytest.raises(ValueError, match=f"Options file o.json is not JSON: .*{reason}"):
+        read_options(io.BytesIO(content), "o.json")
+
+
+def test_json_that_is_too_deep_or_too_long():
+    with pytest.raises(ValueError, match="Options file o.json .* nested too deep"):
+        read_options(io.BytesIO(b"[" * 100_000), "o.json")
+    with pytest.raises(ValueError, match="Options file o.json is too large. Expected: at most"):
+        read_options(io.BytesIO(b" " * (1 << 24) + b"{}"), "o.json")
+
+
+def test_lines(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("a\né\r\n\nb".encode())
+    assert read_lines(path) == ["a", "é\r", "", "b"]
+    path.write_bytes(b"a\nb\nc\xff\n")
+    with pytest.raises(ValueError, match="Vocabulary .*vocab.txt must be .* UTF-8. .* line 3"):
+        read_lines(path)
+
+
+def test_atomic_write_is_all_or_nothing(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("old")
+    with pytest.raises(RuntimeError, match="halfway"):
+        with atomic_write(first, second) as temporary:
+            temporary[0].write_text("new")
+            raise RuntimeError("halfway")
+    assert first.read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["first"]
+
+    with atomic_write(first, second) as temporary:
+        for path in temporary:
+            assert isinstance(path, pathlib.Path) and path.parent == tmp_path
+            path.write_text("new")
+    assert first.read_text() == second.read_text() == "new"
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for path in (pipe, tmp_path):
+        with pytest.raises(OSError, match="Expected a file to write. Received: .*something else"):
+            with atomic_write(path):
+                raise AssertionError
+    pipe.unlink()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["first", "second"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])
+def test_atomic_write_respects_the_umask(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        with atomic_write(tmp_path / "file") as (temporary,):
+            temporary.write_text("text")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == mode
