@@ -1,14 +1,14 @@
-"""The layers of a BERT in the place of ELMo's: the same tagger on both, side by side.
+"""Train the same tagger on the layers of a BERT and on the layers of ELMo, and compare.
 
     python examples/bert_layers.py --train train.conll --dev dev.conll --test test.conll \
         --bert bert_tiny_en_uncased --continue-on reports.txt
 
-BERT and its masked language modelling are KerasHub's (pip install keras-hub); what is ours is
-ScalarMix, which mixes the hidden layers of any encoder as it mixes a biLM's. --bert names a
-preset of KerasHub's with a masked language model: a name, which is downloaded, or a folder.
-Both sides are frozen. A word of several pieces has the mean of their vectors. --continue-on
-first goes on with the masked language modelling of BERT, on raw text with a sentence a line.
-The column files are as for ner.py. Printed are F1 and the weight of every layer.
+KerasHub provides BERT and its masked language modelling (pip install keras-hub). ScalarMix mixes
+the hidden layers of BERT as it mixes the layers of a biLM. --bert takes a KerasHub preset with a
+masked language model: a name, which KerasHub downloads, or a folder. BERT and the biLM are frozen.
+The vector of a word is the mean over its word pieces. --continue-on first trains the masked
+language model of BERT further, on raw text with one sentence per line. The column files are those
+of ner.py. The script prints the F1 and the weight of every layer.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import keras_elmo
 
 
 def hidden_layers(backbone):
-    """Return the model that gives the embeddings and every transformer layer of a backbone."""
+    """Return a model whose outputs are the embeddings and every transformer layer."""
     names = [x.name for x in backbone.layers if re.fullmatch(r"transformer_layer_\d+", x.name)]
     if not names:
         raise ValueError(
@@ -39,21 +39,21 @@ def hidden_layers(backbone):
 
 
 def represent(model, tokenizer, sentences, max_pieces):
-    """Return the hidden layers of each sentence, (tokens, layers, width), pieces pooled to words.
+    """Return the hidden layers of each sentence, (tokens, layers, width), one vector per word.
 
     Args:
-        model: As from ``hidden_layers``.
-        tokenizer: Of KerasHub, into word pieces.
-        sentences: Lists of tokens.
-        max_pieces: What the model reads at most, its two marks included.
+        model: keras.Model. The model from ``hidden_layers``.
+        tokenizer: KerasHub tokenizer into word pieces.
+        sentences: list of lists of str. Tokenised sentences.
+        max_pieces: int. Longest input of the model, start and end pieces included.
 
     Raises:
-        ValueError: If a sentence has more pieces than the model reads.
+        ValueError: If a sentence has more than ``max_pieces`` word pieces.
     """
     start, end = tokenizer.start_token_id, tokenizer.end_token_id
     words = sorted({token for sentence in sentences for token in sentence})
     pieces = {word: np.asarray(tokenizer(word)).tolist() for word in words}
-    # A word of which nothing is left, a control character say, is one unknown piece.
+    # A word without any piece, such as a control character, becomes one unknown piece.
     unknown = tokenizer.token_to_id("[UNK]")
     pieces = {word: ids or [unknown] for word, ids in pieces.items()}
     found = [None] * len(sentences)
@@ -80,12 +80,12 @@ def represent(model, tokenizer, sentences, max_pieces):
 
 
 def train(parts, tags, settings):
-    """Train one tagger on layers; return its F1 on test and the weights of the layers.
+    """Train one tagger on frozen layers; return its F1 on test and the layer weights.
 
     Args:
-        parts: Dict with the layers of each sentence of ``train``, ``dev`` and ``test``.
-        tags: Dict with their tags, in BIOES.
-        settings: Of the command line.
+        parts: dict. The layers of each sentence of ``train``, ``dev`` and ``test``.
+        tags: dict. The tags of the sentences, in BIOES.
+        settings: argparse.Namespace. The settings of the command line.
     """
     keras.utils.set_random_seed(settings.seed)
     names = sorted({tag for sentence in tags["train"] for tag in sentence})
@@ -135,12 +135,12 @@ def main():
     add = parser.add_argument
     for name in ("train", "dev", "test"):
         add(f"--{name}", type=pathlib.Path, required=True, help="column file")
-    add("--bert", required=True, help="preset of KerasHub: a name or a folder")
-    add("--continue-on", type=pathlib.Path, help="raw text, a sentence a line")
-    add("--steps", type=int, default=1000, help="of --continue-on")
-    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
+    add("--bert", required=True, help="KerasHub preset: a name or a folder")
+    add("--continue-on", type=pathlib.Path, help="raw text, one sentence per line")
+    add("--steps", type=int, default=1000, help="training steps on --continue-on")
+    add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
     add("--epochs", type=int, default=10)
-    add("--units", type=int, default=100, help="of the biLSTM, in a direction")
+    add("--units", type=int, default=100, help="units of the biLSTM in each direction")
     add("--learning-rate", type=float, default=0.001)
     add("--seed", type=int, default=1)
     settings = parser.parse_args()

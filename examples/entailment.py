@@ -1,15 +1,15 @@
-"""Train a model of entailment, or of another relation of two sentences, with ELMo or without.
+"""Train a model of entailment, or another relation of two sentences, with or without ELMo.
 
     python examples/entailment.py --train train.tsv --dev dev.tsv --test test.tsv
     python examples/entailment.py --train train.tsv --dev dev.tsv --test test.tsv --no-elmo
 
-A file has a pair a line, with tabs between label, sentence and sentence. Files whose first line
-names their columns are read by those names, such as SICK, SNLI and MultiNLI as released; pairs
-labelled "-" are left out. The model is a small ESIM (Chen et al., 2017): a biLSTM, attention
-of each sentence to the other, a biLSTM over what that gives, its mean and maximum. --elmo puts
-[x_k; ELMo_k] at the input of the first biLSTM, [h_k; ELMo_k] at its output, so that the
-attention sees it too, or both. The biLM is frozen and computed as it goes. The epoch with the
-best accuracy on --dev is kept. Runs on every Keras backend.
+A file has one pair per line: label, sentence and sentence, separated by tabs. If the first line
+names the columns, the script finds them by name; it knows the names of SICK, SNLI and MultiNLI.
+It skips pairs labelled "-". The model is a small ESIM (Chen et al., 2017): a biLSTM, attention
+between the sentences, a second biLSTM, then the mean and maximum over tokens. --elmo adds
+[x_k; ELMo_k] at the input of the first biLSTM, or [h_k; ELMo_k] at its output, or both. At the
+output the attention reads ELMo too. The frozen biLM runs inside the model. The script keeps the
+epoch with the best accuracy on --dev. Runs on every Keras backend.
 """
 
 import argparse
@@ -24,18 +24,18 @@ from tqdm import tqdm
 
 import keras_elmo
 
-PADDING, UNKNOWN = 0, 1  # ids of words; those of the vocabulary follow
-CHARACTERS = 50  # of a token, as in all released biLMs
+PADDING, UNKNOWN = 0, 1  # word ids; the ids of the vocabulary start at 2
+CHARACTERS = 50  # ids per token, as in all released biLMs
 LABELS = "label", "gold_label", "entailment_label", "entailment_judgment"
 SENTENCES = ("sentence1", "sentence_A"), ("sentence2", "sentence_B")
 
 
 def read_pairs(path):
-    """Return the pairs of a file, of lists of tokens, and their labels."""
+    """Read a file; return its pairs as lists of tokens, and their labels."""
     rows = [line.rstrip("\r").split("\t") for line in path.read_text("utf-8-sig").split("\n")]
     named = [[rows[0].index(x) for x in names if x in rows[0]] for names in (LABELS, *SENTENCES)]
     columns = [found[0] for found in named] if all(named) else [0, 1, 2]
-    tokenize = keras_elmo.WordTokenizer("penn")  # the tokens that the biLM has read
+    tokenize = keras_elmo.WordTokenizer("penn")  # the tokenizer of the biLM's training text
     pairs, labels = [], []
     for number, row in enumerate(rows, start=1):
         if row == [""] or (all(named) and number == 1):
@@ -46,7 +46,7 @@ def read_pairs(path):
                 "Expected a label and two sentences with tabs between, or a first line that names "
                 f"such columns. Received: line {number} of {path}: {chr(9).join(row)[:60]!r}"
             )
-        if fields[0] != "-":  # its annotators did not agree
+        if fields[0] != "-":  # "-" means that the annotators did not agree
             pairs.append(tuple(map(tokenize, fields[1:])))
             labels.append(fields[0])
     if not pairs:
@@ -55,14 +55,14 @@ def read_pairs(path):
 
 
 def batches(pairs, size=32):
-    """Return the indices of pairs of like length, a list a batch, in random order."""
+    """Return the indices of pairs of similar length in batches, in random order."""
     order = sorted(np.random.permutation(len(pairs)), key=lambda i: sum(map(len, pairs[i])))
     starts = np.random.permutation(range(0, len(order), size))
     return [order[start : start + size] for start in starts]
 
 
 def make_inputs(vocabulary, pairs):
-    """Return the ids of the words and characters of the first sentences, and of the second."""
+    """Return word ids and character ids of the first sentences, then of the second."""
     inputs = []
     for sentences in zip(*pairs):
         ids = [[vocabulary.get(token.lower(), UNKNOWN) for token in x] for x in sentences]
@@ -78,7 +78,7 @@ def build(n_words, n_classes, elmo, places):
         for place in ("input", "output")
         if elmo and places in (place, "both")
     }
-    # Made once and called twice: both sentences share all weights.
+    # Both sentences share these layers and their weights.
     embedding, dropout = layers.Embedding(n_words, 100), layers.Dropout(0.3)
     narrow = layers.Dense(150, activation="relu")
     encoder, composer = (
@@ -89,7 +89,7 @@ def build(n_words, n_classes, elmo, places):
     for _ in range(2):
         words = keras.Input((None,), dtype="int32")
         characters = keras.Input((None, CHARACTERS), dtype="int32")
-        mask = ops.not_equal(words, PADDING)  # handed on by hand, as Concatenate would lose it
+        mask = ops.not_equal(words, PADDING)  # passed explicitly: Concatenate loses it
         representations = elmo(characters) if elmo else None
         h = dropout(embedding(words))
         if "input" in mixes:
@@ -114,7 +114,7 @@ def build(n_words, n_classes, elmo, places):
 
 
 def accuracy(model, vocabulary, classes, pairs, labels):
-    """Return the share of the pairs whose label has the highest probability."""
+    """Return the share of pairs whose label gets the highest probability."""
     right = 0
     for indices in batches(pairs, 128):
         found = model.predict_on_batch(make_inputs(vocabulary, [pairs[i] for i in indices]))
@@ -128,14 +128,19 @@ def main(arguments=None):
     )
     add = parser.add_argument
     for name in ("train", "dev", "test"):
-        add(f"--{name}", type=pathlib.Path, required=True, help="pairs, tab-separated")
-    add("--elmo", choices=("input", "output", "both"), default="both", help="places of ELMo")
-    add("--no-elmo", dest="elmo", action="store_const", const=None, help="none")
-    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
-    add("--batch-size", type=int, default=32, help="pairs")
+        add(f"--{name}", type=pathlib.Path, required=True, help="file of pairs, separated by tabs")
+    add("--elmo", choices=("input", "output", "both"), default="both", help="where ELMo joins")
+    add("--no-elmo", dest="elmo", action="store_const", const=None, help="leave ELMo out")
+    add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
+    add("--batch-size", type=int, default=32, help="pairs per batch")
     add("--learning-rate", type=float, default=1e-3)
-    add("--epochs", type=int, default=20, help="at most")
-    add("--patience", type=int, default=3, help="epochs to go on without a better one on dev")
+    add("--epochs", type=int, default=20, help="largest number of epochs")
+    add(
+        "--patience",
+        type=int,
+        default=3,
+        help="stop after this many epochs without a better accuracy",
+    )
     add("--seed", type=int, default=1)
     settings = parser.parse_args(arguments)
     keras.utils.set_random_seed(settings.seed)
@@ -143,7 +148,7 @@ def main(arguments=None):
     (pairs, labels), dev, test = map(read_pairs, (settings.train, settings.dev, settings.test))
     classes = sorted(set(labels))
     seen = collections.Counter(x.lower() for pair in pairs for sentence in pair for x in sentence)
-    # Words that occur once stay unknown, which trains what that means.
+    # Words that occur once stay UNKNOWN, so that its embedding is trained.
     words = sorted(word for word in seen if seen[word] > 1)
     vocabulary = {word: id for id, word in enumerate(words, start=UNKNOWN + 1)}
     elmo = keras_elmo.ElmoLayer.from_preset(settings.preset) if settings.elmo else None

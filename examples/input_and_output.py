@@ -1,12 +1,11 @@
-"""Put ELMo at the input and at the output of your own biRNN, in a tagger.
+"""Add ELMo at the input and at the output of your biRNN, in a tagger.
 
     python examples/input_and_output.py
     python examples/input_and_output.py --data train.conll --preset DIRECTORY
 
-Section 3.3 of the paper: [x_k; ELMo_k] goes into the biRNN, and [h_k; ELMo_k] out of it
-into the classifier, with a ScalarMix for each place over one ElmoLayer. --data takes
-columns, the token first and its tag last, sentences apart by an empty line. Runs on
-every Keras backend.
+This is section 3.3 of the paper: the biRNN reads [x_k; ELMo_k], and the classifier reads
+[h_k; ELMo_k]. One ElmoLayer feeds two ScalarMix layers, one for each place. --data reads a column
+file: first the token, last its tag; an empty line ends a sentence. Runs on every Keras backend.
 """
 
 import argparse
@@ -19,7 +18,7 @@ from keras import layers
 
 import keras_elmo
 
-OWN_DATA = """
+BUILT_IN_DATA = """
 Ada NAME
 met O
 Grace NAME
@@ -47,23 +46,23 @@ Lisbon PLACE
 
 
 def read_columns(text):
-    """Return the sentences of a column file as lists of (token, tag)."""
+    """Read the sentences of a column file as lists of (token, tag)."""
     blocks = re.split(r"\n\s*\n", text.strip())
     blocks = [block.splitlines() for block in blocks if not block.startswith("-DOCSTART-")]
     return [[(line.split()[0], line.split()[-1]) for line in block] for block in blocks]
 
 
 def numbered(lists, numbers):
-    """Return an int array of the items' numbers, 0 in padding and 1 for unknown items."""
+    """Return an int array with the number of each item; 0 is padding, 1 an unknown item."""
     longest = max(map(len, lists))
     return np.array([[numbers.get(i, 1) for i in x] + [0] * (longest - len(x)) for x in lists])
 
 
 def build(preset, n_words, n_tags):
-    """Return the tagger, and its two mixes."""
+    """Return the tagger and its two mixes."""
     words = keras.Input((None,), dtype="int32", name="words")
     characters = keras.Input((None, 50), dtype="int32", name="characters")
-    # Without mask_zero=True Concatenate would lose the mask that ElmoLayer gives.
+    # Without mask_zero=True, Concatenate loses the mask of ElmoLayer.
     x = layers.Embedding(n_words, 32, mask_zero=True)(words)
     representations = keras_elmo.ElmoLayer.from_preset(preset)(characters)
     at_input = keras_elmo.ScalarMix(dropout=0.5, l2=1e-3, name="at_input")
@@ -79,14 +78,14 @@ def build(preset, n_words, n_tags):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=pathlib.Path, help="column file: token first, tag last")
-    parser.add_argument("--limit", type=int, help="read this many sentences at most")
+    parser.add_argument("--limit", type=int, help="largest number of sentences to read")
     parser.add_argument("--preset", default="elmo_small_en", help="name, directory or .zip")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     keras.utils.set_random_seed(arguments.seed)
 
-    text = arguments.data.read_text("utf-8-sig") if arguments.data else OWN_DATA
+    text = arguments.data.read_text("utf-8-sig") if arguments.data else BUILT_IN_DATA
     sentences = read_columns(text)[: arguments.limit]
     tokens = [[token for token, _ in sentence] for sentence in sentences]
     tags = [[tag for _, tag in sentence] for sentence in sentences]
@@ -103,7 +102,7 @@ def main():
         numbered(tokens, vocabulary),
         keras.ops.convert_to_numpy(keras_elmo.CharacterTokenizer()(tokens)),
     ]
-    # The mask keeps padding out of loss and accuracy.
+    # The mask excludes padding from the loss and the accuracy.
     history = model.fit(inputs, numbered(tags, tag_set), epochs=arguments.epochs, verbose=0)
     print(f"loss {history.history['loss'][0]:.3f} -> {history.history['loss'][-1]:.3f}")
     print(f"training accuracy {history.history['accuracy'][-1]:.3f}")

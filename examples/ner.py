@@ -1,15 +1,15 @@
-"""Train a tagger of named entities on column files of your own, with ELMo, and tag text with it.
+"""Train a tagger of named entities on your column files, with ELMo, and tag text with it.
 
     python examples/ner.py --train train.conll --save tagger
     python examples/ner.py --train train.conll --dev dev.conll --test test.conll --save tagger
     python examples/ner.py --load tagger --tag "Ada Lovelace met Charles Babbage in London ."
 
-A file has a token a line: the token first and its tag last, in IOB1, IOB2 or BIOES, with tabs
-or spaces between; an empty line ends a sentence. The tagger is that of the paper: two biLSTMs
-and a CRF over words, a CNN over their characters, and ELMo (not with --no-elmo), whose biLM is
-frozen and computed as it goes. The epoch with the best F1 on --dev is kept, or on every tenth
-sentence of --train, which is then not trained on; a few hundred sentences want more epochs,
-such as --epochs 100 --patience 20. Runs on every Keras backend.
+A file has one token per line: first the token, last its tag in IOB1, IOB2 or BIOES, separated by
+tabs or spaces. An empty line ends a sentence. The model is the paper's: two biLSTMs and a CRF over
+word embeddings, a CNN over the characters of each word, and ELMo (--no-elmo leaves it out). The
+frozen biLM runs inside the model. The script keeps the epoch with the best F1 on --dev. Without
+--dev it holds out every tenth sentence of --train for this. A few hundred sentences need more
+epochs, such as --epochs 100 --patience 20. Runs on every Keras backend.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from tqdm import tqdm
 
 import keras_elmo
 
-PADDING, UNKNOWN = 0, 1  # ids of words; those of the vocabulary follow
-CHARACTERS = 50  # of a token, as in all released biLMs
+PADDING, UNKNOWN = 0, 1  # word ids; the ids of the vocabulary start at 2
+CHARACTERS = 50  # ids per token, as in all released biLMs
 
 
 def read_columns(path):
-    """Return the sentences of a column file, as lists of tokens, and their tags in BIOES."""
+    """Read a column file; return its sentences as lists of tokens, and their tags in BIOES."""
     sentences = [[]]
     for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
         fields = line.strip().split("\t" if "\t" in line else None)
@@ -53,7 +53,7 @@ def read_columns(path):
 
 
 def to_bioes(tags):
-    """Return the tags of a sentence with the last and the only token of an entity marked."""
+    """Convert the tags of a sentence to BIOES."""
     bioes = ["O"] * len(tags)
     for kind, first, last in get_entities(tags):
         letters = "B" + "I" * (last - first - 1) + "E" if last > first else "S"
@@ -62,24 +62,24 @@ def to_bioes(tags):
 
 
 def batches(sentences, size=32):
-    """Return the indices of sentences of like length, a list a batch, in random order."""
+    """Return the indices of sentences of similar length in batches, in random order."""
     order = sorted(np.random.permutation(len(sentences)), key=lambda i: len(sentences[i]))
     starts = np.random.permutation(range(0, len(order), size))
     return [order[start : start + size] for start in starts]
 
 
 def make_inputs(known, sentences):
-    """Return the ids of words and of their characters, padded."""
+    """Return word ids and character ids, padded."""
     ids = [[known["words"].get(token.lower(), UNKNOWN) for token in x] for x in sentences]
     characters = keras_elmo.CharacterTokenizer(CHARACTERS)(sentences)
     return [pad_sequences(ids, padding="post"), ops.convert_to_numpy(characters)]
 
 
 def build(known, elmo):
-    """Return the model to train, and the tagger, which shares its weights."""
+    """Return the model to train, and the tagger that shares its weights."""
     words = keras.Input((None,), dtype="int32")
     characters = keras.Input((None, CHARACTERS), dtype="int32")
-    mask = ops.not_equal(words, PADDING)  # handed on by hand, as Concatenate would lose it
+    mask = ops.not_equal(words, PADDING)  # passed explicitly: Concatenate loses it
     letters = layers.Embedding(262, 16)(characters[:, :, :25])
     letters = layers.Conv2D(128, (1, 3), padding="same", activation="relu")(letters)
     embedded = layers.Embedding(2 + len(known["words"]), 100)(words)
@@ -108,7 +108,7 @@ def tag(tagger, known, sentences, make_inputs=make_inputs):
 
 
 def names_of(sentences, tags):
-    """Return the words and tags to know, with the ids of the words that occur once."""
+    """Return the vocabulary and the tag set, and the ids of words that occur once."""
     seen = collections.Counter(token.lower() for x in sentences for token in x)
     types = sorted({tag[2:] for x in tags for tag in x if tag != "O"})
     known = {
@@ -119,9 +119,9 @@ def names_of(sentences, tags):
 
 
 def make_batch(known, rare, sentences, tags, make_inputs=make_inputs):
-    """Return inputs and, -1 in the padding, tags, to train on."""
+    """Return the inputs and tag ids of a training batch; padding has the tag id -1."""
     inputs = make_inputs(known, sentences)
-    # Rare words are unknown one time in two, which trains what that means.
+    # Half of the rare words become UNKNOWN, so that its embedding is trained.
     drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
     inputs[0][drop] = UNKNOWN
     ids = [[known["tags"].index(tag) for tag in x] for x in tags]
@@ -129,9 +129,9 @@ def make_batch(known, rare, sentences, tags, make_inputs=make_inputs):
 
 
 def fit(model, tagger, sentences, batch_of, score, settings):
-    """Train, and leave the tagger as it was after the epoch with the best score on dev.
+    """Train the model, and give the tagger the weights of the epoch with the best score on dev.
 
-    ``batch_of`` gives the batch of some indices of the sentences; ``score`` the F1 on dev.
+    ``batch_of`` makes a batch from indices of sentences. ``score`` returns the F1 on dev.
     """
     best = -1, 0
     for epoch in range(1, settings.epochs + 1):
@@ -141,7 +141,7 @@ def fit(model, tagger, sentences, batch_of, score, settings):
         ]
         loss, f1 = np.mean(losses), score()
         print(f"epoch {epoch}: loss {loss:.3f}, dev F1 {f1:.4f}", flush=True)
-        if (f1, -loss) > best:  # while F1 is 0 the loss tells whether there is progress
+        if (f1, -loss) > best:  # while F1 is 0, compare the loss
             best, best_epoch, weights = (f1, -loss), epoch, tagger.get_weights()
         elif epoch == best_epoch + settings.patience:
             break
@@ -149,14 +149,14 @@ def fit(model, tagger, sentences, batch_of, score, settings):
 
 
 def train(settings):
-    """Return the tagger of the best epoch, and the words and tags that it knows."""
+    """Return the tagger of the best epoch, with its vocabulary and tag set."""
     sentences, tags = read_columns(settings.train)
     if settings.dev:
         dev, dev_tags = read_columns(settings.dev)
     elif len(sentences) > 1:
         dev, dev_tags = sentences[::10], tags[::10]
         del sentences[::10], tags[::10]
-        print(f"{len(dev)} sentences of {settings.train} choose the epoch, {len(sentences)} train")
+        print(f"{len(sentences)} sentences of {settings.train} train, {len(dev)} choose the epoch")
     else:
         raise ValueError(f"Without --dev expected two sentences. Received: one in {settings.train}")
     known, rare = names_of(sentences, tags)
@@ -182,16 +182,21 @@ def main(arguments=None):
     add(
         "--dev",
         type=pathlib.Path,
-        help="column file that chooses the epoch, else a tenth of --train",
+        help="column file to choose the epoch with; default: a tenth of --train",
     )
     add("--test", type=pathlib.Path, help="column file to score the tagger on")
-    add("--save", type=pathlib.Path, help="folder for the tagger, biLM included")
-    add("--load", type=pathlib.Path, help="such a folder, instead of training")
-    add("--tag", nargs="+", default=[], help="sentences, tokens between spaces, to tag")
-    add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="or without")
-    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
-    add("--epochs", type=int, default=30, help="at most")
-    add("--patience", type=int, default=5, help="epochs to go on without a better F1 on dev")
+    add("--save", type=pathlib.Path, help="folder to write the tagger to, biLM included")
+    add("--load", type=pathlib.Path, help="folder written by --save; no training then")
+    add("--tag", nargs="+", default=[], help="tokenised sentences to tag")
+    add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="use ELMo or not")
+    add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
+    add("--epochs", type=int, default=30, help="largest number of epochs")
+    add(
+        "--patience",
+        type=int,
+        default=5,
+        help="stop after this many epochs without a better F1 on dev",
+    )
     add("--seed", type=int, default=1)
     settings = parser.parse_args(arguments)
     keras.utils.set_random_seed(settings.seed)

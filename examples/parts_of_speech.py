@@ -1,10 +1,10 @@
-"""Parts of speech by a linear probe: which layer of a biLM knows them.
+"""Probe which layer of a biLM predicts parts of speech best.
 
     python examples/parts_of_speech.py --train train.conllu --dev dev.conllu --test test.conllu
 
-Repeats table 6 of the paper: a softmax on the frozen representations of single tokens, for
-every layer of the biLM alone and for the mix of all, and nothing else to learn the context
-with. The files are those of Universal Dependencies (.conllu, may be compressed with xz).
+This repeats table 6 of the paper. The probe is a linear softmax classifier of single tokens. It
+reads the frozen representation of the token, from one layer or from the learned mix of all layers.
+The files are in the format of Universal Dependencies (.conllu or .conllu.xz).
 """
 
 import argparse
@@ -21,14 +21,14 @@ COLUMNS = {"universal": 3, "penn": 4}
 
 
 def read_conllu(path, column, limit=None):
-    """Return the sentences of a file as lists of tokens, and the tags of all tokens."""
+    """Read a file; return its sentences as lists of tokens, and the tags of all tokens."""
     sentences, tags = [[]], []
     with (lzma.open if pathlib.Path(path).suffix == ".xz" else open)(
         path, "rt", encoding="utf-8"
     ) as file:
         for line in file:
             fields = line.rstrip("\n").split("\t")
-            if fields[0].isdigit():  # neither comment nor contraction nor empty node
+            if fields[0].isdigit():  # skip comments, contractions and empty nodes
                 if len(sentences) > (limit or np.inf):
                     break
                 sentences[-1].append(fields[1].replace(" ", ""))
@@ -39,17 +39,17 @@ def read_conllu(path, column, limit=None):
 
 
 def probe(parts, layer, n_tags, seed, epochs, batch_size, learning_rate):
-    """Train a linear probe; return its accuracy on test in the epoch that is best on dev.
+    """Train a linear probe; return its accuracy on test in the epoch with the best dev accuracy.
 
     Args:
-        parts: Dict with ``train``, ``dev`` and ``test``: representations, float16,
-            ``(tokens, layers, width)``, and tag numbers.
-        layer: Number of a layer; None for the mix of all.
-        n_tags: Number of tags.
-        seed: Of the initial weights and the order.
-        epochs: Passes over train.
-        batch_size: Tokens in a batch.
-        learning_rate: Of Adam.
+        parts: dict. For ``train``, ``dev`` and ``test`` a pair: representations, float16,
+            ``(tokens, layers, width)``, and tag ids.
+        layer: int or None. Layer to read; None mixes all layers.
+        n_tags: int. Number of tags.
+        seed: int. Seed of the initial weights and of the order.
+        epochs: int. Passes over the training part.
+        batch_size: int. Tokens per batch.
+        learning_rate: float. Learning rate of Adam.
     """
     keras.utils.set_random_seed(seed)
     n_layers, width = parts["train"][0].shape[1:]
@@ -74,14 +74,16 @@ def probe(parts, layer, n_tags, seed, epochs, batch_size, learning_rate):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("train", "dev", "test"):
-        parser.add_argument(f"--{name}", required=True, help=".conllu")
+        parser.add_argument(f"--{name}", required=True, help=".conllu or .conllu.xz file")
     parser.add_argument("--tags", choices=COLUMNS, default="universal")
     parser.add_argument("--preset", default="elmo_small_en", help="name, directory or .zip")
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=256, help="tokens")
+    parser.add_argument("--batch-size", type=int, default=256, help="tokens per batch")
     parser.add_argument("--learning-rate", type=float, default=0.001)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--limit", type=int, help="sentences of each file to read")
+    parser.add_argument(
+        "--limit", type=int, help="largest number of sentences to read from each file"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
 

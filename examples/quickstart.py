@@ -1,12 +1,12 @@
-"""Train a sentence classifier on ELMo: ElmoLayer, ScalarMix, a biLSTM, save, reload, predict.
+"""Train a sentence classifier with ElmoLayer, ScalarMix and a biLSTM; save, reload, predict.
 
     python examples/quickstart.py
     python examples/quickstart.py --data train.txt --limit 1000 --preset DIRECTORY
 
---data takes Penn Treebank trees, one a line, whose root label is the class (0 to 4), as
-in the Stanford Sentiment Treebank; without it the script runs on sentences of its own.
---preset takes another biLM than that of the package: a directory or .zip with options.json
-and weights.hdf5. Runs on every Keras backend.
+--data reads Penn Treebank trees, one per line. The label of the root is the class (0 to 4), as
+in the Stanford Sentiment Treebank. Without --data the script uses ten built-in sentences.
+--preset takes the name of a bundled biLM, or a directory or .zip with options.json and
+weights.hdf5. Runs on every Keras backend.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from keras import layers
 
 import keras_elmo
 
-OWN_TREES = """
+BUILT_IN_TREES = """
 (4 (2 An) (4 absolute) (2 delight) (2 .))
 (4 (2 The) (2 cast) (4 shines) (2 from) (2 start) (2 to) (2 finish) (2 .))
 (3 (2 Funny) (2 and) (3 warm) (2 .))
@@ -34,7 +34,7 @@ OWN_TREES = """
 """
 
 
-# The biLM was trained on plain text, a treebank is written in Penn Treebank's way.
+# Treebanks escape brackets and quotes; the biLM was trained on plain ones.
 PLAIN = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"'}
 
 
@@ -49,14 +49,14 @@ def read_trees(text, limit):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=pathlib.Path, help="file of Penn Treebank trees")
-    parser.add_argument("--limit", type=int, help="read this many trees at most")
+    parser.add_argument("--limit", type=int, help="largest number of trees to read")
     parser.add_argument("--preset", default="elmo_small_en", help="name, directory or .zip")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     keras.utils.set_random_seed(arguments.seed)
 
-    text = arguments.data.read_text("utf-8-sig") if arguments.data else OWN_TREES
+    text = arguments.data.read_text("utf-8-sig") if arguments.data else BUILT_IN_TREES
     sentences, labels = read_trees(text, arguments.limit)
     tokenizer = keras_elmo.CharacterTokenizer()
     ids = tokenizer(sentences)

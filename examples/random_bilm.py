@@ -1,9 +1,9 @@
-"""Write a small biLM with random weights, so that the examples run without a download.
+"""Write a small biLM with random weights, to try code without a download.
 
     python examples/random_bilm.py DIRECTORY
 
-The directory then holds options.json and weights.hdf5 in bilm-tf's layout. The biLM
-knows nothing of any language; use it to try code, not to judge ELMo.
+The directory then contains options.json and weights.hdf5 in the layout of bilm-tf. The biLM
+has learned nothing, so its representations say nothing about the quality of ELMo.
 """
 
 import argparse

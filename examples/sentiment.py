@@ -1,16 +1,16 @@
-"""Classify reviews from few labels and from many, with ELMo and without: Korean films (NSMC).
+"""Train a classifier of Korean film reviews (NSMC) on few or many labels, with and without ELMo.
 
     python examples/sentiment.py --data FOLDER --preset PRESET --seeds 1 2 3
 
-FOLDER holds train.tsv, dev.tsv and test.tsv: a review a line, a label from 0 on, a tab, the
-text. The text is cut into Kiwi's morphemes, or as --tokenizer says; --preset is a biLM that was
-trained on such tokens, and without it there is only the baseline. The classifier is that of
-sst5.py, over layers normalised token by token: as they are, layer 0 is the largest and drowns
-what the context says. Few reviews want small batches and more epochs (400 of them --batch-size 16
---learning-rate 5e-3 --epochs 8). The word embeddings x_k start random and learn from the reviews
-of the share alone; --vectors starts them from word vectors as text (word2vec, GloVe, fastText),
-such as experiments/train_vectors.py makes of the text of the biLM. Every seed draws its own share.
-Runs on every Keras backend.
+FOLDER contains train.tsv, dev.tsv and test.tsv. A line has a label (0, 1, ...), a tab and the
+text of a review. --tokenizer cuts the text into tokens, by default into the morphemes of Kiwi.
+--preset takes a biLM that was trained on such tokens; without it only the baseline is trained.
+The classifier is the one of sst5.py, with layer norm for each token: without it layer 0 has the
+largest values and hides the contextual layers. --share trains on a share of the reviews, drawn
+anew for each seed. Few reviews need small batches and more epochs: for 400 reviews use
+--batch-size 16 --learning-rate 5e-3 --epochs 8. --vectors initialises the word embeddings from a
+text file in the format of word2vec, GloVe or fastText; without it they start random.
+experiments/train_vectors.py writes such a file. Runs on every Keras backend.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from keras_elmo.tokenizers.words import TOKENIZERS
 
 
 def read_reviews(path, tokenize):
-    """Return the tokens of the reviews of a file, and their labels."""
+    """Read a file; return the tokens of its reviews, and their labels."""
     reviews, labels = [], []
     for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
         label, tab, text = line.partition("\t")
@@ -73,15 +73,20 @@ def main(arguments=None):
     )
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True, help="folder of train.tsv, dev.tsv, test.tsv")
-    add("--preset", help="of a biLM for these tokens: a name, directory or .zip")
-    add("--tokenizer", choices=TOKENIZERS, default="kiwi", help="that of the biLM")
-    add("--vectors", type=pathlib.Path, help="word vectors to start from, on both sides")
-    add("--share", type=float, nargs="+", default=[1.0], help="of the training reviews")
+    add("--preset", help="biLM for these tokens: name, directory or .zip")
+    add("--tokenizer", choices=TOKENIZERS, default="kiwi", help="tokenizer of the biLM")
+    add("--vectors", type=pathlib.Path, help="word vectors to initialise both sides with")
+    add("--share", type=float, nargs="+", default=[1.0], help="shares of the training reviews")
     add("--seeds", type=int, nargs="+", default=[1])
-    add("--batch-size", type=int, default=64, help="reviews")
+    add("--batch-size", type=int, default=64, help="reviews per batch")
     add("--learning-rate", type=float, default=2e-3)
     add("--epochs", type=int, default=5)
-    add("--dropout", type=float, default=0.5, help="of word embeddings and of what is pooled")
+    add(
+        "--dropout",
+        type=float,
+        default=0.5,
+        help="dropout of the word embeddings and of the pooled vector",
+    )
     settings = parser.parse_args(arguments)
 
     tokenize = keras_elmo.WordTokenizer(settings.tokenizer)

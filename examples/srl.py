@@ -1,15 +1,15 @@
-"""Train a tagger of semantic roles, who did what to whom, with ELMo or without.
+"""Train a tagger of semantic roles (who did what to whom), with or without ELMo.
 
     python examples/srl.py --train train.conll --dev dev.conll --test test.conll
     python examples/srl.py --train train.conll --dev dev.conll --test test.conll --no-elmo
 
-A file has a token a line: the token first, then 1 for the predicate whose roles are tagged and
-0 for all other tokens, and last the role, such as B-A0, in IOB1, IOB2 or BIOES; an empty line
-ends a sentence. A sentence with several predicates stands there once for each. The tagger is
-that of He et al. (2017), simplified: word embeddings with an embedding of the predicate's flag
-beside them, biLSTMs, and a CRF in place of their constraints; [x_k; ELMo_k] is at the input,
-where the paper finds it best. The biLM is frozen and computed as it goes. F1 is that of whole
-roles, the predicate's own (V) left out, as CoNLL-2005 counts. Runs on every Keras backend.
+A file has one token per line: first the token, then 1 for the predicate and 0 for all other
+tokens, last the role in IOB1, IOB2 or BIOES, such as B-A0. An empty line ends a sentence. A
+sentence with several predicates occurs once for each of them. The tagger is a simplified He et al.
+(2017): embeddings of the word and of the predicate flag, biLSTMs, and a CRF in place of their
+constraints. [x_k; ELMo_k] joins at the input, where the paper found it best. The frozen biLM runs
+inside the model. F1 counts whole roles and ignores the predicate itself (V), as CoNLL-2005 does.
+Runs on every Keras backend.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import keras_elmo
 
 
 def read_frames(path):
-    """Return the sentences of a file, as lists of (token, flag), and their tags in BIOES."""
+    """Read a file; return its sentences as lists of (token, flag), and their tags in BIOES."""
     sentences, tags = ner.read_columns(path)
     flags = []
     for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
@@ -35,7 +35,7 @@ def read_frames(path):
             continue
         if len(fields) < 3 or fields[1].strip() not in ("0", "1"):
             raise ValueError(
-                "Expected a token, 1 or 0 for a predicate or none, and a role. "
+                "Expected a token, then 1 (predicate) or 0, then a role. "
                 f"Received: line {number} of {path}: {line[:60]!r}"
             )
         flags.append(int(fields[1]))
@@ -44,18 +44,18 @@ def read_frames(path):
 
 
 def make_inputs(known, frames):
-    """Return the ids of words and of their characters, and the flags, padded."""
+    """Return word ids, character ids and predicate flags, padded."""
     tokens = [[token for token, _ in frame] for frame in frames]
     flags = [[flag for _, flag in frame] for frame in frames]
     return [*ner.make_inputs(known, tokens), pad_sequences(flags, padding="post")]
 
 
 def build(known, elmo, units, depth):
-    """Return the model to train, the tagger, which shares its weights, and the mix."""
+    """Return the model to train, the tagger that shares its weights, and the mix."""
     words = keras.Input((None,), dtype="int32")
     characters = keras.Input((None, ner.CHARACTERS), dtype="int32")
     flags = keras.Input((None,), dtype="int32")
-    mask = ops.not_equal(words, ner.PADDING)  # handed on by hand: Concatenate would lose it
+    mask = ops.not_equal(words, ner.PADDING)  # passed explicitly: Concatenate loses it
     embedded = layers.Embedding(2 + len(known["words"]), 100)(words)
     h = layers.Concatenate()([layers.Dropout(0.5)(embedded), layers.Embedding(2, 50)(flags)])
     mix = keras_elmo.ScalarMix(dropout=0.5, l2=1e-3)
@@ -73,7 +73,7 @@ def build(known, elmo, units, depth):
 
 
 def score(tagger, known, frames, tags):
-    """Return the F1 of the roles of all predicates, their own left out."""
+    """Return the F1 of the roles of all predicates, without the role V."""
     found = ner.tag(tagger, known, frames, make_inputs)
     roles = [[["O" if tag[2:] == "V" else tag for tag in x] for x in y] for y in (tags, found)]
     return f1_score(*roles, zero_division=0)
@@ -86,12 +86,17 @@ def main(arguments=None):
     add = parser.add_argument
     for name in ("train", "dev", "test"):
         add(f"--{name}", type=pathlib.Path, required=True, help="column file")
-    add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="or without")
-    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
-    add("--units", type=int, default=200, help="of each LSTM")
-    add("--depth", type=int, default=2, help="biLSTMs")
-    add("--epochs", type=int, default=50, help="at most")
-    add("--patience", type=int, default=5, help="epochs to go on without a better F1 on dev")
+    add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="use ELMo or not")
+    add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
+    add("--units", type=int, default=200, help="units of each LSTM")
+    add("--depth", type=int, default=2, help="number of biLSTMs")
+    add("--epochs", type=int, default=50, help="largest number of epochs")
+    add(
+        "--patience",
+        type=int,
+        default=5,
+        help="stop after this many epochs without a better F1 on dev",
+    )
     add("--seed", type=int, default=1)
     settings = parser.parse_args(arguments)
     keras.utils.set_random_seed(settings.seed)

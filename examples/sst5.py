@@ -1,14 +1,14 @@
-"""Train a classifier of sentiment on the Stanford Sentiment Treebank, with ELMo or without.
+"""Train a sentiment classifier on the Stanford Sentiment Treebank, with or without ELMo.
 
     python examples/sst5.py --data FOLDER
     python examples/sst5.py --data FOLDER --no-elmo
 
-FOLDER holds train.txt, dev.txt and test.txt: Penn Treebank trees, one a line, every node
-labelled 0 to 4. Each labelled phrase of the training trees is an example; dev and test are
-whole sentences. The classifier is a biLSTM over word embeddings x_k, pooled over the tokens,
-with [x_k; ELMo_k] at its input and [h_k; ELMo_k] at its output; the frozen biLM is computed
-as it goes. The learning rate falls to 0 over the epochs; the best epoch on dev is tested.
-Runs on every Keras backend.
+FOLDER contains train.txt, dev.txt and test.txt: Penn Treebank trees, one per line, every node
+labelled 0 to 4. Every labelled phrase of the training trees is an example; dev and test use whole
+sentences. The classifier is a biLSTM over word embeddings x_k, pooled over the tokens. ELMo joins
+as [x_k; ELMo_k] at its input and [h_k; ELMo_k] at its output. The frozen biLM runs inside the
+model. The learning rate falls to 0 over the epochs. The epoch with the best accuracy on dev is
+scored on test. Runs on every Keras backend.
 """
 
 import argparse
@@ -24,14 +24,14 @@ from tqdm import tqdm
 
 import keras_elmo
 
-PADDING, UNKNOWN = 0, 1  # ids of words; those of the vocabulary follow
-CHARACTERS = 50  # of a token, as in all released biLMs
-# The biLM was trained on plain text, the treebank is written in Penn Treebank's way.
+PADDING, UNKNOWN = 0, 1  # word ids; the ids of the vocabulary start at 2
+CHARACTERS = 50  # ids per token, as in all released biLMs
+# The treebank escapes brackets and quotes; the biLM was trained on plain ones.
 PLAIN = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"', "`": "'"}
 
 
 def read_trees(path):
-    """Return the trees of a file, one a line."""
+    """Read the trees of a file, one per line."""
     lines = path.read_text("utf-8-sig").split("\n")
     trees = [nltk.Tree.fromstring(line) for line in lines if line.strip()]
     if not trees:
@@ -40,44 +40,46 @@ def read_trees(path):
 
 
 def plain(tree):
-    """Return the tokens of a tree in the way of plain text, and the label of its root."""
+    """Return the tokens of a tree with plain brackets and quotes, and the label of its root."""
     tokens = [x.replace("\\/", "/").replace("\\*", "*") for x in tree.leaves()]
     return tuple(PLAIN.get(token, token) for token in tokens), int(tree.label())
 
 
 def batches(phrases, size):
-    """Return the indices of phrases of like length, a list a batch, in random order."""
+    """Return the indices of phrases of similar length in batches, in random order."""
     order = sorted(np.random.permutation(len(phrases)), key=lambda i: len(phrases[i]))
     starts = np.random.permutation(range(0, len(order), size))
     return [order[start : start + size] for start in starts]
 
 
 def make_inputs(vocabulary, phrases):
-    """Return the ids of words and of their characters, padded."""
+    """Return word ids and character ids, padded."""
     ids = [[vocabulary.get(token, UNKNOWN) for token in phrase] for phrase in phrases]
     characters = keras_elmo.CharacterTokenizer(CHARACTERS)(phrases)
     return [pad_sequences(ids, padding="post"), ops.convert_to_numpy(characters)]
 
 
 def make_vocabulary(sentences):
-    """Return the ids of the words, and those of the words that occur once."""
+    """Return the id of each word, and the ids of words that occur once."""
     seen = collections.Counter(token for sentence in sentences for token in sentence)
     vocabulary = {word: id for id, word in enumerate(sorted(seen), start=UNKNOWN + 1)}
     return vocabulary, [id for word, id in vocabulary.items() if seen[word] == 1]
 
 
 def build(n_words, elmo, n_classes=5, dimension=100, dropout=0.3, layer_norm=False):
-    """Return the classifier; its first weights are the word embeddings."""
+    """Build the classifier; its first weights are the word embeddings."""
     words = keras.Input((None,), dtype="int32")
     characters = keras.Input((None, CHARACTERS), dtype="int32")
-    mask = ops.not_equal(words, PADDING)  # handed on by hand, as Concatenate would lose it
+    mask = ops.not_equal(words, PADDING)  # passed explicitly: Concatenate loses it
     h = layers.Dropout(dropout)(layers.Embedding(n_words, dimension)(words))
     if elmo:
         representations = elmo(characters)
         at_input = keras_elmo.ScalarMix(layer_norm, dropout=0.5, l2=1e-3)
         h = layers.Concatenate()([h, at_input(representations, mask=mask)])
     h = layers.Bidirectional(layers.LSTM(150, return_sequences=True))(h, mask=mask)
-    if elmo:  # no dropout: the maximum below would grow with the length, in training alone
+    if (
+        elmo
+    ):  # No dropout here: in training it would raise the maximum below, more so in long sentences.
         at_output = keras_elmo.ScalarMix(layer_norm, l2=1e-3)
         h = layers.Concatenate()([h, at_output(representations, mask=mask)])
     real = ops.expand_dims(ops.cast(mask, h.dtype), -1)
@@ -88,7 +90,7 @@ def build(n_words, elmo, n_classes=5, dimension=100, dropout=0.3, layer_norm=Fal
 
 
 def accuracy(model, vocabulary, phrases, labels):
-    """Return the share of the phrases whose label has the highest probability."""
+    """Return the share of phrases whose label gets the highest probability."""
     right = 0
     for indices in batches(phrases, 128):
         found = model.predict_on_batch(make_inputs(vocabulary, [phrases[i] for i in indices]))
@@ -97,15 +99,15 @@ def accuracy(model, vocabulary, phrases, labels):
 
 
 def fit(model, vocabulary, rare, train, dev, settings):
-    """Train a classifier, and leave it with the weights of its best epoch on dev.
+    """Train a classifier, and give it the weights of the epoch with the best accuracy on dev.
 
     Args:
-        model: What ``build`` returns.
-        vocabulary: Ids by word.
-        rare: Ids of the words that occur once.
-        train: Phrases, and their labels.
-        dev: The same.
-        settings: With ``epochs``, ``batch_size`` and ``learning_rate``.
+        model: keras.Model. The classifier from ``build``.
+        vocabulary: dict. The id of each word.
+        rare: list of int. Ids of words that occur once.
+        train: pair. Training phrases and their labels.
+        dev: pair. Sentences to choose the epoch with, and their labels.
+        settings: object with ``epochs``, ``batch_size`` and ``learning_rate``.
     """
     phrases, labels = train
     n_steps = settings.epochs * -(-len(phrases) // settings.batch_size)
@@ -117,7 +119,7 @@ def fit(model, vocabulary, rare, train, dev, settings):
         drawn = batches(phrases, settings.batch_size)
         for indices in tqdm(drawn, f"epoch {epoch}", leave=False):
             inputs = make_inputs(vocabulary, [phrases[i] for i in indices])
-            # Rare words are unknown one time in two, which trains what that means.
+            # Half of the rare words become UNKNOWN, so that its embedding is trained.
             drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
             inputs[0][drop] = UNKNOWN
             losses.append(model.train_on_batch(inputs, np.array([labels[i] for i in indices])))
@@ -134,9 +136,9 @@ def main(arguments=None):
     )
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True, help="folder of train.txt, dev.txt, test.txt")
-    add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="or without")
-    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
-    add("--batch-size", type=int, default=128, help="phrases")
+    add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="use ELMo or not")
+    add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
+    add("--batch-size", type=int, default=128, help="phrases per batch")
     add("--learning-rate", type=float, default=2e-3)
     add("--epochs", type=int, default=5)
     add("--seed", type=int, default=1)
@@ -146,7 +148,7 @@ def main(arguments=None):
     trees, dev, test = (
         read_trees(settings.data / f"{name}.txt") for name in ("train", "dev", "test")
     )
-    # Distinct ones, in the order of the file.
+    # Keep each distinct phrase once, in the order of the file.
     pairs = dict.fromkeys(plain(node) for tree in trees for node in tree.subtrees())
     vocabulary, rare = make_vocabulary(plain(tree)[0] for tree in trees)
     dev, test = (list(zip(*map(plain, split))) for split in (dev, test))

@@ -1,20 +1,19 @@
-"""What a biLM knows of words in context: nearest neighbours of a token, by its sense.
+"""Find the nearest neighbours of a word in context, and see a biLM separate its senses.
 
     python examples/words_in_context.py
     python examples/words_in_context.py --word bank --text corpus.txt --plot bank.png
     python examples/words_in_context.py --word play --static weights/elmo_small_en/vocab.txt
     python examples/words_in_context.py --language ko --plot bae.png
 
-Repeats table 4 of the paper, the neighbours of "play": for every token of --word it lists
-the closest other tokens of the same spelling, by the cosine of a contextual layer, and says
-whether the context-free layer 0 tells them apart. A word may be several tokens, with spaces
-between them; its vector is then their mean. --text takes tokenised sentences, one a line;
-without it the script has its own, in the morphemes of ``keras-elmo tokenize --tokenizer kiwi``
-for Korean: 배 is a ship, a pear, a belly, and 잘한다 praises or mocks. --static sets beside it,
-as the paper does, the nearest words without context: those of a vocabulary, a word a line, by
-layer 0, or those of word vectors as text (GloVe, word2vec, fastText). --plot draws all tokens of
-the word in the plane of their two principal components, in the first font that has the
-characters: that of matplotlib, one that is installed, or --font.
+This repeats table 4 of the paper, the neighbours of "play". For every occurrence of --word the
+script lists the other occurrences with the highest cosine in a contextual layer. It also says
+whether the context-free layer 0 can separate them. A word may be several tokens separated by
+spaces; its vector is then their mean. --text reads tokenised sentences, one per line. Without it
+the script uses built-in sentences; the Korean ones are morphemes of Kiwi, where 배 means ship, pear
+or belly, and 잘한다 praises or mocks. --static also lists the nearest words without context, as the
+paper does. It takes a vocabulary with one word per line, compared by layer 0, or word vectors as
+text (GloVe, word2vec, fastText). --plot draws the occurrences on their first two principal
+components. The font is --font, or the first one found that has all characters.
 """
 
 import argparse
@@ -26,7 +25,7 @@ import keras_elmo
 
 PRESETS = {"en": "elmo_small_en", "ko": "elmo_mini_ko"}
 WORDS = {"en": ["play", "bank", "bear"], "ko": ["배", "잘 하 ㄴ다"]}
-OWN_TEXT = {
+BUILT_IN_TEXT = {
     "en": """
 The children play in the garden until it is dark .
 They play with a ball behind the house .
@@ -94,7 +93,7 @@ Hunters killed a large bear in the mountains .
 
 
 def neighbours(vectors, count):
-    """Return for every row the other rows, the most similar first, and their cosines."""
+    """Return the most similar other rows of every row, and their cosines."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = unit @ unit.T
     np.fill_diagonal(cosines, -np.inf)
@@ -103,15 +102,15 @@ def neighbours(vectors, count):
 
 
 def static_neighbours(embedder, path, word, count):
-    """Return the nearest words without context, and their cosines.
+    """Return the words nearest to a word without context, and their cosines.
 
     Raises:
-        ValueError: If the word vectors of the file have none for a token of the word.
+        ValueError: If the file has no vector for a token of the word.
     """
     tokens = word.split()
     with open(path, encoding="utf-8", errors="replace") as file:
         rows = [line.split() for line in file]
-    if len(rows[0]) == 2:  # the header of word2vec: how many words, how many numbers
+    if len(rows[0]) == 2:  # the header of word2vec: number of words and width
         rows = rows[1:]
     words = list(dict.fromkeys([*tokens, *(row[0] for row in rows if row)]))
     if len(rows[0]) > 1:
@@ -133,14 +132,14 @@ def static_neighbours(embedder, path, word, count):
 
 
 def plane(vectors):
-    """Return the first two principal components of rows."""
+    """Project rows on their first two principal components."""
     centred = vectors - vectors.mean(axis=0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     return centred @ axes[:2].T
 
 
 def find_places(sentences, word):
-    """Return each place of a word: its sentence, and the slice of its tokens there."""
+    """Return each occurrence of a word: its sentence, and the slice of its tokens."""
     tokens = word.split()
     return [
         (sentence, slice(i, i + len(tokens)))
@@ -156,10 +155,10 @@ def marked(sentence, place):
 
 
 def find_font(text, file=None):
-    """Return the first font that has the characters of a text.
+    """Return the first font that has all characters of a text.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If no font has them.
     """
     from matplotlib import font_manager
     from matplotlib.ft2font import FT2Font
@@ -169,13 +168,13 @@ def find_font(text, file=None):
     for name in map(str, [file] if file else files):
         try:
             known = FT2Font(name).get_charmap()
-        except (OSError, RuntimeError):  # no font, or one that FreeType cannot read
+        except (OSError, RuntimeError):  # FreeType cannot read the file
             continue
         if all(ord(character) in known for character in text if not character.isspace()):
             return font_manager.FontProperties(fname=name)
     raise ValueError(
         f"--plot expects a font with the characters of the sentences. Received: {file or 'none'}. "
-        "Give its file with --font, or install one: Noto Sans CJK and Nanum Gothic have Hangul"
+        "Pass a font file with --font, or install one: Noto Sans CJK and Nanum Gothic have Hangul"
     )
 
 
@@ -189,7 +188,7 @@ def draw(points, labels, title, path, font_file=None):
     figure, axes = plt.subplots(figsize=(10, 6))
     axes.scatter(*points.T)
     line, height = 0.04 * np.ptp(points[:, 1]), -np.inf
-    for i in np.argsort(points[:, 1]):  # upwards, so that no label covers another
+    for i in np.argsort(points[:, 1]):  # from the bottom up, so that no label covers another
         height = max(points[i, 1], height + line)
         label = axes.annotate(f"  {labels[i]}", points[i], (points[i, 0], height), va="center")
         label.set(fontproperties=font, fontsize=8)
@@ -201,34 +200,36 @@ def draw(points, labels, title, path, font_file=None):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--language", choices=WORDS, default="en", help="of the own words and text")
-    parser.add_argument("--word", nargs="*", help="instead of its own words")
-    parser.add_argument("--text", type=pathlib.Path, help="tokenised sentences, one a line")
-    parser.add_argument("--preset", help="name, directory or .zip, if not the best bundled one")
+    parser.add_argument(
+        "--language", choices=WORDS, default="en", help="language of the built-in words and text"
+    )
+    parser.add_argument("--word", nargs="*", help="words to use instead of the built-in ones")
+    parser.add_argument("--text", type=pathlib.Path, help="tokenised sentences, one per line")
+    parser.add_argument("--preset", help="biLM: name, directory or .zip; default: bundled biLM")
     parser.add_argument("--layer", type=int, default=1, help="contextual layer to compare")
     parser.add_argument("--neighbours", type=int, default=2)
-    parser.add_argument("--static", type=pathlib.Path, help="a vocabulary, or word vectors as text")
-    parser.add_argument("--plot", type=pathlib.Path, help="picture to write, of the first word")
-    parser.add_argument("--font", type=pathlib.Path, help="file of the font in the picture")
+    parser.add_argument("--static", type=pathlib.Path, help="vocabulary, or word vectors as text")
+    parser.add_argument("--plot", type=pathlib.Path, help="picture of the first word to write")
+    parser.add_argument("--font", type=pathlib.Path, help="font file for the picture")
     arguments = parser.parse_args()
 
     preset = arguments.preset or PRESETS[arguments.language]
     words = arguments.word or WORDS[arguments.language]
-    own = OWN_TEXT[arguments.language]
-    text = arguments.text.read_text("utf-8-sig") if arguments.text else own
+    built_in = BUILT_IN_TEXT[arguments.language]
+    text = arguments.text.read_text("utf-8-sig") if arguments.text else built_in
     sentences = [line.split() for line in text.splitlines()]
     embedder = keras_elmo.Embedder(preset)
     for word in words:
         places = find_places(sentences, word)
         if len(places) < 2:
-            parser.error(f"the text holds {word!r} {len(places)} times, 2 are needed")
+            parser.error(f"expected {word!r} twice or more in the text, found {len(places)}")
         layers = embedder.embed([sentence for sentence, _ in places])
         vectors = np.stack(
             [x[:, place].mean(axis=1) for x, (_, place) in zip(layers, places, strict=True)]
         )
         order, cosines = neighbours(vectors[:, arguments.layer], arguments.neighbours)
         same = np.allclose(vectors[:, 0], vectors[:1, 0], atol=1e-5)
-        print(f"{word}: {len(places)} tokens, {'all alike' if same else 'not alike'} in layer 0")
+        print(f"{word}: {len(places)} tokens, {'equal' if same else 'not equal'} in layer 0")
         if arguments.static:
             static, values = static_neighbours(embedder, arguments.static, word, 10)
             nearest = ", ".join(f"{w} {v:.2f}" for w, v in zip(static, values, strict=True))

@@ -1,16 +1,16 @@
-"""Word senses by nearest neighbour: which layer of a biLM knows the sense of a word.
+"""Find word senses by nearest neighbour, and compare the layers of a biLM.
 
     python examples/wsd.py --train semcor.data.xml --test ALL.data.xml --senses index.sense
 
-Repeats table 5 of the paper. The text of --train gives every sense a centroid, the mean of
-the representations of its tokens. A token of --test takes the sense of its lemma and part of
-speech whose centroid is nearest by cosine; where --train has none, the first sense of
-WordNet. Printed is F1, which is accuracy where every token is answered, for every layer of
-the biLM, for their plain average, and for the most frequent sense of --train.
+This repeats table 5 of the paper. Every sense in --train gets a centroid: the mean representation
+of its tokens. A token of --test gets the sense of its lemma and part of speech with the nearest
+centroid by cosine. A lemma that --train does not contain gets the first sense of WordNet. The
+script prints F1 for every layer of the biLM, for the average of the layers, and for the most
+frequent sense of --train. Every token gets an answer, so F1 equals accuracy.
 
-Both texts are in the format of Raganato et al., 2017 (http://lcl.uniroma1.it/wsdeval/): XML,
-and beside it a file that ends in .gold.key.txt. --senses is the index.sense of WordNet 3.0, or a
-table whose columns are named sense_key and sense_number; it may be compressed with xz.
+Both texts are in the format of Raganato et al., 2017 (http://lcl.uniroma1.it/wsdeval/): an XML
+file, with a .gold.key.txt file in the same folder. --senses takes index.sense of WordNet 3.0, or a
+table with the columns sense_key and sense_number; either may be compressed with xz.
 """
 
 import argparse
@@ -24,9 +24,9 @@ import numpy as np
 
 import keras_elmo
 
-# The quotes and brackets of the Penn Treebank, as the text of the biLM has them.
+# The biLM was trained on plain quotes and brackets; the texts escape them.
 PLAIN = {"``": '"', "''": '"', "`": "'", "-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}"}
-# A sense key names the part of speech by number; 5 is an adjective as well.
+# The part of speech in a sense key; 5 is an adjective satellite.
 PARTS_OF_SPEECH = {"1": "NOUN", "2": "VERB", "3": "ADJ", "4": "ADV", "5": "ADJ"}
 SENTENCES_AT_ONCE = 2000
 
@@ -34,9 +34,9 @@ Instance = collections.namedtuple("Instance", "name lemma first last keys")
 
 
 def read_text(path):
-    """Return a list of sentences: their tokens, and the instances to tell the senses of.
+    """Read a text; return the tokens of each sentence, and the instances that have a sense.
 
-    A compound such as "New York" is as many tokens as it has words.
+    A compound such as "New York" becomes one token per word.
     """
     gold_path = str(path).removesuffix(".data.xml") + ".gold.key.txt"
     with open(gold_path, encoding="utf-8") as file:
@@ -63,7 +63,7 @@ def read_text(path):
 
 
 def first_senses(path):
-    """Return the key of the first sense of each lemma and part of speech."""
+    """Return the first sense key of each lemma and part of speech."""
     columns, first = (0, 2), {}
     with (lzma.open if pathlib.Path(path).suffix == ".xz" else open)(
         path, "rt", encoding="utf-8"
@@ -80,7 +80,7 @@ def first_senses(path):
 
 
 def represent(embedder, sentences):
-    """Yield every instance with its representations, (layers + 1, width), the average last."""
+    """Yield every instance with its layers, (layers + 1, width); the last row is the average."""
     for start in range(0, len(sentences), SENTENCES_AT_ONCE):
         some = sentences[start : start + SENTENCES_AT_ONCE]
         arrays = embedder.embed([tokens for tokens, _ in some])
@@ -91,7 +91,7 @@ def represent(embedder, sentences):
 
 
 def centroids(embedder, sentences):
-    """Return the unit centroids, (senses, layers + 1, width), and of each lemma its senses."""
+    """Return the unit centroids, (senses, layers + 1, width), and the senses of each lemma."""
     place, of_lemma = {}, collections.defaultdict(collections.Counter)
     for _, instances in sentences:
         for instance in instances:
@@ -108,13 +108,13 @@ def centroids(embedder, sentences):
 
 
 def scores(right):
-    """Return F1 in percent, of all instances and of each of the sets that they come from."""
+    """Return F1 in percent for all instances and for each evaluation set."""
     sets = collections.defaultdict(list)
     for name, values in right:
         sets["ALL"].append(values)
         if "." in name:
             sets[name.split(".")[0]].append(values)
-    if len(sets) == 2:  # one set: its instances are all
+    if len(sets) == 2:  # with a single set, ALL is enough
         sets = {"ALL": sets["ALL"]}
     return {name: 100 * np.mean(values, axis=0) for name, values in sets.items()}
 
@@ -123,9 +123,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--train", required=True, help="SemCor, .data.xml")
     parser.add_argument("--test", required=True, help="an evaluation set, .data.xml")
-    parser.add_argument("--senses", required=True, help="index.sense of WordNet 3.0, or a table")
+    parser.add_argument(
+        "--senses", required=True, help="index.sense of WordNet 3.0, or a table of senses"
+    )
     parser.add_argument("--preset", default="elmo_small_en", help="name, directory or .zip")
-    parser.add_argument("--limit", type=int, help="sentences of --train to read")
+    parser.add_argument("--limit", type=int, help="largest number of sentences of --train")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
 
@@ -152,7 +154,7 @@ def main():
         table = {name: dict(zip(rows, values.round(2).tolist())) for name, values in found.items()}
         print(json.dumps({"preset": arguments.preset, "senses": len(place), "f1": table}))
         return
-    print(f"{len(place)} senses; {covered} of {len(right)} tokens have some, the rest the first")
+    print(f"{len(place)} senses; {covered} of {len(right)} tokens have a centroid")
     print(f"{'F1':<14}" + "".join(f"{name:>14}" for name in found))
     for j, row in enumerate(rows):
         print(f"{row:<14}" + "".join(f"{values[j]:>14.1f}" for values in found.values()))

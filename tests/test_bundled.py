@@ -47,7 +47,7 @@ def test_it_tells_senses_apart_where_the_token_representation_can_not(preset, la
     spec = importlib.util.spec_from_file_location("words", EXAMPLES / "words_in_context.py")
     words = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(words)
-    sentences = [line.split() for line in words.OWN_TEXT[language].strip().splitlines()]
+    sentences = [line.split() for line in words.BUILT_IN_TEXT[language].strip().splitlines()]
     embedder = keras_elmo.Embedder(preset)
     right, total = 0, 0
     for word, counts in SENSES[language].items():

@@ -86,14 +86,14 @@ def test_words_in_context(tmp_path, preset):
     given = "--word", "bank", "--text", text, "--preset", preset, "--plot", picture
     out = run(EXAMPLES / "words_in_context.py", *given)
     assert "inf" not in out  # the other token is all the neighbours there are
-    assert out.startswith("bank: 2 tokens, all alike in layer 0\n  a [bank] here\n")
+    assert out.startswith("bank: 2 tokens, equal in layer 0\n  a [bank] here\n")
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_korean_words_in_context(tmp_path, preset):
     given = "--language", "ko", "--preset", preset
     out = run(EXAMPLES / "words_in_context.py", *given)
-    assert out.startswith("배: 18 tokens, all alike in layer 0\n  [배] 가 항구 를 떠나 어")
+    assert out.startswith("배: 18 tokens, equal in layer 0\n  [배] 가 항구 를 떠나 어")
     praise, irony = "춤 도 [잘 하 ㄴ다] , 최고", "[잘 하 ㄴ다] , 이제 는 거짓말"
     assert "잘 하 ㄴ다: 12 tokens, " in out and praise in out and irony in out
     text = tmp_path / "text.txt"
@@ -481,7 +481,7 @@ def test_srl_reads_frames(load, tmp_path):
 @pytest.mark.parametrize("text", ["Ada B-A0\n", "Ada 2 B-A0\n", "Ada NNP 1 B-A0\n"])
 def test_srl_malformed(load, tmp_path, text):
     (tmp_path / "train.conll").write_text("x 0 O\n" + text)
-    with pytest.raises(ValueError, match="1 or 0 for a predicate or none, .* line 2 of"):
+    with pytest.raises(ValueError, match="then 1 .predicate. or 0, .* line 2 of"):
         load("srl").read_frames(tmp_path / "train.conll")
 
 
