@@ -534,7 +534,7 @@ def test_ner_holds_a_tenth_of_the_sentences_out(load, tmp_path, monkeypatch, cap
     ner.main([f"--train={train}", "--no-elmo"])
     assert seen["train"] == [[f"word{n}"] for n in range(12) if n not in (0, 10)]
     assert seen["dev"] == ([["S-PER"], ["S-PER"]], [["word0"], ["word10"]])
-    assert "2 sentences of " in capsys.readouterr().out
+    assert ", 2 choose the epoch" in capsys.readouterr().out
     train.write_text("one O\n")
     with pytest.raises(ValueError, match="expected two sentences. Received: one in"):
         ner.main([f"--train={train}", "--no-elmo"])
