@@ -4,7 +4,7 @@
 
 ``LayerDataset.gather`` is compared with h5py, which reads without checking. ``CharacterTokenizer``
 is compared with its alphabet, which makes the ids without Keras. Prints the median processor time
-of a batch in milliseconds. The layers have the shape of those of elmo_mini_en.
+of a batch in milliseconds. The layers have the shape of elmo_mini_en's.
 """
 
 import argparse

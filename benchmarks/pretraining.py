@@ -2,7 +2,7 @@
 
     TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=2 python benchmarks/pretraining.py CORPUS
 
-CORPUS is a folder of ``keras-elmo prepare``. The products are those of the LSTMs (forward, and
+CORPUS is a folder of ``keras-elmo prepare``. It times the products of the LSTMs (forward, and
 twice as many backward), the softmax and the character CNN, with the mean sizes of the batches.
 They are timed in the same run on the same threads, once in float32 and once in the dtype of
 --products. The products of one time step always stay in float32. Those of Muon are not counted.

@@ -2,10 +2,11 @@
 
     python benchmarks/probe.py --preset elmo_mini_en --sst SST_FOLDER --ud UD_FOLDER --conll FOLDER
 
-The biLM is frozen, and its layers are computed once. --int8 adds those of ONNX Runtime in int8.
+The biLM is frozen, and its layers are computed once. --int8 adds the int8 layers of ONNX
+Runtime.
 
---sst: train.txt, dev.txt and test.txt of the Stanford Sentiment Treebank. The label is that of the
-root, and a sentence is the mean of its tokens. --ud: files *-train.conllu, *-dev.conllu and
+--sst: train.txt, dev.txt and test.txt of the Stanford Sentiment Treebank. The label is the root's,
+and a sentence is the mean of its tokens. --ud: files *-train.conllu, *-dev.conllu and
 *-test.conllu (or .xz), for universal parts of speech. --conll: eng.train, eng.testa and eng.testb
 of CoNLL-2003; each tag is predicted separately. Scores are accuracies, and the F1 of names for
 CoNLL-2003.

@@ -3,7 +3,7 @@
     python benchmarks/throughput.py --data test.txt [--allennlp-python PYTHON] [--table FILE]
 
 --data takes Penn Treebank trees, one a line (SST test). The default is sentences of random words,
-as long as those of SST. Weights are random, with the sizes of the released models. Run it on an
+as long as SST's. Weights are random, with the sizes of the released models. Run it on an
 idle machine; KERAS_BACKEND picks the backend.
 
 The limit is the time of the float32 matrix products for the batches that Embedder makes, in the
