@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import keras_elmo
-from keras_elmo.formats.bilm_weights import bilm_rows
+from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.weight_mapping import expected_shapes
 
@@ -107,7 +107,7 @@ def make_config(**changes):
 
 def make_arrays(config, seed=0):
     """Random tensors of a weight file for the config."""
-    shapes = expected_shapes(bilm_rows(config))
+    shapes = expected_shapes(bilm_mapping(config))
     rng = np.random.default_rng(seed)
     return {name: rng.normal(0, 0.35, s).astype("float32") for name, s in shapes.items()}
 

@@ -394,7 +394,7 @@ def _load_preset(path):
 
 
 def _load_bilm(path):
-    from keras_elmo.formats.bilm_files import read_bilm
+    from keras_elmo.formats.bilm_hdf5 import read_bilm
 
     _check_bilm(read_bilm(path.parent / "options.json", path.parent / "weights.hdf5"))
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from keras_elmo import CharacterTokenizer, ElmoLayer, Embedder, ScalarMix
-from keras_elmo.convert import convert
-from keras_elmo.presets import Preset
+from keras_elmo.presets import Preset, convert
 from keras_elmo.pretraining.language_model_files import read_language_model
 from keras_elmo.pretraining.scores import Scorer
 from tests.conftest import SHARED, numpy
