@@ -17,7 +17,14 @@ from keras_elmo.formats.folder import Folder, checkpoint_prefix
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.many_langs import ManyLangs
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint, HubModule
-from keras_elmo.utils.files import digest_of, holds_files, read_bytes, write_files, write_json
+from keras_elmo.utils.files import (
+    PathLike,
+    digest_of,
+    holds_files,
+    read_bytes,
+    write_files,
+    write_json,
+)
 
 # The first format that recognises the files reads them. If none does, the first one of the
 # list explains which files are missing.
@@ -84,14 +91,12 @@ class Preset:
         format: ``Format``. Its ``kind`` names the format.
 
     Raises:
-        ValueError: If the preset does not exist, or an archive contains links, names that point
-            outside, or far too many bytes.
+        ValueError: If the preset does not exist, or an archive contains anything but plain files
+            of a reasonable size.
         OSError: If an archive is damaged.
     """
 
-    def __init__(
-        self, preset: str | os.PathLike, options: dict | str | os.PathLike | None = None
-    ) -> None:
+    def __init__(self, preset: PathLike, options: dict | PathLike | None = None) -> None:
         if not isinstance(preset, str | os.PathLike) or not str(preset):
             raise ValueError(f"from_preset expects {_EXPECTED}. Received: preset={preset!r}")
         if not (options is None or isinstance(options, dict | str | os.PathLike)):
@@ -122,13 +127,7 @@ class Preset:
         self.format = kind(self._folder, options)
 
     def read_config(self) -> BiLMConfig:
-        """Read the options only.
-
-        Raises:
-            OSError: If the file is missing or damaged.
-            ValueError: If there is not exactly one options file, or if it does not describe a
-                biLM over characters.
-        """
+        """Read the options only. Errors are those of ``read``."""
         return self.format.config
 
     def read(self) -> BiLMFile:
@@ -177,17 +176,15 @@ class Preset:
         return digest_of(self._folder.file(names[0])) if len(names) == 1 else None
 
 
-def read_preset(
-    preset: str | os.PathLike, options: dict | str | os.PathLike | None = None
-) -> BiLMFile:
+def read_preset(preset: PathLike, options: dict | PathLike | None = None) -> BiLMFile:
     """Read the options and the weights of a preset, with the arguments of ``Preset``."""
     return Preset(preset, options).read()
 
 
 def convert(
-    source: str | os.PathLike,
-    directory: str | os.PathLike,
-    options: dict | str | os.PathLike | None = None,
+    source: PathLike,
+    directory: PathLike,
+    options: dict | PathLike | None = None,
 ) -> dict[str, Any]:
     """Convert a biLM in any format to a preset in bilm-tf's layout.
 

@@ -71,7 +71,7 @@ def test_bundled_names(tmp_path, monkeypatch, expected, files):
         (tmp_path / "elmo_tiny" / name).write_bytes(content)
     monkeypatch.setattr(presets, "bundled", lambda: {"elmo_tiny": tmp_path / "elmo_tiny"})
     np.testing.assert_array_equal(output("elmo_tiny"), expected)
-    with pytest.raises(ValueError, match="Received: preset='elmo_huge'. Bundled presets: elmo_tiny"):
+    with pytest.raises(ValueError, match="preset='elmo_huge'. Bundled presets: elmo_tiny"):
         ElmoLayer.from_preset("elmo_huge")
 
 
@@ -128,7 +128,7 @@ def test_one_of_the_two_files(tiny_preset):
 )
 def test_zip_members_that_point_outside(tmp_path, files, name):
     path = zipped(tmp_path / "evil.zip", {**files, name: b"{}"})
-    with pytest.raises(ValueError, match="plain files only. Received: a name that points outside, "):
+    with pytest.raises(ValueError, match="Received: a name that points outside, "):
         ElmoLayer.from_preset(path)
 
 
@@ -219,7 +219,7 @@ def test_tar_members_that_are_no_files(tmp_path, kind):
         member = tarfile.TarInfo("options.json")
         member.type, member.linkname = kind, "/etc/passwd"
         archive.addfile(member)
-    with pytest.raises(ValueError, match="plain files only. Received: a link or a device, 'options.js"):
+    with pytest.raises(ValueError, match="Received: a link or a device, 'options.json"):
         ElmoLayer.from_preset(tmp_path / "evil.tar.gz")
 
 
@@ -242,7 +242,9 @@ def test_bombs(tmp_path, files):
             archive.writestr(name, content)
     tarred(tmp_path / "bomb.tgz", files)
     for name in ("bomb.zip", "bomb.tgz"):
-        with pytest.raises(ValueError, match=f"{name} must unpack to at most .* Received: .* bytes or more"):
+        with pytest.raises(
+            ValueError, match=f"{name} must unpack to .* Received: .* bytes or more"
+        ):
             ElmoLayer.from_preset(tmp_path / name)
 
 

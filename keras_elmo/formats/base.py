@@ -3,16 +3,15 @@
 import abc
 import dataclasses
 import functools
-import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.bilm_weights import bilm_mapping
-from keras_elmo.formats.checks import check_tensors
+from keras_elmo.formats.checks import Arrays, check_tensors
 from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.weight_mapping import (
     MappedTensor,
@@ -22,7 +21,7 @@ from keras_elmo.formats.weight_mapping import (
     fingerprint,
     load,
 )
-from keras_elmo.utils.files import read_options, read_vocabulary_lines
+from keras_elmo.utils.files import PathLike, read_options, read_vocabulary_lines
 
 OPTIONS_NAMES = "*options.json or options_file"
 # The released models have these options. The shapes of tensors do not show them.
@@ -39,10 +38,8 @@ _RELEASED_OPTIONS = {
 class BiLMFile:
     """The options and the weights of a biLM.
 
-    Attributes:
-        config: ``BiLMConfig``.
-        arrays: dict of NumPy arrays. The tensors by their names in bilm-tf's hdf5 layout.
-        file_name: str. Name of the weight file, for errors.
+    The names of the ``arrays`` are those of bilm-tf's hdf5 layout. The ``file_name`` of the weights
+    is for errors.
     """
 
     config: BiLMConfig
@@ -74,38 +71,23 @@ class BiLMFile:
 
 def convert_bilm(
     config: BiLMConfig,
-    mapping: Iterable[MappedTensor],
-    arrays: Mapping[str, np.ndarray],
+    mapping: list[MappedTensor],
+    arrays: Arrays,
     kind: str,
     file_name: str,
 ) -> BiLMFile:
     """Check the tensors of another layout, and convert them to bilm-tf's hdf5 layout.
 
-    Args:
-        config: ``BiLMConfig``.
-        mapping: list of ``MappedTensor``. The weight mapping of the other layout.
-        arrays: dict of NumPy arrays. The tensors of the biLM by name, without others.
-        kind: str. Kind of the file in errors.
-        file_name: str. Name of the file in errors.
-
-    Raises:
-        ValueError: If a tensor is missing or not expected, has another shape or dtype, or
-            contains NaN or infinite values.
+    ``mapping`` is the weight mapping of the other layout. ``arrays`` contains only tensors of the
+    biLM. The errors are those of ``check_tensors``.
     """
-    mapping = list(mapping)
     check_tensors(f"{kind} {file_name}", arrays, expected_shapes(mapping))
     return BiLMFile(config, extract(bilm_mapping(config), load(mapping, arrays)), file_name)
 
 
 @dataclasses.dataclass(frozen=True)
 class Mix:
-    """A learned scalar mix.
-
-    Attributes:
-        scalars: tuple of float. One value for each layer, before the softmax.
-        gamma: float. The overall scale.
-        layer_norm: bool. Whether the layers are normalised first.
-    """
+    """A learned scalar mix: the scalars before the softmax, and whether layers are normalised."""
 
     scalars: tuple[float, ...]
     gamma: float
@@ -116,11 +98,8 @@ class Mix:
 class SoftmaxFile:
     """The vocabulary and the softmax that make a biLM a language model.
 
-    Attributes:
-        vocabulary: list of str. Tokens in the order of the rows of the softmax.
-        arrays: dict of NumPy arrays: ``softmax/W``, shape ``(tokens, projection_dim)``, and
-            ``softmax/b``.
-        file_name: str. Name of the vocabulary file, for errors.
+    The arrays are ``softmax/W``, shape ``(tokens, projection_dim)``, and ``softmax/b``. The
+    ``file_name`` of the vocabulary is for errors.
     """
 
     vocabulary: list[str]
@@ -141,7 +120,7 @@ class Format(abc.ABC):
 
     kind = ""
 
-    def __init__(self, folder: Folder, options: dict | str | os.PathLike | None = None) -> None:
+    def __init__(self, folder: Folder, options: dict | PathLike | None = None) -> None:
         self.folder = folder
         self.given_options = options
 

@@ -1,6 +1,5 @@
 """The files of bilm-tf's layout: options and weights in hdf5, under any of their usual names."""
 
-import os
 from typing import Any
 
 from keras_elmo.config import BiLMConfig
@@ -10,12 +9,12 @@ from keras_elmo.formats.folder import Folder, base_name
 from keras_elmo.formats.hdf5 import open_hdf5, read_arrays, write_arrays
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint
 from keras_elmo.formats.weight_mapping import expected_shapes, extract
-from keras_elmo.utils.files import read_options, write_files, write_json
+from keras_elmo.utils.files import PathLike, read_options, write_files, write_json
 
 _WEIGHTS_NAMES = "*weights.hdf5, model.hdf5, any other *.hdf5 but softmax.hdf5, or weights_file"
 
 
-def read_bilm(options_file: str | os.PathLike, weight_file: str | os.PathLike) -> BiLMFile:
+def read_bilm(options_file: PathLike, weight_file: PathLike) -> BiLMFile:
     """Read a biLM from two files.
 
     Args:
@@ -33,7 +32,7 @@ def read_bilm(options_file: str | os.PathLike, weight_file: str | os.PathLike) -
 
 def _read_weights(
     config: BiLMConfig,
-    weight_file: str | os.PathLike,
+    weight_file: PathLike,
     file_name: str,
     options_name: str | None,
 ) -> BiLMFile:
@@ -48,7 +47,7 @@ def _read_weights(
     return BiLMFile(config, arrays, file_name)
 
 
-def write_bilm(directory: str | os.PathLike, config: BiLMConfig, variables: dict) -> None:
+def write_bilm(directory: PathLike, config: BiLMConfig, variables: dict) -> None:
     """Write ``options.json`` and ``weights.hdf5``: both or none.
 
     Args:

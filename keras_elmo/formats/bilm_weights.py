@@ -1,11 +1,12 @@
 """The weight mapping of a biLM in bilm-tf's layout, which AllenNLP and simple_elmo read too."""
 
 import dataclasses
-from collections.abc import Container, Mapping
+from collections.abc import Container
 
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
+from keras_elmo.formats.checks import Shape, Shapes
 from keras_elmo.formats.weight_mapping import MappedTensor, Transform, one_to_one
 
 
@@ -142,15 +143,13 @@ def bilm_mapping(
     return mapping
 
 
-def shapes_of_series(
-    shapes: Mapping[str, tuple[int, ...]], template: str, n_axes: int
-) -> list[tuple[int, ...]]:
+def shapes_of_series(shapes: Shapes, template: str, n_axes: int) -> list[Shape]:
     """Return the shapes of the tensors ``template.format(0)``, ``template.format(1)`` and so on.
 
     The series ends before the first tensor that is missing or has another number of axes. A
     template without ``{}`` is the name of one tensor.
     """
-    series: list[tuple[int, ...]] = []
+    series: list[Shape] = []
     while len(shape := shapes.get(template.format(len(series)), ())) == n_axes:
         series.append(shape)
         if "{}" not in template:

@@ -3,8 +3,13 @@
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
+
+Arrays: TypeAlias = Mapping[str, np.ndarray]
+Shape: TypeAlias = tuple[int, ...]
+Shapes: TypeAlias = Mapping[str, Shape]
 
 # Compression shrinks weights to a half or a third. A file that grows far more than that was
 # made to fill the memory.
@@ -18,7 +23,7 @@ _MOST_PROBLEMS = 20
 class Declared:
     """The shape and the dtype that a file declares for a tensor that is not read yet."""
 
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: np.dtype
 
     @property
@@ -35,7 +40,7 @@ def largest_size(stored: int) -> int:
 def check_tensors(
     name: str,
     tensors: Mapping[str, np.ndarray | Declared],
-    expected: Mapping[str, tuple[int, ...]],
+    expected: Shapes,
     *,
     kinds: str = "f",
     fits: str = "the options",

@@ -1,12 +1,12 @@
 """The files of a preset, all in one folder."""
 
-import os
 import pathlib
 import shutil
 import tempfile
 import weakref
 
 from keras_elmo.formats.archives import unpack
+from keras_elmo.utils.files import PathLike
 
 
 class Folder:
@@ -24,13 +24,9 @@ class Folder:
         path: path. The argument.
         names: list of str. Names of the files, including folders.
         checkpoint: str or None. Name of the checkpoint, if ``path`` is a checkpoint.
-
-    Raises:
-        OSError: If an archive is damaged.
-        ValueError: If an archive contains anything but plain files of a reasonable size.
     """
 
-    def __init__(self, path: str | os.PathLike) -> None:
+    def __init__(self, path: PathLike) -> None:
         self.path = pathlib.Path(path)
         prefix = checkpoint_prefix(self.path)
         self.checkpoint = prefix.name if prefix else None

@@ -19,6 +19,7 @@ import h5py
 import numpy as np
 
 from keras_elmo.formats.checks import Declared, check_tensors, largest_size
+from keras_elmo.utils.files import PathLike
 
 _NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
 _LARGEST_CHUNK = 16 << 20  # unless the dataset itself is larger
@@ -27,7 +28,7 @@ _DEEPEST_NAME = 16
 
 
 def read_arrays(
-    file: str | os.PathLike,
+    file: PathLike,
     file_name: str | None = None,
     expected: dict | None = None,
     *,
@@ -55,7 +56,7 @@ def read_arrays(
 
 
 def write_arrays(
-    file: str | os.PathLike, arrays: dict, attributes: dict | None = None, **filters: Any
+    file: PathLike, arrays: dict, attributes: dict | None = None, **filters: Any
 ) -> None:
     """Write arrays by name as the datasets of an hdf5 file.
 
@@ -86,7 +87,7 @@ class Hdf5Reader:
 
     def __init__(
         self,
-        file: str | os.PathLike,
+        file: PathLike,
         file_name: str | None = None,
         kind: str = "Weight file",
         remedy: str = "Fetch it again",
@@ -335,7 +336,7 @@ class Hdf5Reader:
 open_hdf5 = Hdf5Reader
 
 
-def _size_of(file: str | os.PathLike) -> int:
+def _size_of(file: PathLike) -> int:
     status = os.stat(file)
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError

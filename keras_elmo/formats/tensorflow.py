@@ -15,7 +15,7 @@ from keras_elmo.formats.bilm_weights import (
     bilm_mapping,
     shapes_of_series,
 )
-from keras_elmo.formats.checks import check_tensors
+from keras_elmo.formats.checks import Shapes, check_tensors
 from keras_elmo.formats.folder import Folder, base_name
 from keras_elmo.formats.tensor_bundle import TensorBundle
 from keras_elmo.formats.weight_mapping import MappedTensor, expected_shapes
@@ -91,7 +91,7 @@ class _Variables(Format):
         return set()
 
     def _read_tensors(
-        self, names: list[str], expected: dict[str, tuple[int, ...]], **texts: str
+        self, names: list[str], expected: Shapes, **texts: str
     ) -> dict[str, np.ndarray]:
         """Read tensors, once their declared shapes are the expected ones."""
         shown = f"Checkpoint {self._bundle.file_name}"

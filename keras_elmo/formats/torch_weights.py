@@ -3,14 +3,13 @@
 import dataclasses
 import re
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.bilm_weights import AS_IS, MISSING_TENSORS, shapes_of_series
-from keras_elmo.formats.checks import largest_size
+from keras_elmo.formats.checks import Arrays, largest_size
 from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.weight_mapping import MappedTensor, Transform, one_to_one
 
@@ -129,9 +128,7 @@ def torch_mapping(
     return mapping
 
 
-def infer_sizes(
-    names: TorchNames, arrays: Mapping[str, np.ndarray], file_name: str
-) -> dict[str, Any]:
+def infer_sizes(names: TorchNames, arrays: Arrays, file_name: str) -> dict[str, Any]:
     """Return the fields of a ``BiLMConfig`` that the shapes of the tensors show."""
     shapes = {name: array.shape for name, array in arrays.items()}
     kernels = shapes_of_series(shapes, names.convolution + ".weight", 3)

@@ -2,22 +2,19 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from keras_elmo.formats.checks import check_tensors
+from keras_elmo.formats.checks import Arrays, Shape, check_tensors
 
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
     """A change of layout between a file and our variables, and its inverse.
 
-    Attributes:
-        name: str. Name of the change, for errors.
-        load: function. Takes the arrays of the file, returns a tuple of arrays for the variables.
-        save: function. Takes the arrays of the variables, returns a tuple of arrays for the file.
+    ``load`` takes the arrays of the file and returns those of the variables. ``save`` undoes it.
     """
 
     name: str
@@ -29,22 +26,17 @@ class Transform:
 class MappedTensor:
     """One line of a weight mapping: tensors of a file and the variables they belong to.
 
-    Attributes:
-        sources: tuple of str. Names of the tensors in the file.
-        targets: tuple of str. Paths of the variables, relative to the layer of the mapping.
-        transform: ``Transform`` between the two.
-        shapes: tuple of tuples. Shapes of the tensors in the file.
+    ``sources`` and ``shapes`` are the names and shapes of the tensors in the file. ``targets`` are
+    the paths of the variables, relative to the layer.
     """
 
     sources: tuple[str, ...]
     targets: tuple[str, ...]
     transform: Transform
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[Shape, ...]
 
 
-def one_to_one(
-    source: str, target: str, transform: Transform, shape: tuple[int, ...]
-) -> MappedTensor:
+def one_to_one(source: str, target: str, transform: Transform, shape: Shape) -> MappedTensor:
     """Return the line of a mapping for one tensor and one variable."""
     return MappedTensor((source,), (target,), transform, (shape,))
 
@@ -55,24 +47,18 @@ def variables_by_path(layer: Any) -> dict[str, Any]:
 
 
 def assign(
-    mapping: Iterable[MappedTensor],
-    arrays: Mapping[str, np.ndarray],
-    variables: Mapping[str, Any],
-    file_name: str,
+    mapping: list[MappedTensor], arrays: Arrays, variables: Mapping[str, Any], file_name: str
 ) -> None:
     """Copy the tensors of a file into variables by path: all of them or none.
 
     The errors are those of ``check_tensors``. They contain ``file_name``.
     """
-    mapping = list(mapping)
     check_tensors(f"Weight file {file_name}", arrays, expected_shapes(mapping))
     for path, array in load(mapping, arrays).items():
         variables[path].assign(array)
 
 
-def load(
-    mapping: Iterable[MappedTensor], arrays: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+def load(mapping: list[MappedTensor], arrays: Arrays) -> dict[str, np.ndarray]:
     """Return the values of our variables by path, from the tensors of a file."""
     values: dict[str, np.ndarray] = {}
     for tensor in mapping:
@@ -81,7 +67,7 @@ def load(
     return values
 
 
-def extract(mapping: Iterable[MappedTensor], variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def extract(mapping: list[MappedTensor], variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the tensors of a file, float32 by name, from our variables. Inverts ``assign``."""
     arrays: dict[str, np.ndarray] = {}
     for tensor in mapping:
@@ -90,7 +76,7 @@ def extract(mapping: Iterable[MappedTensor], variables: Mapping[str, Any]) -> di
     return arrays
 
 
-def expected_shapes(mapping: Iterable[MappedTensor]) -> dict[str, tuple[int, ...]]:
+def expected_shapes(mapping: list[MappedTensor]) -> dict[str, Shape]:
     """Return the shape of every tensor of a file, by name."""
     return {name: shape for tensor in mapping for name, shape in zip(tensor.sources, tensor.shapes)}
 

@@ -8,26 +8,21 @@ import pathlib
 import stat
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
+PathLike: TypeAlias = str | os.PathLike
 # The options of a biLM over code points contain its dictionaries.
 _LARGEST_JSON = 1 << 24
 _MOST_DIGITS = 18
 
 
 def read_bytes(
-    file: str | os.PathLike,
+    file: PathLike,
     file_name: str | None = None,
     kind: str = "File",
     most: int | None = None,
 ) -> bytes:
-    """Read a whole file.
-
-    Args:
-        file: str or path. The file.
-        file_name: str or None. Name of the file in errors. Defaults to its path.
-        kind: str. Kind of the file in errors.
-        most: int or None. Largest size in bytes. None accepts any size.
+    """Read a whole file of at most ``most`` bytes. Errors name its kind and ``file_name``.
 
     Raises:
         OSError: If the file is missing or cannot be read.
@@ -48,18 +43,8 @@ def read_bytes(
     return content
 
 
-def read_options(
-    file: str | os.PathLike, file_name: str | None = None, kind: str = "Options file"
-) -> Any:
-    """Read an options file, or any other small JSON file.
-
-    Args:
-        file: str or path. The file.
-        file_name: str or None. Name of the file in errors. Defaults to its path.
-        kind: str. Kind of the file in errors.
-
-    Returns:
-        The decoded JSON. The JSON of an options file is an object.
+def read_options(file: PathLike, file_name: str | None = None, kind: str = "Options file") -> Any:
+    """Read an options file, or any other small JSON file. Arguments are those of ``read_bytes``.
 
     Raises:
         OSError: If the file is missing or cannot be read.
@@ -105,16 +90,12 @@ def _parse_short_int(digits: str) -> int:
 
 
 def read_vocabulary_lines(
-    file: str | os.PathLike, file_name: str | None = None, kind: str = "Vocabulary"
+    file: PathLike, file_name: str | None = None, kind: str = "Vocabulary"
 ) -> list[str]:
-    r"""Read the lines of a vocabulary in UTF-8. The last line may lack its line end.
+    r"""Read the lines of a vocabulary in UTF-8. Arguments are those of ``read_bytes``.
 
-    Lines end in ``\n``. If every line ends in ``\r\n``, that is the line end.
-
-    Args:
-        file: str or path. The file.
-        file_name: str or None. Name of the file in errors. Defaults to its path.
-        kind: str. Kind of the file in errors.
+    Lines end in ``\n``, or all of them in ``\r\n``. The last line may lack its end. Nothing else is
+    stripped, because the lines are tokens.
 
     Raises:
         OSError: If the file is missing or cannot be read.
@@ -134,7 +115,7 @@ def read_vocabulary_lines(
 
 
 @contextlib.contextmanager
-def atomic_write(*paths: str | os.PathLike) -> Iterator[list[pathlib.Path]]:
+def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
     """Yield temporary paths that replace ``paths`` at the end, unless an exception is raised.
 
     The temporary files are in the folders of ``paths``.
@@ -167,13 +148,11 @@ def atomic_write(*paths: str | os.PathLike) -> Iterator[list[pathlib.Path]]:
 
 
 def write_files(
-    directory: str | os.PathLike, writers: Mapping[str, Callable[[pathlib.Path], object]]
+    directory: PathLike, writers: Mapping[str, Callable[[pathlib.Path], object]]
 ) -> None:
-    """Write several files into a directory: all of them or none.
+    """Write several files into a directory, old or new: all of them or none.
 
-    Args:
-        directory: str or path. The directory. It is made if it does not exist.
-        writers: dict of functions by file name. Each takes a temporary path and writes there.
+    Each of the ``writers``, by the name of the file, takes a temporary path and writes there.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -187,12 +166,12 @@ def write_json(path: pathlib.Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
-def holds_files(folder: str | os.PathLike) -> bool:
+def holds_files(folder: PathLike) -> bool:
     """Return whether a folder has entries, except temporary files of ``atomic_write``."""
     return any(path.suffix != ".tmp" for path in pathlib.Path(folder).iterdir())
 
 
-def digest_of(path: str | os.PathLike) -> str:
+def digest_of(path: PathLike) -> str:
     """Return the SHA-256 of a file in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

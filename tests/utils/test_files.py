@@ -3,7 +3,13 @@ import pathlib
 
 import pytest
 
-from keras_elmo.utils.files import atomic_write, holds_files, read_options, read_vocabulary_lines, write_files
+from keras_elmo.utils.files import (
+    atomic_write,
+    holds_files,
+    read_options,
+    read_vocabulary_lines,
+    write_files,
+)
 
 
 def test_missing_files(tmp_path):
