@@ -323,7 +323,7 @@ def _info(arguments) -> int:
         options["code_points"] = str(config.code_points)
     facts = {
         "preset": arguments.preset,
-        "format": preset.format.kind,
+        "format": preset.format.name,
         "checksums": checksums,
         "parameters": bilm.n_parameters,
         "layers": config.n_layers + 1,

@@ -83,12 +83,11 @@ class Preset:
             in one of the formats of ``FORMATS``, or of a TensorFlow checkpoint without its
             ending. A string that is a bundled name is the bundled preset. For a directory of
             that name pass a ``pathlib.Path`` or ``"./NAME"``.
-        options: dict, path of an options file, or None. Options that replace those of the
-            preset.
+        options: dict, path of an options file, or None. They replace the options in the files.
 
     Attributes:
         path: path. The files.
-        format: ``Format``. Its ``kind`` names the format.
+        format: ``Format`` of the files.
 
     Raises:
         ValueError: If the preset does not exist, or an archive contains anything but plain files
@@ -123,11 +122,11 @@ class Preset:
                 f"pretrain. Make a preset of it: keras-elmo export {self.path} DIRECTORY"
             )
         self._folder = Folder(self.path)
-        kind = next((kind for kind in FORMATS if kind.recognises(self._folder)), FORMATS[0])
-        self.format = kind(self._folder, options)
+        found = next((f for f in FORMATS if f.recognises(self._folder)), FORMATS[0])
+        self.format = found(self._folder, options)
 
     def read_config(self) -> BiLMConfig:
-        """Read the options only. Errors are those of ``read``."""
+        """Read the options only. For errors see ``read``."""
         return self.format.config
 
     def read(self) -> BiLMFile:
@@ -141,11 +140,11 @@ class Preset:
         return self.format.read()
 
     def read_mixes(self) -> list[Mix]:
-        """Read the learned scalar mixes. Errors are those of ``read``."""
+        """Read the learned scalar mixes. For errors see ``read``."""
         return self.format.read_mixes()
 
     def read_softmax(self) -> SoftmaxFile | None:
-        """Read the softmax and its vocabulary, or return None without them. Errors: ``read``."""
+        """Read the softmax and its vocabulary, if there are any. For errors see ``read``."""
         return self.format.read_softmax()
 
     def card(self) -> str:
@@ -193,9 +192,9 @@ def convert(
     and the learned mixes ``scalar_mix.json``.
 
     Args:
-        source: str or path. A preset, as for ``ElmoLayer.from_preset``.
+        source: str or path. The ``preset`` of ``ElmoLayer.from_preset``.
         directory: str or path. A new or empty directory.
-        options: dict, path or None. Options, as for ``ElmoLayer.from_preset``.
+        options: dict, path or None. The ``options`` of ``ElmoLayer.from_preset``.
 
     Returns:
         dict with ``recognised`` (the format), ``files`` (written), ``used`` and ``left`` (names
@@ -230,7 +229,7 @@ def convert(
         values = [dataclasses.asdict(mix) for mix in mixes]
         writers["scalar_mix.json"] = lambda path: write_json(path, values)
     write_files(directory, writers)
-    return {"recognised": preset.format.kind, "files": list(writers), "used": used, "left": left}
+    return {"recognised": preset.format.name, "files": list(writers), "used": used, "left": left}
 
 
 def _as_float32(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

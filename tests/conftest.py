@@ -53,7 +53,7 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         "test_experiments.py",
         "test_imports.py",
         "test_presets.py",
-        "formats/test_sources.py",
+        "formats/test_formats.py",
         "pretraining/test_corpus.py",
         "pretraining/test_hosts.py",
         "pretraining/test_prepare.py",

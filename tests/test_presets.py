@@ -173,7 +173,7 @@ def test_options_of_another_model(tmp_path):
         ElmoLayer.from_hdf5(options, weights)
 
 
-NAMES = [  # of the options and the weights, as the world keeps them
+NAMES = [  # of options and weights in published models
     ("elmo_options.json", "elmo_weights_PubMed_only.hdf5"),
     ("options.json", "model.hdf5"),
     ("options.json", "mimic_wiki.hdf5"),
@@ -183,7 +183,7 @@ NAMES = [  # of the options and the weights, as the world keeps them
 
 @pytest.mark.parametrize("names", NAMES, ids=lambda names: names[1])
 @pytest.mark.parametrize("pack", [None, zipped, tarred])
-def test_names_of_the_world(tmp_path, files, expected, names, pack):
+def test_names_in_published_models(tmp_path, files, expected, names, pack):
     members = {names[0]: files["options.json"], names[1]: files["weights.hdf5"]}
     members |= {"softmax.hdf5": b"not the weights", "vocab.txt": b"", "README": b""}
     if pack:
@@ -235,7 +235,7 @@ def test_damaged_tar(tmp_path, files):
 
 
 def test_bombs(tmp_path, files):
-    """A hundred mebibytes of zeros, packed: refused before they are unpacked."""
+    """Refuse a hundred mebibytes of zeros before unpacking them."""
     files["weights.hdf5"] = bytes(100 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
@@ -250,7 +250,7 @@ def test_bombs(tmp_path, files):
 
 @pytest.fixture
 def temporary_files(tmp_path, monkeypatch):
-    """Where archives are unpacked."""
+    """Return the folder in which archives are unpacked."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     return tmp_path / "temporary"

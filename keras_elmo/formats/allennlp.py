@@ -24,7 +24,7 @@ class AllenNlpArchive(Format):
     Only old archives contain the options of the biLM, in ``fta/``.
     """
 
-    kind = "AllenNLP archive"
+    name = "AllenNLP archive"
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
@@ -37,7 +37,7 @@ class AllenNlpArchive(Format):
         return self._options_in(self.folder.pick("fta/*options_file", names))
 
     def infer_config(self) -> BiLMConfig:
-        sizes = infer_sizes(self._names, self._tensors, self._file_name)
+        sizes = infer_sizes(self._names, self._tensors, f"PyTorch file {self._file_name}")
         return self._config_of(self._file_name, **sizes)
 
     def read(self) -> BiLMFile:

@@ -38,8 +38,8 @@ _RELEASED_OPTIONS = {
 class BiLMFile:
     """The options and the weights of a biLM.
 
-    The names of the ``arrays`` are those of bilm-tf's hdf5 layout. The ``file_name`` of the weights
-    is for errors.
+    The ``arrays`` have the names of bilm-tf's hdf5 layout. The ``file_name`` of the weights is for
+    errors.
     """
 
     config: BiLMConfig
@@ -76,10 +76,10 @@ def convert_bilm(
     kind: str,
     file_name: str,
 ) -> BiLMFile:
-    """Check the tensors of another layout, and convert them to bilm-tf's hdf5 layout.
+    """Check the tensors of another layout with ``check_tensors``. Convert them to bilm-tf's layout.
 
-    ``mapping`` is the weight mapping of the other layout. ``arrays`` contains only tensors of the
-    biLM. The errors are those of ``check_tensors``.
+    ``mapping`` is the weight mapping of the other layout. ``arrays`` must contain the tensors of
+    the biLM only.
     """
     check_tensors(f"{kind} {file_name}", arrays, expected_shapes(mapping))
     return BiLMFile(config, extract(bilm_mapping(config), load(mapping, arrays)), file_name)
@@ -112,13 +112,13 @@ class Format(abc.ABC):
 
     Args:
         folder: ``Folder`` with the files.
-        options: dict, path of a JSON file, or None. Options that replace those of the files.
+        options: dict, path of a JSON file, or None. They replace the options in the files.
 
     Attributes:
-        kind: str. Name of the format.
+        name: str. Name of the format.
     """
 
-    kind = ""
+    name = ""
 
     def __init__(self, folder: Folder, options: dict | PathLike | None = None) -> None:
         self.folder = folder
@@ -131,7 +131,7 @@ class Format(abc.ABC):
 
     @functools.cached_property
     def config(self) -> BiLMConfig:
-        """The config. Reading it takes the options only, if there are any."""
+        """The config. If the files contain options, the weights are not read for it."""
         options, name = self.read_options()
         return self.infer_config() if options is None else BiLMConfig.from_options(options, name)
 
@@ -153,13 +153,10 @@ class Format(abc.ABC):
 
     @abc.abstractmethod
     def tensor_names(self) -> tuple[list[str], list[str]]:
-        """Return the names of the tensors that are used, and of those that are not."""
+        """Return the names of the tensors that are used, and the names of all others."""
 
     def read_options(self) -> tuple[Any, str | None]:
-        """Return the options and their name for errors, or None and None.
-
-        Given options replace those of the files.
-        """
+        """Return the options and their name for errors, or None and None."""
         if isinstance(self.given_options, dict):
             return self.given_options, "options="
         if self.given_options is not None:
@@ -186,7 +183,7 @@ class Format(abc.ABC):
         if assumed:
             shown = ", ".join(f"{name}={value!r}" for name, value in assumed.items())
             warnings.warn(
-                f"{self.kind} {self.folder.path} does not contain all options of its biLM. The "
+                f"{self.name} {self.folder.path} does not contain all options of its biLM. The "
                 f"options of the released models are used: {shown}. Pass options= (--options) if "
                 "the biLM has others",
                 stacklevel=5,
@@ -194,4 +191,4 @@ class Format(abc.ABC):
         try:
             return BiLMConfig(**known | assumed)
         except ValueError as error:
-            raise ValueError(f"{self.kind} {file_name} does not contain a biLM. {error}") from None
+            raise ValueError(f"{self.name} {file_name} does not contain a biLM. {error}") from None

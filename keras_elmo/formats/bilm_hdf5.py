@@ -72,7 +72,7 @@ class BilmHdf5(Format):
     the same folder, and needs ``vocab.txt``. The scalar mixes are in ``scalar_mix.json``.
     """
 
-    kind = "bilm-tf hdf5"
+    name = "bilm-tf hdf5"
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:

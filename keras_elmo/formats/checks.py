@@ -53,8 +53,8 @@ def check_tensors(
         tensors: dict of arrays, or of ``Declared``, by name. ``Declared`` has no values to check.
         expected: dict of shapes by name.
         kinds: str. Allowed kinds of NumPy dtypes.
-        fits: str. What the file must fit, for errors.
-        remedy: str. What the reader of the error should do.
+        fits: str. Description of the expectation, for errors.
+        remedy: str. Advice for the reader of the error.
 
     Raises:
         ValueError: If a tensor is missing or not expected, or has another shape or dtype, or

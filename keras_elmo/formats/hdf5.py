@@ -79,7 +79,7 @@ class Hdf5Reader:
         file: str or path. The file.
         file_name: str or None. Name of the file in errors. Defaults to its path.
         kind: str. Kind of the file in errors.
-        remedy: str. What the reader of an error should do.
+        remedy: str. Advice for the reader of an error.
 
     Raises:
         OSError: If the file is missing or damaged.
@@ -176,7 +176,7 @@ class Hdf5Reader:
     def read_all(
         self, expected: dict | None = None, kinds: str = "f", **texts: str
     ) -> dict[str, np.ndarray]:
-        """Read all datasets. Arguments, result and errors are those of ``read_arrays``."""
+        """Read all datasets. See ``read_arrays``."""
         declared = {name: self.declared(name) for name in self.walk()}
         if expected is None:
             expected = {name: found.shape for name, found in declared.items()}

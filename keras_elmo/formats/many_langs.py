@@ -31,7 +31,7 @@ class ManyLangs(Format):
     is read from the same directory, or given as ``options``.
     """
 
-    kind = "ELMoForManyLangs"
+    name = "ELMoForManyLangs"
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
@@ -47,8 +47,8 @@ class ManyLangs(Format):
 
     @functools.cached_property
     def config(self) -> BiLMConfig:
-        file_names = f"{' and '.join(_TORCH_FILES)} of {self.folder.path}"
-        sizes = infer_sizes(_NAMES, self._tensors, file_names)
+        files = f"PyTorch files {' and '.join(_TORCH_FILES)} of {self.folder.path}"
+        sizes = infer_sizes(_NAMES, self._tensors, files)
         word_embeddings = self._tensors.get(_NAMES.words, np.zeros((0, 0)))
         code_points = CodePoints(
             characters=tuple(self._characters),

@@ -145,7 +145,7 @@ class _Variables(Format):
 class BilmTfCheckpoint(_Variables):
     """A checkpoint of bilm-tf's training, with its options and its vocabulary."""
 
-    kind = "bilm-tf checkpoint"
+    name = "bilm-tf checkpoint"
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
@@ -202,7 +202,7 @@ class BilmTfCheckpoint(_Variables):
 class HubModule(_Variables):
     """A module of TF-Hub's first format, or its copy in TF-Hub's cache: a SavedModel."""
 
-    kind = "TF-Hub module"
+    name = "TF-Hub module"
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:

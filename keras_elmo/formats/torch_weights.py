@@ -128,7 +128,7 @@ def torch_mapping(
     return mapping
 
 
-def infer_sizes(names: TorchNames, arrays: Arrays, file_name: str) -> dict[str, Any]:
+def infer_sizes(names: TorchNames, arrays: Arrays, file: str) -> dict[str, Any]:
     """Return the fields of a ``BiLMConfig`` that the shapes of the tensors show."""
     shapes = {name: array.shape for name, array in arrays.items()}
     kernels = shapes_of_series(shapes, names.convolution + ".weight", 3)
@@ -136,7 +136,7 @@ def infer_sizes(names: TorchNames, arrays: Arrays, file_name: str) -> dict[str, 
     characters = shapes_of_series(shapes, names.characters, 2)
     inputs = shapes_of_series(shapes, f"{names.lstms}forward_layer_0.input_linearity.weight", 2)
     if not (kernels and biases and characters and inputs):
-        raise ValueError(MISSING_TENSORS.format(f"PyTorch file {file_name}"))
+        raise ValueError(MISSING_TENSORS.format(file))
     return {
         "filters": [(kernel[2], kernel[0]) for kernel in kernels],
         "character_embedding_dim": characters[0][1],

@@ -14,7 +14,7 @@ from keras_elmo.formats.checks import Arrays, Shape, check_tensors
 class Transform:
     """A change of layout between a file and our variables, and its inverse.
 
-    ``load`` takes the arrays of the file and returns those of the variables. ``save`` undoes it.
+    ``load`` takes arrays of the file and returns arrays of the variables. ``save`` undoes it.
     """
 
     name: str
@@ -49,10 +49,7 @@ def variables_by_path(layer: Any) -> dict[str, Any]:
 def assign(
     mapping: list[MappedTensor], arrays: Arrays, variables: Mapping[str, Any], file_name: str
 ) -> None:
-    """Copy the tensors of a file into variables by path: all of them or none.
-
-    The errors are those of ``check_tensors``. They contain ``file_name``.
-    """
+    """Check the tensors of a file, and copy them into variables by path: all of them or none."""
     check_tensors(f"Weight file {file_name}", arrays, expected_shapes(mapping))
     for path, array in load(mapping, arrays).items():
         variables[path].assign(array)

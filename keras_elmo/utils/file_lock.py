@@ -18,7 +18,7 @@ def locked(path: str | os.PathLike, purpose: str) -> Iterator[None]:
 
     Args:
         path: str or path. The lock file. It contains the process id and is removed at the end.
-        purpose: str. What its owner does, for errors, as in ``"writes out.hdf5"``.
+        purpose: str. Action of its owner, for errors, for example ``"writes out.hdf5"``.
 
     Raises:
         OSError: If another process or thread has locked the file. The error names the process.

@@ -44,7 +44,7 @@ def read_bytes(
 
 
 def read_options(file: PathLike, file_name: str | None = None, kind: str = "Options file") -> Any:
-    """Read an options file, or any other small JSON file. Arguments are those of ``read_bytes``.
+    """Read an options file, or any other small JSON file. For the arguments see ``read_bytes``.
 
     Raises:
         OSError: If the file is missing or cannot be read.
@@ -92,7 +92,7 @@ def _parse_short_int(digits: str) -> int:
 def read_vocabulary_lines(
     file: PathLike, file_name: str | None = None, kind: str = "Vocabulary"
 ) -> list[str]:
-    r"""Read the lines of a vocabulary in UTF-8. Arguments are those of ``read_bytes``.
+    r"""Read the lines of a vocabulary in UTF-8. For the arguments see ``read_bytes``.
 
     Lines end in ``\n``, or all of them in ``\r\n``. The last line may lack its end. Nothing else is
     stripped, because the lines are tokens.

@@ -15,7 +15,7 @@ floats = st.floats(-10, 10, width=32)
 
 
 def cases():
-    """Each transform of the table with shapes that it takes."""
+    """Yield each transform of the mapping, with shapes that it takes."""
     side = st.integers(1, 4)
     yield bilm_weights.AS_IS, arrays_of.array_shapes(max_dims=3)
     yield bilm_weights.PREPEND_PADDING_ROW, st.tuples(side, side)

@@ -1,4 +1,4 @@
-"""Models in the formats of other programs, of shapes that no fixture has, whole and damaged."""
+"""Small models in the formats of other programs: good files, damaged files, wrong files."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from keras_elmo.formats.torch_weights import (
 )
 from keras_elmo.presets import Preset, convert
 from keras_elmo.pretraining.language_model_files import read_language_model
-from tests import reference, sources
+from tests import foreign_files, reference
 from tests.conftest import SENTENCES, make_arrays, make_config, numpy, tokenize
 from tests.test_presets import tarred, zipped
 
@@ -52,18 +52,18 @@ def write_options(folder, config, n_characters=261):
 
 
 def write_training(folder, config, arrays, prefix="lm/", shards=1, vocabulary=("the", "fox")):
-    """What a training with bilm-tf leaves."""
+    """Write the files of a training with bilm-tf."""
     write_options(folder, config)
     tokens = ["<S>", "</S>", "<UNK>", *vocabulary]
     (folder / "vocab.txt").write_text("".join(token + "\n" for token in tokens))
-    variables = sources.checkpoint_variables(arrays, prefix)
+    variables = foreign_files.checkpoint_variables(arrays, prefix)
     slots = {f"{name}/Adagrad": np.ones_like(x) for name, x in variables.items()}
     rng = np.random.default_rng(5)
     variables[f"{prefix}softmax/W"] = rng.normal(size=(len(tokens), config.projection_dim))
     variables[f"{prefix}softmax/b"] = rng.normal(size=len(tokens))
     variables = {name: np.asarray(x, "float32") for name, x in variables.items()}
     variables |= slots | {"global_step": np.array(7, "int64"), "note": np.array(b"text")}
-    sources.write_checkpoint(folder / "model.ckpt-7", variables, shards)
+    foreign_files.write_checkpoint(folder / "model.ckpt-7", variables, shards)
     (folder / "checkpoint").write_text('model_checkpoint_path: "/gone/model.ckpt-7"\n')
     return folder
 
@@ -121,8 +121,10 @@ def test_which_checkpoint(tmp_path):
     config = make_config()
     arrays, others = make_arrays(config), make_arrays(config, seed=1)
     folder = write_training(tmp_path, config, arrays)
-    sources.write_checkpoint(folder / "model.ckpt-8", sources.checkpoint_variables(others))
-    check_arrays(folder, arrays)  # the one that the note names
+    foreign_files.write_checkpoint(
+        folder / "model.ckpt-8", foreign_files.checkpoint_variables(others)
+    )
+    check_arrays(folder, arrays)  # the file 'checkpoint' names model.ckpt-7
     check_arrays(folder / "model.ckpt-8", others)
     check_arrays(folder / "model.ckpt-8.index", others)
     (folder / "checkpoint").unlink()
@@ -131,13 +133,13 @@ def test_which_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])
-def test_hdf5_with_the_checkpoint_beside(tmp_path, tiny_preset, pack):
+def test_hdf5_with_a_checkpoint(tmp_path, tiny_preset, pack):
     config = make_config()
     folder = write_training(tmp_path / "model", config, make_arrays(config))
     (folder / "model.hdf5").write_bytes((tiny_preset / "weights.hdf5").read_bytes())
     path = pack(tmp_path / "packed", {p.name: p.read_bytes() for p in folder.iterdir()})
     for preset in (folder, path):
-        assert Preset(preset).format.kind == "bilm-tf hdf5"
+        assert Preset(preset).format.name == "bilm-tf hdf5"
         assert read_language_model(preset)[1] == ["<S>", "</S>", "<UNK>", "the", "fox"]
     facts = convert(path, tmp_path / "out")
     assert facts["files"] == ["options.json", "weights.hdf5", "vocab.txt", "softmax.hdf5"]
@@ -152,7 +154,7 @@ def test_hdf5_with_the_checkpoint_beside(tmp_path, tiny_preset, pack):
 def test_hub_module(tmp_path, prefix, names):
     config = make_config(max_characters_per_token=50)
     arrays = make_arrays(config)
-    variables = sources.hub_variables(arrays, f"{prefix}bilm/")
+    variables = foreign_files.hub_variables(arrays, f"{prefix}bilm/")
     (scalars, gamma), *_ = MIXES
     variables[f"{prefix}aggregation/{names[0]}"] = np.array(scalars, "float32")
     if names[1]:
@@ -160,7 +162,7 @@ def test_hub_module(tmp_path, prefix, names):
     else:
         variables[f"{prefix}aggregation/elmo_output_ELMo_gamma"] = np.array([gamma], "float32")
     module = tmp_path / "cache" / "0f1e"
-    sources.write_checkpoint(module / "variables" / "variables", variables, shards=2)
+    foreign_files.write_checkpoint(module / "variables" / "variables", variables, shards=2)
     (module / "saved_model.pb").write_bytes(b"")
     (tmp_path / "cache" / "0f1e.descriptor.txt").write_text("Module: google/elmo/3")
     with pytest.warns(UserWarning, match="TF-Hub module .* does not contain all options"):
@@ -180,8 +182,8 @@ def test_allennlp(tmp_path, changes, is_zip):
     config = make_config(**changes)
     prefix = "text_field_embedder.token_embedder_elmo._elmo." if is_zip else ""
     arrays = make_arrays(config)
-    tensors = sources.allennlp_tensors(arrays, prefix, MIXES if config.n_layers == 2 else ())
-    folder = sources.write_allennlp(tmp_path / "model", tensors, is_zip)
+    tensors = foreign_files.allennlp_tensors(arrays, prefix, MIXES if config.n_layers == 2 else ())
+    folder = foreign_files.write_allennlp(tmp_path / "model", tensors, is_zip)
     check_arrays(folder, arrays, config.to_options())
     archive = tarred(tmp_path / "m.tar.gz", {p.name: p.read_bytes() for p in folder.iterdir()})
     (tmp_path / "options.json").write_text(json.dumps(config.to_options()))
@@ -193,9 +195,9 @@ def test_allennlp(tmp_path, changes, is_zip):
 
 def test_allennlp_mixes_and_archived_options(tmp_path):
     config = make_config()
-    tensors = sources.allennlp_tensors(make_arrays(config), mixes=MIXES)
+    tensors = foreign_files.allennlp_tensors(make_arrays(config), mixes=MIXES)
     settings = {"model": {"type": "tagger", "elmo": {"do_layer_norm": True}}}
-    sources.write_allennlp(tmp_path / "model", tensors, config=settings)
+    foreign_files.write_allennlp(tmp_path / "model", tensors, config=settings)
     members = {p.name: p.read_bytes() for p in (tmp_path / "model").iterdir()}
     members["fta/model.elmo.options_file"] = json.dumps(config.to_options()).encode()
     archive = tarred(tmp_path / "model.tar.gz", members)
@@ -230,7 +232,7 @@ def test_many_langs(tmp_path, changes):
     shapes = make_config(**changes)
     arrays = make_arrays(shapes)
     arrays["char_embed"] = arrays["char_embed"][: len(CHARACTERS) + 6]
-    vectors = sources.write_many_langs(
+    vectors = foreign_files.write_many_langs(
         tmp_path / "model", shapes, arrays, CHARACTERS, WORDS, word_dim, is_zip
     )
     (tmp_path / "model" / "config.json").write_text('{"config_path": "C:\\\\gone\\\\cnn.json"}')
@@ -243,7 +245,7 @@ def test_many_langs(tmp_path, changes):
     options = {**shapes.to_options()}
     for row, sentence in enumerate(SENTENCES):
         tokens = ["<bos>", *sentence, "<eos>"]
-        rows = [sources.many_langs_row(token, CHARACTERS, room) for token in tokens]
+        rows = [foreign_files.many_langs_row(token, CHARACTERS, room) for token in tokens]
         added = [vectors.get(token[:room], vectors["<oov>"]) for token in tokens] if vectors else 0
         states, _ = reference.bilm(rows, options, arrays, word_vectors=np.array(added))
         expected = reference.stacked(states, config.n_layers)[1:-1]
@@ -263,7 +265,7 @@ def test_code_points_inside_models(tmp_path):
 
     arrays = make_arrays(make_config())
     arrays["char_embed"] = arrays["char_embed"][: len(CHARACTERS) + 6]
-    sources.write_many_langs(tmp_path / "m", make_config(), arrays, CHARACTERS, WORDS, 7)
+    foreign_files.write_many_langs(tmp_path / "m", make_config(), arrays, CHARACTERS, WORDS, 7)
     layer = ElmoLayer.from_preset(tmp_path / "m", output="top")
     tokenizer = CharacterTokenizer.from_preset(tmp_path / "m")
     sentences = [[*s, "<bos>", "🦊x", "\udcff", "<eos>"] for s in SENTENCES]
@@ -315,18 +317,18 @@ def test_code_points_that_are_none(settings, message):
         BiLanguageModel(make_config(code_points=CodePoints(**good)), 9)
 
 
-# What does not load.
+# Files that do not load.
 
 
 def many_langs(folder):
     arrays = make_arrays(make_config())
     arrays["char_embed"] = arrays["char_embed"][: len(CHARACTERS) + 6]
-    sources.write_many_langs(folder, make_config(), arrays, CHARACTERS, WORDS, 7)
+    foreign_files.write_many_langs(folder, make_config(), arrays, CHARACTERS, WORDS, 7)
     return folder
 
 
 def refuses(error, message, source, tmp_path, **kwargs):
-    """The layer refuses it, and converting writes nothing."""
+    """Check that the layer refuses the source, and that convert writes nothing."""
     with pytest.raises(error, match=message):
         ElmoLayer.from_preset(source, **kwargs)
     with pytest.raises(error, match=message):
@@ -378,7 +380,7 @@ def test_checkpoints_that_do_not_fit(tmp_path):
     with pytest.raises(ValueError, match=r"does not fit the options and vocabulary.*\(5, 6\)"):
         convert(folder, tmp_path / "never")
     nothing = {"lm/CNN/W_cnn_0": np.zeros(3, "float32")}
-    sources.write_checkpoint(tmp_path / "other" / "model", nothing)
+    foreign_files.write_checkpoint(tmp_path / "other" / "model", nothing)
     refuses(
         ValueError, "must contain the tensor 'char_embed' of one biLM", tmp_path / "other", tmp_path
     )
@@ -393,11 +395,11 @@ class Evil:
         return os.system, ("true",)
 
 
-def test_torch_files_that_hold_more_or_less_than_tensors(tmp_path, monkeypatch):
+def test_torch_files_with_other_content(tmp_path, monkeypatch):
     config = make_config()
     options = config.to_options()
-    tensors = sources.allennlp_tensors(make_arrays(config))
-    folder = sources.write_allennlp(tmp_path / "model", tensors)
+    tensors = foreign_files.allennlp_tensors(make_arrays(config))
+    folder = foreign_files.write_allennlp(tmp_path / "model", tensors)
     path = folder / "weights.th"
     good = path.read_bytes()
     refuse = lambda error, message: refuses(error, message, folder, tmp_path, options=options)  # noqa: E731
@@ -413,7 +415,7 @@ def test_torch_files_that_hold_more_or_less_than_tensors(tmp_path, monkeypatch):
     refuse((ValueError, OSError), "weights.th")
     path.write_bytes(good[: len(good) // 2])
     refuse(OSError, "weights.th is damaged, or not a PyTorch file")
-    sources.save_torch(path, tensors, is_zip=False)
+    foreign_files.save_torch(path, tensors, is_zip=False)
     path.write_bytes(path.read_bytes()[:-100])
     refuse(OSError, "weights.th is damaged, or not a PyTorch file")
     torch.save([torch.zeros(3)], path)
@@ -423,7 +425,7 @@ def test_torch_files_that_hold_more_or_less_than_tensors(tmp_path, monkeypatch):
     torch.save({"x": torch.zeros(3).to_sparse()}, path)
     refuse(ValueError, "weights.th must contain plain tensors. Received: ")
     few = {name: x for name, x in tensors.items() if "backward_layer_1" not in name}
-    sources.save_torch(path, few)
+    foreign_files.save_torch(path, few)
     refuse(ValueError, "'.*backward_layer_1.state_linearity.bias' is missing")
     path.write_bytes(good)
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -438,7 +440,7 @@ def test_storages_of_a_gpu(tmp_path, monkeypatch):
     arrays = make_arrays(config)
     for is_zip in (True, False):
         folder = tmp_path / str(is_zip)
-        sources.write_allennlp(folder, sources.allennlp_tensors(arrays), is_zip)
+        foreign_files.write_allennlp(folder, foreign_files.allennlp_tensors(arrays), is_zip)
         assert b"cuda:0" in (folder / "weights.th").read_bytes()
         check_arrays(folder, arrays, config.to_options())
 
@@ -456,15 +458,17 @@ def test_storages_of_a_gpu(tmp_path, monkeypatch):
 )
 def test_other_models_of_allennlp(tmp_path, tensors, settings, message):
     tensors = {name: np.zeros(3, "float32") for name in tensors}
-    folder = sources.write_allennlp(tmp_path / "m", tensors, config={"model": settings})
+    folder = foreign_files.write_allennlp(tmp_path / "m", tensors, config={"model": settings})
     message = f"a biLM of bilm-tf's kind, .* the types .'{message}.*are other models"
     refuses(ValueError, message, folder, tmp_path)
 
 
 def test_two_bilms_in_an_archive(tmp_path):
     arrays = make_arrays(make_config())
-    tensors = sources.allennlp_tensors(arrays, "a._elmo.") | sources.allennlp_tensors(arrays, "b.")
-    folder = sources.write_allennlp(tmp_path / "m", tensors)
+    tensors = foreign_files.allennlp_tensors(arrays, "a._elmo.") | foreign_files.allennlp_tensors(
+        arrays, "b."
+    )
+    folder = foreign_files.write_allennlp(tmp_path / "m", tensors)
     refuses(ValueError, r"must contain one biLM. Received: \['a._elmo._elmo_lstm", folder, tmp_path)
 
 
@@ -515,7 +519,7 @@ def test_convert_command(tmp_path, capsys):
     assert facts["recognised"] == "bilm-tf checkpoint" and "lm/char_embed" in facts["used"]
     assert sorted(facts["files"]) == sorted(p.name for p in (tmp_path / "a").iterdir())
     (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "weights.hdf5.1.tmp").touch()  # of a process that was killed
+    (tmp_path / "b" / "weights.hdf5.1.tmp").touch()  # left by a killed process
     assert main(["convert", str(folder), str(tmp_path / "b")]) == 0
     assert "left            global_step, lm/CNN" in capsys.readouterr().out
     assert main(["convert", str(folder), str(tmp_path / "a")]) == 1
@@ -535,12 +539,12 @@ def test_convert_command(tmp_path, capsys):
         assert facts.get("format", "bilm-tf checkpoint") == "bilm-tf checkpoint"
 
 
-# Their parts.
+# Parts of the readers.
 
 
 def test_crc32c():
-    assert crc32c(b"123456789") == 0xE3069283  # the check value of the algorithm
-    assert crc32c(bytes(32)) == 0x8A9136AA  # of RFC 3720, B.4
+    assert crc32c(b"123456789") == 0xE3069283  # check value of the algorithm
+    assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
     rng = np.random.default_rng(0)
     for size in (0, 1, 3, 4, 1023, 1024, 1025, 70_000):
         data, crc = rng.bytes(size), 0xFFFFFFFF
@@ -568,8 +572,8 @@ def test_save_undoes_load(transform, shape):
 
 
 def test_blocks_that_are_compressed(tmp_path):
-    """TensorFlow writes none; whoever else does is told so."""
-    sources.write_checkpoint(tmp_path / "m", {"char_embed": np.zeros((261, 4), "float32")})
+    """TensorFlow does not compress blocks. The error says that they are compressed."""
+    foreign_files.write_checkpoint(tmp_path / "m", {"char_embed": np.zeros((261, 4), "float32")})
     path = tmp_path / "m.index"
     content = bytearray(path.read_bytes())
     *_, offset, size = tensor_bundle._varints(bytes(content[-48:]), 4)
@@ -582,7 +586,7 @@ def test_blocks_that_are_compressed(tmp_path):
 
 
 def test_the_mapping_has_every_tensor():
-    names = sources.allennlp_tensors(make_arrays(make_config()), "")
+    names = foreign_files.allennlp_tensors(make_arrays(make_config()), "")
     embedder = "_elmo_lstm._token_embedder"
     mapping = torch_mapping(
         make_config(),
