@@ -323,7 +323,7 @@ def _info(arguments) -> int:
         options["code_points"] = str(config.code_points)
     facts = {
         "preset": arguments.preset,
-        "format": preset.source.kind,
+        "format": preset.format.name,
         "checksums": checksums,
         "parameters": bilm.n_parameters,
         "layers": config.n_layers + 1,
@@ -394,7 +394,7 @@ def _layers(text):
 
 
 def _convert(arguments) -> int:
-    from keras_elmo.convert import convert
+    from keras_elmo.presets import convert
 
     facts = convert(arguments.source, arguments.directory, arguments.options)
     if not arguments.json:

@@ -1,41 +1,60 @@
-"""Presets: a bundled name, or the path of any container of a biLM that ``SOURCES`` knows."""
+"""Presets: bundled biLMs by name, and paths of files in any format of ``FORMATS``."""
 
-import hashlib
+import dataclasses
 import os
 import pathlib
 import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.allennlp import AllenNlpArchive
-from keras_elmo.formats.base import Mix, SoftmaxFile
-from keras_elmo.formats.bilm_files import BiLMFile
+from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile
 from keras_elmo.formats.bilm_hdf5 import BilmHdf5
-from keras_elmo.formats.files import Files, base, checkpoint_prefix
+from keras_elmo.formats.folder import Folder, checkpoint_prefix
+from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.many_langs import ManyLangs
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint, HubModule
+from keras_elmo.utils.files import (
+    PathLike,
+    digest_of,
+    holds_files,
+    read_bytes,
+    write_files,
+    write_json,
+)
 
-# In the order in which they are looked for; the first stands for what none recognises.
-SOURCES = (BilmHdf5, HubModule, BilmTfCheckpoint, AllenNlpArchive, ManyLangs)
+# The first format that recognises the files reads them. If none does, the first one of the
+# list explains which files are missing.
+FORMATS: tuple[type[Format], ...] = (
+    BilmHdf5,
+    HubModule,
+    BilmTfCheckpoint,
+    AllenNlpArchive,
+    ManyLangs,
+)
 _LARGEST_CARD = 1 << 20
 _EXPECTED = "the name of a bundled preset or the path of a directory, .zip, .tar.gz or checkpoint"
 
 
-def bundled() -> dict:
+def bundled() -> dict[str, pathlib.Path]:
     """Return the directories of the presets that come with the package, by name."""
     package = pathlib.Path(__file__).parent
-    # Inside the package once installed, beside it in a checkout.
+    # They are inside an installed package, and next to it in a checkout.
     for folder in (package / "weights", package.parent / "weights"):
         if folder.is_dir():
             return {d.name: d for d in sorted(folder.iterdir()) if d.is_dir()}
     return {}
 
 
-def bundled_facts() -> dict:
-    """Return what there is to know of each bundled preset, by name, without its weights.
+def bundled_facts() -> dict[str, dict[str, Any]]:
+    """Return facts about each bundled preset, by name. This does not read the weights.
 
     Returns:
-        Dicts of ``description`` (the first paragraph of its model card), ``layers``, ``width``,
-        ``max_characters`` and ``path``.
+        dict of dicts with ``description`` (the first paragraph of the model card), ``layers``,
+        ``width``, ``max_characters`` and ``path``.
     """
     facts = {}
     for name, directory in bundled().items():
@@ -54,40 +73,43 @@ def bundled_facts() -> dict:
 
 
 class Preset:
-    """The files of a preset, of which nothing is unpacked to disk.
+    """The files of a biLM.
+
+    An archive is unpacked to a temporary folder, which is removed when this object is no longer
+    used.
 
     Args:
-        preset: Name of a bundled preset, or the path of a directory, .zip or .tar.gz that holds
-            a biLM in one of the formats of ``SOURCES``, or of a checkpoint of TensorFlow
-            without its ending. A string that is a name is the bundled preset; pass a
-            ``pathlib.Path``, or "./NAME", for a directory of that name.
-        options: Options in place of those that the preset holds, if any: a dict, or the path of
-            an options file.
+        preset: str or path. Name of a bundled preset, or path of a directory, .zip or .tar.gz
+            in one of the formats of ``FORMATS``, or of a TensorFlow checkpoint without its
+            ending. A string that is a bundled name is the bundled preset. For a directory of
+            that name pass a ``pathlib.Path`` or ``"./NAME"``.
+        options: dict, path of an options file, or None. They replace the options in the files.
 
     Attributes:
-        path: Of the preset.
-        source: The ``Source``, whose ``kind`` names the format.
+        path: path. The files.
+        format: ``Format`` of the files.
 
     Raises:
-        ValueError: If there is no such preset, or if a member of an archive points outside
-            it, is a link, or would unpack to far more than a biLM.
+        ValueError: If the preset does not exist, or an archive contains anything but plain files
+            of a reasonable size.
         OSError: If an archive is damaged.
     """
 
-    def __init__(self, preset, options=None):
+    def __init__(self, preset: PathLike, options: dict | PathLike | None = None) -> None:
         if not isinstance(preset, str | os.PathLike) or not str(preset):
             raise ValueError(f"from_preset expects {_EXPECTED}. Received: preset={preset!r}")
         if not (options is None or isinstance(options, dict | str | os.PathLike)):
             raise ValueError(
-                "from_preset expects options as a dict, or the path of an options file. "
-                f"Received: {type(options).__name__}. Of a BiLMConfig pass to_options()"
+                "from_preset expects options as a dict, or as the path of an options file. "
+                f"Received: {type(options).__name__}. Pass to_options() of a BiLMConfig"
             )
-        # A path is never a name: Path("./elmo_mini_en") and "elmo_mini_en" are the same string.
-        self.path = bundled().get(preset, pathlib.Path(preset))
+        # A path is never a bundled name, although str(Path("./elmo_mini_en")) is one.
+        names = bundled()
+        self.path = names.get(preset, pathlib.Path(preset))  # type: ignore[arg-type]
         if not (self.path.is_dir() or self.path.is_file() or checkpoint_prefix(self.path)):
             raise ValueError(
                 f"from_preset expects {_EXPECTED}. Received: preset={preset!r}. "
-                f"Bundled are: {', '.join(bundled()) or 'none'}"
+                f"Bundled presets: {', '.join(names) or 'none'}"
             )
         if self.path.is_file() and self.path.name.endswith((".json", ".hdf5", "_file")):
             raise ValueError(
@@ -99,50 +121,47 @@ class Preset:
                 f"from_preset expects {_EXPECTED}. Received: {self.path}, a folder of keras-elmo "
                 f"pretrain. Make a preset of it: keras-elmo export {self.path} DIRECTORY"
             )
-        self._files = Files(self.path)
-        kind = next((kind for kind in SOURCES if kind.recognises(self._files)), SOURCES[0])
-        self.source = kind(self._files, options)
+        self._folder = Folder(self.path)
+        found = next((f for f in FORMATS if f.recognises(self._folder)), FORMATS[0])
+        self.format = found(self._folder, options)
 
     def read_config(self) -> BiLMConfig:
-        """Read the options only.
-
-        Raises:
-            OSError: If the file is missing or damaged.
-            ValueError: If there is not one options file, or not of a biLM over characters.
-        """
-        return self.source.read_config()
+        """Read the options only. For errors see ``read``."""
+        return self.format.config
 
     def read(self) -> BiLMFile:
-        """Read options and weights.
+        """Read the options and the weights.
 
         Raises:
             OSError: If a file is missing or damaged.
-            ValueError: If there are not one options and one weight file that fit together.
+            ValueError: If there is not exactly one options file and one weight file, or if they
+                do not fit together.
         """
-        return self.source.read()
+        return self.format.read()
 
     def read_mixes(self) -> list[Mix]:
-        """Read the learned scalar mixes; errors of ``read``."""
-        return self.source.read_mixes()
+        """Read the learned scalar mixes. For errors see ``read``."""
+        return self.format.read_mixes()
 
     def read_softmax(self) -> SoftmaxFile | None:
-        """Read the softmax and its vocabulary, None if there are none; errors of ``read``."""
-        return self.source.read_softmax()
+        """Read the softmax and its vocabulary, if there are any. For errors see ``read``."""
+        return self.format.read_softmax()
 
     def card(self) -> str:
-        """Return the text of the model card, README.md; empty if there is none."""
-        cards = self._files.named("README.md")
+        """Return the text of the model card ``README.md``, or an empty text without one."""
+        cards = self._folder.named("README.md")
         if not cards:
             return ""
-        card = min(cards, key=lambda n: n.count("/"))
-        return self._files.read(card, _LARGEST_CARD).decode("utf-8", "replace")
+        card = min(cards, key=lambda name: name.count("/"))
+        content = read_bytes(self._folder.file(card), self._folder.shown(card), most=_LARGEST_CARD)
+        return content.decode("utf-8", "replace")
 
     def check_sums(self) -> str:
-        """Hold the files against the checksums that the model card states.
+        """Compare the files with the checksums in the model card.
 
         Returns:
-            ``"ok"``, ``"none stated"``, or ``"mismatch: "`` and the names of files that are
-            missing or of another content.
+            ``"ok"``, ``"none stated"``, or ``"mismatch: "`` and the names of the files that are
+            missing or differ.
         """
         _, _, section = self.card().partition("## Checksums (SHA-256)")
         stated = re.findall(r"^([0-9a-f]{64})  (\S+)$", section, re.MULTILINE)
@@ -151,16 +170,67 @@ class Preset:
         wrong = [file for digest, file in stated if digest != self._digest(file)]
         return f"mismatch: {', '.join(wrong)}" if wrong else "ok"
 
-    def _digest(self, file):
-        names = [name for name in self._files.names if base(name) == file]
-        if len(names) != 1:
-            return None
-        digest = hashlib.sha256()
-        for block in self._files.blocks(names[0]):
-            digest.update(block)
-        return digest.hexdigest()
+    def _digest(self, file: str) -> str | None:
+        names = self._folder.named(file)
+        return digest_of(self._folder.file(names[0])) if len(names) == 1 else None
 
 
-def read_preset(preset, options=None) -> BiLMFile:
-    """Read options and weights of a preset; arguments and errors of ``Preset`` and ``read``."""
+def read_preset(preset: PathLike, options: dict | PathLike | None = None) -> BiLMFile:
+    """Read the options and the weights of a preset, with the arguments of ``Preset``."""
     return Preset(preset, options).read()
+
+
+def convert(
+    source: PathLike,
+    directory: PathLike,
+    options: dict | PathLike | None = None,
+) -> dict[str, Any]:
+    """Convert a biLM in any format to a preset in bilm-tf's layout.
+
+    The preset contains ``options.json`` and ``weights.hdf5``. If the source has them, it also
+    contains the vocabulary ``vocab.txt`` and the softmax ``softmax.hdf5`` of a language model,
+    and the learned mixes ``scalar_mix.json``.
+
+    Args:
+        source: str or path. The ``preset`` of ``ElmoLayer.from_preset``.
+        directory: str or path. A new or empty directory.
+        options: dict, path or None. The ``options`` of ``ElmoLayer.from_preset``.
+
+    Returns:
+        dict with ``recognised`` (the format), ``files`` (written), ``used`` and ``left`` (names
+        of the tensors that were used or not).
+
+    Raises:
+        OSError: If a file is missing or damaged, or cannot be written.
+        ValueError: If the source is not a biLM over characters, its files do not fit together,
+            or the directory is not empty. Then nothing is written.
+        ImportError: If the source is a PyTorch file and PyTorch is not installed.
+    """
+    directory = pathlib.Path(directory)
+    if directory.exists() and (not directory.is_dir() or holds_files(directory)):
+        raise ValueError(
+            "convert expects a directory that is new or empty. "
+            f"Received: directory={str(directory)!r}"
+        )
+    preset = Preset(source, options)
+    bilm, softmax, mixes = preset.read(), preset.read_softmax(), preset.read_mixes()
+    vocabulary = preset.format.read_vocabulary()
+    used, left = preset.format.tensor_names()
+    writers: dict[str, Callable[[pathlib.Path], object]] = {
+        "options.json": lambda path: write_json(path, bilm.config.to_options()),
+        "weights.hdf5": lambda path: write_arrays(path, _as_float32(bilm.arrays)),
+    }
+    if vocabulary is not None:
+        text = "\n".join(vocabulary[0]) + "\n"
+        writers["vocab.txt"] = lambda path: path.write_bytes(text.encode())
+    if softmax is not None:
+        writers["softmax.hdf5"] = lambda path: write_arrays(path, _as_float32(softmax.arrays))
+    if mixes:
+        values = [dataclasses.asdict(mix) for mix in mixes]
+        writers["scalar_mix.json"] = lambda path: write_json(path, values)
+    write_files(directory, writers)
+    return {"recognised": preset.format.name, "files": list(writers), "used": used, "left": left}
+
+
+def _as_float32(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: array.astype("float32") for name, array in arrays.items()}

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import keras_elmo
-from keras_elmo.formats.bilm_weights import bilm_rows
+from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.weight_mapping import expected_shapes
 
@@ -53,7 +53,7 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         "test_experiments.py",
         "test_imports.py",
         "test_presets.py",
-        "formats/test_sources.py",
+        "formats/test_formats.py",
         "pretraining/test_corpus.py",
         "pretraining/test_hosts.py",
         "pretraining/test_prepare.py",
@@ -107,7 +107,7 @@ def make_config(**changes):
 
 def make_arrays(config, seed=0):
     """Random tensors of a weight file for the config."""
-    shapes = expected_shapes(bilm_rows(config))
+    shapes = expected_shapes(bilm_mapping(config))
     rng = np.random.default_rng(seed)
     return {name: rng.normal(0, 0.35, s).astype("float32") for name, s in shapes.items()}
 

@@ -1,11 +1,11 @@
-"""Mutants of every file that the package reads; each must load, or be refused by its name.
+"""Mutants of every kind of file that the package reads. Each must load, or be refused by name.
 
 ``python -m tests.hostile SEED COUNT [KIND ...]`` makes ``COUNT`` mutants of every kind of file in
-``KINDS``, and prints what went wrong as JSON. A process of its own, with bounded memory and time:
-some of these files are made to end it.
+``KINDS``, and prints all failures as JSON. It runs in a separate process with limits of memory and
+time, because some of these files could end the process.
 
-A new kind of file is a new line in ``KINDS``: how to write a good one, how to load it, and
-which mutators fit.
+For a new kind of file add an entry to ``KINDS``: a function that writes a good file, a function
+that loads it, and the mutators.
 """
 
 import dataclasses
@@ -30,10 +30,10 @@ import numpy as np
 
 from keras_elmo.formats.hdf5 import write_arrays
 
-MEMORY = 1 << 30  # more than at the start
+MEMORY = 1 << 30  # in addition to the memory at the start
 SECONDS = 20
 
-# Mutators take the content of a good file and a random generator, and return another content.
+# Mutators take the content of a good file and a random generator, and return new content.
 
 
 def flip_bytes(content, rng):
@@ -62,7 +62,7 @@ def insert(content, rng):
 
 
 def replace(content, rng):
-    """Something else by the same name."""
+    """Replace the file by something else."""
     others = [b"", b"\0", b"<html>404</html>", b"PK\x03\x04", b"\x1f\x8b\x08", rng.bytes(3000)]
     return others[rng.integers(len(others))]
 
@@ -77,7 +77,7 @@ _VALUES = [
 
 
 def change_json(content, rng):
-    """Give a random key a random value, drop it, or let it stand twice."""
+    """Give a random key a random value, remove it, or repeat it."""
     objects = [json.loads(content)]
     for value in objects:
         objects += [v for v in value.values() if isinstance(v, dict)]
@@ -109,7 +109,7 @@ def spoil_text(content, rng):
 
 
 def edit_hdf5(content, rng):
-    """Open the file for writing and change what it holds."""
+    """Edit the content with h5py."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "edited.hdf5"
         path.write_bytes(content)
@@ -160,14 +160,14 @@ def _bad_name(file, name, array):
 
 
 def _bomb(file, name, array):
-    """A chunk that unpacks to more than it may, in little space."""
+    """Write a small chunk that unpacks to more than its declared size."""
     import zlib
 
     shape = tuple(max(size, 1) for size in np.shape(array)) or (1,)
     dataset = file.create_dataset(name, shape, "f4", chunks=shape, compression="gzip")
     try:
         dataset.id.write_direct_chunk((0,) * len(shape), zlib.compress(bytes(1 << 28), 9))
-    except OSError:  # more than the size of so small a chunk can say
+    except OSError:  # hdf5 stores the size of so small a chunk in fewer bytes
         dataset.id.write_direct_chunk((0,) * len(shape), zlib.compress(bytes(1 << 14), 9))
 
 
@@ -214,7 +214,7 @@ _EDITS = [
 
 
 def repack_zip(content, rng):
-    """A zip with other names, kinds, sizes or methods."""
+    """Write the zip anew with other names, sizes or compression methods."""
     packed = io.BytesIO()
     methods = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
     method = methods[rng.integers(4)]
@@ -236,9 +236,9 @@ def repack_zip(content, rng):
             else:
                 new.writestr(name, file)
     changed = packed.getvalue()
-    if trick == 4:  # a name that says it is UTF-8, and is not
+    if trick == 4:  # a name that is declared to be UTF-8 and is not
         changed = changed.replace(b"options.json", b"opti\xffns.json")
-    if trick == 5:  # encrypted, it says
+    if trick == 5:  # declare a member to be encrypted
         changed = bytearray(changed)
         changed[changed.rindex(b"PK\x01\x02") + 8] |= 1
     if trick >= 6:
@@ -247,7 +247,7 @@ def repack_zip(content, rng):
 
 
 def repack_tar(content, rng):
-    """A tar.gz with links, devices, other names or sizes."""
+    """Write the tar.gz anew with links, devices, other names or sizes."""
     packed = io.BytesIO()
     trick = rng.integers(8)
     with (
@@ -276,7 +276,7 @@ def repack_tar(content, rng):
 
 
 def change_index(content, rng):
-    """Change what an index of TensorFlow says, and make its checksum right again."""
+    """Change bytes of a TensorFlow index, and correct its checksum."""
     from keras_elmo.formats import tensor_bundle
     from keras_elmo.formats.crc32c import masked_crc32c
 
@@ -290,8 +290,8 @@ def change_index(content, rng):
     return bytes(block) + b"\0" + struct.pack("<I", crc) + content[size + 5 :]
 
 
-class _Asks:
-    """What calls something while it is unpickled."""
+class _Calls:
+    """An object that calls a function when it is unpickled."""
 
     def __init__(self, function, *arguments):
         self.answer = function, arguments
@@ -301,15 +301,15 @@ class _Asks:
 
 
 def change_torch(content, rng):
-    """Another object in a file of PyTorch, as it is written now or was before."""
+    """Change an object in a PyTorch file, and write it in the new or the old format."""
     import torch
 
     state = torch.load(io.BytesIO(content), weights_only=True)
     name = list(state)[rng.integers(len(state))]
     objects = [
-        lambda x: _Asks(os.system, "true"),
-        lambda x: _Asks(eval, "1"),
-        lambda x: _Asks(bytearray, 1 << 40),
+        lambda x: _Calls(os.system, "true"),
+        lambda x: _Calls(eval, "1"),
+        lambda x: _Calls(bytearray, 1 << 40),
         lambda x: x[..., None],
         lambda x: x.reshape(-1)[:-1],
         lambda x: x.to(torch.int64),
@@ -334,7 +334,7 @@ def change_torch(content, rng):
 
 
 def change_dictionary(content, rng):
-    """A line twice, without a tab, with another number, or none."""
+    """Repeat a line, remove its tab, or change its number."""
     lines = content.decode().split("\n")
     i = rng.integers(len(lines) - 1)
     token, _, number = lines[i].partition("\t")
@@ -343,7 +343,7 @@ def change_dictionary(content, rng):
     return "\n".join(lines).encode()
 
 
-# A good file of each kind, and how to load it.
+# Functions that write good files, and functions that load them.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -394,7 +394,7 @@ def _load_preset(path):
 
 
 def _load_bilm(path):
-    from keras_elmo.formats.bilm_files import read_bilm
+    from keras_elmo.formats.bilm_hdf5 import read_bilm
 
     _check_bilm(read_bilm(path.parent / "options.json", path.parent / "weights.hdf5"))
 
@@ -444,7 +444,7 @@ def _load_layers(path):
 
 
 class _Variable:
-    """Enough of a Keras variable to be assigned."""
+    """The part of a Keras variable that loading needs."""
 
     def __init__(self, name, value):
         self.name, self.shape, self.value = name, value.shape, value
@@ -493,30 +493,30 @@ def _load_language_model(path):
 
 
 def _write_variables(folder):
-    """A checkpoint of TensorFlow: one block, one shard."""
-    from tests import sources
+    """Write a TensorFlow checkpoint of one block and one shard."""
+    from tests import foreign_files
 
     config, arrays = _tiny()
     (folder / "options.json").write_text(json.dumps(config.to_options()))
-    sources.write_checkpoint(folder / "model", sources.checkpoint_variables(arrays))
+    foreign_files.write_checkpoint(folder / "model", foreign_files.checkpoint_variables(arrays))
     return folder
 
 
 def _write_archive(folder, is_zip):
-    from tests import sources
+    from tests import foreign_files
 
     config, arrays = _tiny()
     (folder / "options.json").write_text(json.dumps(config.to_options()))
-    sources.write_allennlp(folder, sources.allennlp_tensors(arrays), is_zip)
+    foreign_files.write_allennlp(folder, foreign_files.allennlp_tensors(arrays), is_zip)
     return folder / "weights.th"
 
 
 def _write_dictionaries(folder):
-    from tests import sources
+    from tests import foreign_files
 
     config, arrays = _tiny()
     arrays["char_embed"] = arrays["char_embed"][:9]
-    sources.write_many_langs(folder, config, arrays, "abc", ["fox", "é"], 5)
+    foreign_files.write_many_langs(folder, config, arrays, "abc", ["fox", "é"], 5)
     (folder / "config.json").write_text('{"config_path": "cnn.json"}')
     return folder
 
@@ -595,14 +595,14 @@ KINDS = {
 
 
 def attack(kind, seed, count, tell=lambda *_: None) -> list[str]:
-    """Load mutants of a kind of file, and return what went wrong, a text each."""
+    """Load mutants of a kind of file, and return a text for each failure."""
     wrong = []
     kind_name, kind = kind, KINDS[kind]
     with tempfile.TemporaryDirectory() as folder:
         path = kind.write(pathlib.Path(folder))
         content = path.read_bytes()
         kind.load(path)
-        # Every mutator in turn.
+        # Use every mutator in turn.
         for number, mutate in zip(range(count), itertools.cycle(kind.mutators)):
             rng = np.random.default_rng([seed, number])
             path.write_bytes(mutate(content, rng))
@@ -612,7 +612,6 @@ def attack(kind, seed, count, tell=lambda *_: None) -> list[str]:
             try:
                 kind.load(path)
             except (ValueError, OSError) as error:
-                # A folder stands for its only file of a kind.
                 if path.name not in str(error):
                     wrong.append(f"{what}: without the file's name: {error}")
             except BaseException as error:
@@ -626,13 +625,13 @@ def attack(kind, seed, count, tell=lambda *_: None) -> list[str]:
 
 
 def main(seed, count, *kinds):
-    """Attack in this process, with bounded memory; the last line of stdout is JSON."""
+    """Load mutants in this process, with limited memory. Print the failures as JSON, last."""
     import warnings
 
     import keras_elmo.pretraining.train  # noqa: F401  with Keras and its backend, before the limit
 
-    warnings.simplefilter("ignore")  # of unknown keys
-    for kind in kinds or KINDS:  # whatever a backend starts, it starts before the limit
+    warnings.simplefilter("ignore")  # about unknown keys
+    for kind in kinds or KINDS:  # let the backend allocate its memory before the limit
         attack(kind, int(seed), 0)
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + MEMORY
@@ -640,7 +639,7 @@ def main(seed, count, *kinds):
 
     def tell(what):
         print(what, flush=True)
-        signal.alarm(SECONDS)  # ends the process, so that a loop inside a library ends too
+        signal.alarm(SECONDS)  # end the process if a library loops
 
     wrong = {
         kind: found

@@ -1,4 +1,4 @@
-"""Parity with what the programs that made them compute of models in their own formats."""
+"""Models of other programs give the results of these programs."""
 
 import json
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from keras_elmo import CharacterTokenizer, ElmoLayer, Embedder, ScalarMix
-from keras_elmo.convert import convert
-from keras_elmo.presets import Preset
+from keras_elmo.presets import Preset, convert
 from keras_elmo.pretraining.language_model_files import read_language_model
 from keras_elmo.pretraining.scores import Scorer
 from tests.conftest import SHARED, numpy
@@ -17,8 +16,8 @@ TOLERANCE = 1e-5
 
 pytestmark = pytest.mark.skipif(not FIXTURES.is_dir(), reason="the peers' fixtures are not here")
 
-# Source, reference, options.
-SOURCES = {
+# File, reference, options.
+MODELS = {
     "checkpoint": ("bilm_tf_checkpoint/model", "bilm_tf_checkpoint/reference/layers", None),
     "prefix": (
         "bilm_tf_checkpoint/model/model.ckpt-400",
@@ -42,9 +41,9 @@ SOURCES = {
 }
 
 
-def open_source(name):
-    """The source, its options, sentences and reference."""
-    source, reference, options = SOURCES[name]
+def open_model(name):
+    """Return the path of a model, its options, sentences and reference."""
+    source, reference, options = MODELS[name]
     sentences = FIXTURES / f"{reference}.sentences.json"
     if not sentences.exists():
         sentences = (FIXTURES / reference).with_name("sentences.json")
@@ -58,10 +57,10 @@ def skip_without_torch(name):
         pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", MODELS)
 def test_layers(name, tmp_path):
     skip_without_torch(name)
-    source, options, sentences, reference = open_source(name)
+    source, options, sentences, reference = open_model(name)
     layer = ElmoLayer.from_preset(source, options=options)
     tokenizer = CharacterTokenizer.from_preset(source, options)
     found = numpy(layer(tokenizer(sentences)))
@@ -79,7 +78,7 @@ def test_layers(name, tmp_path):
 @pytest.mark.parametrize("name, key", [("hub", "elmo_{}"), ("allennlp", "mix_0_{}")])
 def test_mixes(name, key):
     skip_without_torch(name)
-    source, _, sentences, reference = open_source(name)
+    source, _, sentences, reference = open_model(name)
     mix = ScalarMix.from_preset(source)
     for i in range(len(sentences)):
         layers = np.moveaxis(reference[f"layers_{i}"], 0, 1)[None]
@@ -88,7 +87,7 @@ def test_mixes(name, key):
 
 @pytest.mark.parametrize("name", ["checkpoint", "nlpl"])
 def test_language_model(name):
-    scorer = Scorer(*read_language_model(FIXTURES / SOURCES[name][0]))
+    scorer = Scorer(*read_language_model(FIXTURES / MODELS[name][0]))
     folder = FIXTURES / "bilm_tf_checkpoint" / "reference"
     sentences = [line.split() for line in (folder / "test.txt").read_text("utf-8").splitlines()]
     found = scorer.perplexity(sentences)["perplexity"]

@@ -13,27 +13,17 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # From the bottom up; a module may import modules below its own line, or the same line
 # where it says so in SAME_LINE.
 LINES = [
-    {"config", "tokenizers.text", "utils.cpu", "formats.hdf5"},
+    {"config", "tokenizers.text", "utils.cpu", "utils.typing"},
     {"tokenizers.byte_ids", "tokenizers.words"},
     {"tokenizers.alphabets", "layers.backend.tracing"},
     {"layers.backend.scan", "layers.backend.custom_gradient", "layers.backend.half_precision"},
-    {"formats.weight_mapping", "utils.files", "utils.file_lock"},
-    {"formats.bilm_weights", "formats.archives"},
-    {"formats.bilm_files", "formats.crc32c", "formats.files"},
-    {
-        "formats.base",
-        "formats.tensor_bundle",
-        "formats.torch_file",
-        "formats.torch_table",
-    },
-    {
-        "formats.tensorflow",
-        "formats.allennlp",
-        "formats.many_langs",
-    },
+    {"utils.files", "utils.file_lock", "formats.checks", "formats.crc32c"},
+    {"formats.hdf5", "formats.weight_mapping", "formats.archives"},
+    {"formats.bilm_weights", "formats.folder"},
+    {"formats.base", "formats.tensor_bundle", "formats.torch_weights"},
+    {"formats.tensorflow", "formats.allennlp", "formats.many_langs"},
     {"formats.bilm_hdf5"},
     {"presets"},
-    {"convert"},
     {
         "tokenizers.characters",
         "layers.freezable_layer",

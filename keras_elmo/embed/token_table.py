@@ -7,7 +7,7 @@ import threading
 import numpy as np
 
 from keras_elmo.formats.hdf5 import read_arrays, write_arrays
-from keras_elmo.utils.files import atomic_write, read_lines
+from keras_elmo.utils.files import atomic_write, read_vocabulary_lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,13 +113,13 @@ def read_token_cache(vocabulary_file, embedding_file, width) -> FixedWords:
         ValueError: If the files do not fit each other or the width, if a token stands
             there twice, or if the vocabulary is not UTF-8 or a row not finite.
     """
-    tokens = [token.encode() for token in read_lines(vocabulary_file)]
+    tokens = [token.encode() for token in read_vocabulary_lines(vocabulary_file)]
     arrays = read_arrays(
         embedding_file,
         expected={"embedding": (len(tokens), width)},
         kind="Token cache",
         fits=f"its vocabulary {vocabulary_file} and the biLM",
-        advice="Write it again with Embedder.write_token_cache",
+        remedy="Write it again with Embedder.write_token_cache",
     )
     rows = arrays["embedding"].astype("float32")
     return FixedWords(_numbered(tokens, f"Vocabulary {vocabulary_file}"), rows)

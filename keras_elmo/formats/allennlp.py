@@ -1,137 +1,123 @@
-"""AllenNLP's archives: the biLM and the scalar mixes inside a trained model."""
+"""AllenNLP's archives: a trained model that contains a biLM and its scalar mixes."""
 
 import functools
 import re
+from collections.abc import Iterator
+from typing import Any
 
-from keras_elmo.formats.base import Mix, Source
-from keras_elmo.formats.bilm_files import BiLMFile
-from keras_elmo.formats.hdf5 import misfit_error, misfits
-from keras_elmo.formats.torch_file import read_tensors
-from keras_elmo.formats.torch_table import (
-    TorchNames,
-    infer_sizes,
-    read_torch_bilm,
-    torch_rows,
-)
-from keras_elmo.utils.files import read_options
+import numpy as np
 
-_FIRST = "_elmo_lstm._token_embedder._char_embedding_weights"
+from keras_elmo.config import BiLMConfig
+from keras_elmo.formats.base import BiLMFile, Format, Mix, convert_bilm
+from keras_elmo.formats.checks import check_tensors
+from keras_elmo.formats.folder import Folder
+from keras_elmo.formats.torch_weights import TorchNames, infer_sizes, read_tensors, torch_mapping
+from keras_elmo.formats.weight_mapping import MappedTensor, expected_shapes
+
+_CHARACTERS = "_elmo_lstm._token_embedder._char_embedding_weights"
 _MIX = re.compile(r"scalar_mix_(\d+)\.(gamma|scalar_parameters\.(\d+))")
 
 
-class AllenNlpArchive(Source):
+class AllenNlpArchive(Format):
     """``model.tar.gz`` of AllenNLP, or the folder of a training: ``config.json``, ``weights.th``.
 
-    The options of the biLM are mostly not in it: only in archives of old, below ``fta/``.
+    Only old archives contain the options of the biLM, in ``fta/``.
     """
 
-    kind = "AllenNLP archive"
+    name = "AllenNLP archive"
 
     @classmethod
-    def recognises(cls, files):
-        return bool(files.ending(".th") and files.named("config.json"))
+    def recognises(cls, folder: Folder) -> bool:
+        return bool(folder.ending(".th") and folder.named("config.json"))
 
-    def read_options(self):
-        archived = [n for n in self.files.names if n.endswith("options_file") and "fta/" in n]
-        if self.given_options is not None or not archived:
+    def read_options(self) -> tuple[Any, str | None]:
+        names = [n for n in self.folder.names if n.endswith("options_file") and "fta/" in n]
+        if self.given_options is not None or not names:
             return super().read_options()
-        return self.options_of(self.files.pick("fta/*options_file", archived))
+        return self._options_in(self.folder.pick("fta/*options_file", names))
 
-    def infer_config(self):
-        sizes = infer_sizes(self._names, self._tensors)
-        if sizes is None:
-            raise misfit_error(
-                f"PyTorch file {self._origin}",
-                ["the tensors of a character CNN and of LSTMs are not all there"],
-            )
-        return self.make_config(self._origin, **sizes)
+    def infer_config(self) -> BiLMConfig:
+        sizes = infer_sizes(self._names, self._tensors, f"PyTorch file {self._file_name}")
+        return self._config_of(self._file_name, **sizes)
 
     def read(self) -> BiLMFile:
-        config = self.read_config()
-        rows = torch_rows(config, self._names)
-        parts = tuple(
-            self._prefix + part
-            for part in ("_elmo_lstm._token_embedder.", "_elmo_lstm._elmo_lstm.")
-        )
-        arrays = {name: x for name, x in self._tensors.items() if name.startswith(parts)}
-        return read_torch_bilm(config, rows, arrays, self._origin)
+        prefixes = (f"{self._prefix}_elmo_lstm._token_embedder.", self._names.lstms)
+        arrays = {name: x for name, x in self._tensors.items() if name.startswith(prefixes)}
+        return convert_bilm(self.config, self._mapping(), arrays, "PyTorch file", self._file_name)
 
-    def read_mixes(self):
-        kept: dict[int, dict] = {}
-        for name in self._mix_names():
-            number, leaf, layer = _MIX.fullmatch(name.removeprefix(self._prefix)).groups()
-            kept.setdefault(int(number), {})[-1 if layer is None else int(layer)] = name
-        mixes = []
-        for number, names in sorted(kept.items()):
-            names = [names[i] for i in sorted(names)]
-            gamma, *scalars = names
-            arrays = {name: self._tensors[name] for name in names}
-            problems = misfits(dict.fromkeys(names, (1,)), arrays)
-            problems += misfits({}, arrays, values_only=True)
-            if not gamma.endswith("gamma") or number != len(mixes):
-                problems.append(f"a part of scalar_mix_{len(mixes)} is missing")
-            if problems:
-                raise misfit_error(f"PyTorch file {self._origin}", problems, "scalar mixes")
-            mixes.append(
-                Mix(
-                    tuple(float(arrays[name][0]) for name in scalars),
-                    float(arrays[gamma][0]),
-                    self._has_layer_norm,
+    def read_mixes(self) -> list[Mix]:
+        # Names by the number of the mix, and by the layer; the gamma of a mix is layer -1.
+        names_of: dict[int, dict[int, str]] = {}
+        for name, (number, layer) in self._mix_names().items():
+            names_of.setdefault(number, {})[layer] = name
+        shown = f"PyTorch file {self._file_name}"
+        mixes: list[Mix] = []
+        for number, names in sorted(names_of.items()):
+            if -1 not in names or number != len(mixes):
+                raise ValueError(
+                    f"{shown} must contain whole scalar mixes. Received: a part of "
+                    f"scalar_mix_{len(mixes)} is missing. Fetch it again"
                 )
-            )
+            gamma, *scalars = (names[layer] for layer in sorted(names))
+            arrays = {name: self._tensors[name] for name in (gamma, *scalars)}
+            check_tensors(shown, arrays, dict.fromkeys(arrays, (1,)), fits="scalar mixes")
+            values = tuple(float(arrays[name][0]) for name in scalars)
+            mixes.append(Mix(values, float(arrays[gamma][0]), self._has_layer_norm))
         return mixes
 
-    def tensors(self):
-        used = [*torch_rows(self.read_config(), self._names), *self._mix_names()]
-        used = {n if isinstance(n, str) else n.sources[0] for n in used}
+    def tensor_names(self) -> tuple[list[str], list[str]]:
+        used = {*expected_shapes(self._mapping()), *self._mix_names()}
         return sorted(used), sorted(name for name in self._tensors if name not in used)
 
-    @functools.cached_property
-    def _tensors(self):
-        return read_tensors(self.files, self._file)
+    def _mapping(self) -> list[MappedTensor]:
+        return torch_mapping(self.config, self._names)
 
     @functools.cached_property
-    def _file(self):
-        return self.files.pick(
-            "weights.th or best.th", self.files.named("weights.th"), self.files.named("best.th")
-        )
+    def _tensors(self) -> dict[str, np.ndarray]:
+        return read_tensors(self.folder, self._file)
+
+    @functools.cached_property
+    def _file(self) -> str:
+        choices = self.folder.named("weights.th"), self.folder.named("best.th")
+        return self.folder.pick("weights.th or best.th", *choices)
 
     @property
-    def _origin(self):
-        return self.files.origin(self._file)
+    def _file_name(self) -> str:
+        return self.folder.shown(self._file)
 
     @functools.cached_property
-    def _settings(self):
-        """What ``config.json`` says, as a text: of whatever model, at whatever depth."""
-        name = self.files.pick("config.json", self.files.named("config.json"))
-        origin = self.files.origin(name)
-        return read_options(self.files.file(name, 1 << 24), origin, "Configuration")
+    def _settings(self) -> Any:
+        """The content of ``config.json``. It can describe any model."""
+        name = self.folder.pick("config.json", self.folder.named("config.json"))
+        return self._options_in(name, "Configuration")[0]
 
     @property
-    def _has_layer_norm(self):
-        return any(objects.get("do_layer_norm") is True for objects in _objects(self._settings))
+    def _has_layer_norm(self) -> bool:
+        return any(found.get("do_layer_norm") is True for found in _objects(self._settings))
 
     @functools.cached_property
-    def _prefix(self):
-        """Return what stands in front of the tensors of the one ELMo."""
-        found = [name for name in self._tensors if name.endswith(_FIRST)]
+    def _prefix(self) -> str:
+        """The prefix of the names of the biLM's tensors."""
+        found = [name for name in self._tensors if name.endswith(_CHARACTERS)]
         if len(found) == 1:
-            return found[0].removesuffix(_FIRST)
+            return found[0].removesuffix(_CHARACTERS)
         if found:
             raise ValueError(
-                f"AllenNLP archive {self.files.path} must hold one biLM. Received: {sorted(found)}"
+                f"AllenNLP archive {self.folder.path} must contain one biLM. "
+                f"Received: {sorted(found)}"
             )
         types = sorted({str(x["type"]) for x in _objects(self._settings) if "type" in x})
         raise ValueError(
-            f"AllenNLP archive {self.files.path} must hold a biLM of bilm-tf's kind, as 'elmo' and "
-            f"'elmo_token_embedder' have. Received: parts of the types {types[:20]}, and no tensor "
-            f"*{_FIRST} in {self._file}. Transformers, and language models that AllenNLP trained "
-            "itself, are other models"
+            f"AllenNLP archive {self.folder.path} must contain a biLM of bilm-tf's kind, as "
+            "'elmo' and 'elmo_token_embedder' do. "
+            f"Received: parts of the types {types[:20]}, and no tensor *{_CHARACTERS} in "
+            f"{self._file}. Transformers, and language models trained by AllenNLP itself, are "
+            "other models"
         )
 
     @functools.cached_property
-    def _names(self):
-        embedder = self._prefix + "_elmo_lstm._token_embedder"
+    def _names(self) -> TorchNames:
+        embedder = f"{self._prefix}_elmo_lstm._token_embedder"
         return TorchNames(
             characters=f"{embedder}._char_embedding_weights",
             convolution=f"{embedder}.char_conv_{{}}",
@@ -140,17 +126,18 @@ class AllenNlpArchive(Source):
             lstms=f"{self._prefix}_elmo_lstm._elmo_lstm.",
         )
 
-    def _mix_names(self):
-        prefix = self._prefix
-        return [
-            name
-            for name in self._tensors
-            if name.startswith(prefix) and _MIX.fullmatch(name.removeprefix(prefix))
-        ]
+    def _mix_names(self) -> dict[str, tuple[int, int]]:
+        """Return the tensors of the mixes with the numbers of mix and layer, -1 for gamma."""
+        names = {}
+        for name in self._tensors:
+            found = _MIX.fullmatch(name.removeprefix(self._prefix))
+            if found and name.startswith(self._prefix):
+                names[name] = (int(found[1]), -1 if found[3] is None else int(found[3]))
+        return names
 
 
-def _objects(value):
-    """Yield all objects of a JSON, at whatever depth."""
+def _objects(value: Any) -> Iterator[dict]:
+    """Yield all objects in a JSON value, at any depth."""
     if isinstance(value, dict):
         yield value
         value = list(value.values())

@@ -1,18 +1,31 @@
-"""What every source of a biLM gives, and what it falls back on where it holds nothing."""
+"""The base class of the formats, and the results of reading a preset."""
 
 import abc
 import dataclasses
 import functools
 import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.formats.bilm_files import BiLMFile
-from keras_elmo.formats.files import Files
-from keras_elmo.utils.files import LARGEST_OPTIONS, read_lines, read_options
+from keras_elmo.formats.bilm_weights import bilm_mapping
+from keras_elmo.formats.checks import Arrays, check_tensors
+from keras_elmo.formats.folder import Folder
+from keras_elmo.formats.weight_mapping import (
+    MappedTensor,
+    assign,
+    expected_shapes,
+    extract,
+    fingerprint,
+    load,
+)
+from keras_elmo.utils.files import PathLike, read_options, read_vocabulary_lines
 
 OPTIONS_NAMES = "*options.json or options_file"
-# What shapes of tensors do not tell: the values of the released models.
-RELEASED = {
+# The released models have these options. The shapes of tensors do not show them.
+_RELEASED_OPTIONS = {
     "activation": "relu",
     "max_characters_per_token": 50,
     "cell_clip": 3.0,
@@ -21,15 +34,60 @@ RELEASED = {
 }
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class BiLMFile:
+    """The options and the weights of a biLM.
+
+    The ``arrays`` have the names of bilm-tf's hdf5 layout. The ``file_name`` of the weights is for
+    errors.
+    """
+
+    config: BiLMConfig
+    arrays: dict[str, np.ndarray]
+    file_name: str
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of values in our variables. They include a character embedding for padding."""
+        return sum(array.size for array in self._values().values())
+
+    def fingerprint(self, dtype: str = "float32") -> str:
+        """Return the fingerprint of variables of a dtype with these weights."""
+        values = self._values()
+        if dtype != "float32":
+            import ml_dtypes  # Keras requires it; NumPy knows bfloat16 once it is imported
+
+            numpy_dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+            values = {p: a.astype("float32").astype(numpy_dtype) for p, a in values.items()}
+        return fingerprint(values)
+
+    def assign(self, variables: Mapping[str, Any]) -> None:
+        """Copy the weights into the variables of a biLM, by path: all of them or none."""
+        assign(bilm_mapping(self.config, self.arrays), self.arrays, variables, self.file_name)
+
+    def _values(self) -> dict[str, np.ndarray]:
+        return load(bilm_mapping(self.config, self.arrays), self.arrays)
+
+
+def convert_bilm(
+    config: BiLMConfig,
+    mapping: list[MappedTensor],
+    arrays: Arrays,
+    kind: str,
+    file_name: str,
+) -> BiLMFile:
+    """Check the tensors of another layout with ``check_tensors``. Convert them to bilm-tf's layout.
+
+    ``mapping`` is the weight mapping of the other layout. ``arrays`` must contain the tensors of
+    the biLM only.
+    """
+    check_tensors(f"{kind} {file_name}", arrays, expected_shapes(mapping))
+    return BiLMFile(config, extract(bilm_mapping(config), load(mapping, arrays)), file_name)
+
+
 @dataclasses.dataclass(frozen=True)
 class Mix:
-    """A learned scalar mix.
-
-    Attributes:
-        scalars: Of each layer, before the softmax.
-        gamma: The factor behind it.
-        layer_norm: Whether the layers are normalised first.
-    """
+    """A learned scalar mix: the scalars before the softmax, and whether layers are normalised."""
 
     scalars: tuple[float, ...]
     gamma: float
@@ -38,54 +96,48 @@ class Mix:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SoftmaxFile:
-    """What a source has beyond the biLM to be a language model.
+    """The vocabulary and the softmax that make a biLM a language model.
 
-    Attributes:
-        vocabulary: Tokens, a row each.
-        arrays: ``softmax/W``, shape ``(tokens, projection_dim)``, and ``softmax/b``.
-        origin: Name of the vocabulary's file, for errors.
+    The arrays are ``softmax/W``, shape ``(tokens, projection_dim)``, and ``softmax/b``. The
+    ``file_name`` of the vocabulary is for errors.
     """
 
-    vocabulary: list
-    arrays: dict
-    origin: str
+    vocabulary: list[str]
+    arrays: dict[str, np.ndarray]
+    file_name: str
 
 
-class Source(abc.ABC):
-    """A container of a biLM; a subclass for each format.
+class Format(abc.ABC):
+    """A way in which files hold a biLM. Each format is a subclass.
 
     Args:
-        files: The ``Files``.
-        options: What stands in place of the container's own options: a dict, or the path of a
-            JSON file; None for its own.
+        folder: ``Folder`` with the files.
+        options: dict, path of a JSON file, or None. They replace the options in the files.
 
     Attributes:
-        kind: What the format is called.
+        name: str. Name of the format.
     """
 
-    kind = ""
+    name = ""
 
-    def __init__(self, files: Files, options=None):
-        self.files = files
+    def __init__(self, folder: Folder, options: dict | PathLike | None = None) -> None:
+        self.folder = folder
         self.given_options = options
 
     @classmethod
     @abc.abstractmethod
-    def recognises(cls, files: Files) -> bool:
-        """Tell by the names of files whether they are of this format."""
-
-    def read_config(self) -> BiLMConfig:
-        """Read the sizes and switches only."""
-        return self._config
+    def recognises(cls, folder: Folder) -> bool:
+        """Return whether the names of the files show this format."""
 
     @functools.cached_property
-    def _config(self):
-        options, origin = self.read_options()
-        return self.infer_config() if options is None else BiLMConfig.from_options(options, origin)
+    def config(self) -> BiLMConfig:
+        """The config. If the files contain options, the weights are not read for it."""
+        options, name = self.read_options()
+        return self.infer_config() if options is None else BiLMConfig.from_options(options, name)
 
     def infer_config(self) -> BiLMConfig:
-        """Return what the tensors tell of the config, if a format's do; there are no options."""
-        return BiLMConfig.from_options(*self.options_of(self.files.pick(OPTIONS_NAMES)))
+        """Infer the config from the tensors, if there are no options. By default this fails."""
+        return BiLMConfig.from_options(*self._options_in(self.folder.pick(OPTIONS_NAMES)))
 
     @abc.abstractmethod
     def read(self) -> BiLMFile:
@@ -96,50 +148,47 @@ class Source(abc.ABC):
         return []
 
     def read_softmax(self) -> SoftmaxFile | None:
-        """Read the softmax and its vocabulary; None if there are none."""
+        """Read the softmax and its vocabulary. Return None if the files contain no softmax."""
         return None
 
     @abc.abstractmethod
-    def tensors(self) -> tuple[list[str], list[str]]:
-        """Return the names of all tensors that are read, and of those that are left."""
+    def tensor_names(self) -> tuple[list[str], list[str]]:
+        """Return the names of the tensors that are used, and the names of all others."""
 
-    def read_options(self):
-        """Return the options that were given, or else the source's own, and their name.
-
-        Both are None if there are none.
-        """
+    def read_options(self) -> tuple[Any, str | None]:
+        """Return the options and their name for errors, or None and None."""
         if isinstance(self.given_options, dict):
             return self.given_options, "options="
         if self.given_options is not None:
             return read_options(self.given_options), str(self.given_options)
-        files = self.files
-        own = files.ending("options.json") or files.named("options_file")
-        return self.options_of(files.pick(OPTIONS_NAMES, own)) if own else (None, None)
+        names = self.folder.ending("options.json") or self.folder.named("options_file")
+        return self._options_in(self.folder.pick(OPTIONS_NAMES, names)) if names else (None, None)
 
-    def options_of(self, name):
-        """Return the options in one of the files, and its name."""
-        origin = self.files.origin(name)
-        return read_options(self.files.file(name, LARGEST_OPTIONS), origin), origin
+    def _options_in(self, name: str, kind: str = "Options file") -> tuple[Any, str]:
+        """Return the JSON in one of the files, and the name of the file for errors."""
+        shown = self.folder.shown(name)
+        return read_options(self.folder.file(name), shown, kind), shown
 
-    def read_vocabulary(self):
-        """Return the lines of ``vocab.txt`` and its name; None and None if there is none."""
-        names = self.files.named("vocab.txt")
+    def read_vocabulary(self) -> tuple[list[str], str] | None:
+        """Return the lines of ``vocab.txt`` and its name for errors. Return None without it."""
+        names = self.folder.named("vocab.txt")
         if not names:
-            return None, None
-        origin = self.files.origin(self.files.pick("vocab.txt", names))
-        return read_lines(self.files.file(names[0]), origin), origin
+            return None
+        shown = self.folder.shown(self.folder.pick("vocab.txt", names))
+        return read_vocabulary_lines(self.folder.file(names[0]), shown), shown
 
-    def make_config(self, origin, **known) -> BiLMConfig:
-        """Return a config of known fields, and for the rest, with a warning, the released ones."""
-        assumed = {name: value for name, value in RELEASED.items() if name not in known}
+    def _config_of(self, file_name: str, **known: Any) -> BiLMConfig:
+        """Return a config of the known fields. Warn about fields of the released models."""
+        assumed = {name: value for name, value in _RELEASED_OPTIONS.items() if name not in known}
         if assumed:
-            told = ", ".join(f"{name}={value!r}" for name, value in assumed.items())
+            shown = ", ".join(f"{name}={value!r}" for name, value in assumed.items())
             warnings.warn(
-                f"{self.kind} {self.files.path} does not hold all options of its biLM. Taken are "
-                f"those of the released models: {told}. Pass options= (--options) if it has others",
+                f"{self.name} {self.folder.path} does not contain all options of its biLM. The "
+                f"options of the released models are used: {shown}. Pass options= (--options) if "
+                "the biLM has others",
                 stacklevel=5,
             )
         try:
             return BiLMConfig(**known | assumed)
         except ValueError as error:
-            raise ValueError(f"{self.kind} {origin} is not that of a biLM. {error}") from None
+            raise ValueError(f"{self.name} {file_name} does not contain a biLM. {error}") from None

@@ -1,95 +1,152 @@
-"""bilm-tf's layout: an options and an hdf5 file, by any of their usual names."""
+"""The files of bilm-tf's layout: options and weights in hdf5, under any of their usual names."""
 
-from keras_elmo.formats.base import Mix, SoftmaxFile, Source
-from keras_elmo.formats.bilm_files import BiLMFile, largest_weight_file, read_weights
-from keras_elmo.formats.files import base
-from keras_elmo.formats.hdf5 import open_hdf5, read_arrays
+from typing import Any
+
+from keras_elmo.config import BiLMConfig
+from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile
+from keras_elmo.formats.bilm_weights import bilm_mapping
+from keras_elmo.formats.folder import Folder, base_name
+from keras_elmo.formats.hdf5 import open_hdf5, read_arrays, write_arrays
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint
-from keras_elmo.utils.files import read_options
+from keras_elmo.formats.weight_mapping import expected_shapes, extract
+from keras_elmo.utils.files import PathLike, read_options, write_files, write_json
 
-_WEIGHTS = "*weights.hdf5, model.hdf5, any other *.hdf5 but softmax.hdf5, or weights_file"
-_LARGEST_MIXES = 1 << 20
+_WEIGHTS_NAMES = "*weights.hdf5, model.hdf5, any other *.hdf5 but softmax.hdf5, or weights_file"
 
 
-class BilmHdf5(Source):
+def read_bilm(options_file: PathLike, weight_file: PathLike) -> BiLMFile:
+    """Read a biLM from two files.
+
+    Args:
+        options_file: str or path. The ``options.json``.
+        weight_file: str or path. The ``weights.hdf5``.
+
+    Raises:
+        OSError: If a file is missing or damaged.
+        ValueError: If the options are not the options of a biLM over characters, or the weights
+            do not fit them. The error names every tensor that does not fit.
+    """
+    config = BiLMConfig.from_options(read_options(options_file), str(options_file))
+    return _read_weights(config, weight_file, str(weight_file), str(options_file))
+
+
+def _read_weights(
+    config: BiLMConfig,
+    weight_file: PathLike,
+    file_name: str,
+    options_name: str | None,
+) -> BiLMFile:
+    """Read the weights that belong to a config. Names are for errors."""
+    with open_hdf5(weight_file, file_name) as file:
+        expected = expected_shapes(bilm_mapping(config, file.walk()))
+        arrays = file.read_all(
+            expected,
+            fits=f"the options {options_name or ''}".rstrip(),
+            remedy="Do the options and weight files belong together?",
+        )
+    return BiLMFile(config, arrays, file_name)
+
+
+def write_bilm(directory: PathLike, config: BiLMConfig, variables: dict) -> None:
+    """Write ``options.json`` and ``weights.hdf5``: both or none.
+
+    Args:
+        directory: str or path. The directory. It is made if it does not exist.
+        config: ``BiLMConfig``.
+        variables: dict of Keras variables. Variables of the biLM by path.
+    """
+    arrays = extract(bilm_mapping(config), variables)
+    writers = {
+        "options.json": lambda path: write_json(path, config.to_options()),
+        "weights.hdf5": lambda path: write_arrays(path, arrays),
+    }
+    write_files(directory, writers)
+
+
+class BilmHdf5(Format):
     """The files of bilm-tf's ``dump_weights``, of AllenNLP's releases, and of our own presets.
 
-    The biLM is in one options file, named ``*options.json`` or ``options_file``, and one weight
-    file: the one ``*weights.hdf5``, else ``model.hdf5``, else the only ``*.hdf5`` beside
-    ``softmax.hdf5``, else ``weights_file``. A softmax is in ``softmax.hdf5``, or in a
-    checkpoint that lies beside, with ``vocab.txt``; scalar mixes are in ``scalar_mix.json``.
+    The options are in ``*options.json`` or ``options_file``. The weights are in the first of
+    these that exists: ``*weights.hdf5``, ``model.hdf5``, the only ``*.hdf5`` apart from
+    ``softmax.hdf5``, ``weights_file``. The softmax is in ``softmax.hdf5``, or in a checkpoint in
+    the same folder, and needs ``vocab.txt``. The scalar mixes are in ``scalar_mix.json``.
     """
 
-    kind = "bilm-tf hdf5"
+    name = "bilm-tf hdf5"
 
     @classmethod
-    def recognises(cls, files):
-        return files.prefix is None and bool(_hdf5(files) or files.named("weights_file"))
+    def recognises(cls, folder: Folder) -> bool:
+        return folder.checkpoint is None and bool(
+            _hdf5_names(folder) or folder.named("weights_file")
+        )
 
     def read(self) -> BiLMFile:
-        config = self.read_config()
-        name = self._weights()
-        file = self.files.file(name, largest_weight_file(config))
-        return read_weights(config, file, self.files.origin(name), self.read_options()[1])
+        config, name = self.config, self._weights_name()
+        file, shown = self.folder.file(name), self.folder.shown(name)
+        return _read_weights(config, file, shown, self.read_options()[1])
 
-    def read_mixes(self):
-        names = self.files.named("scalar_mix.json")
+    def read_mixes(self) -> list[Mix]:
+        names = self.folder.named("scalar_mix.json")
         if not names:
             return []
-        origin = self.files.origin(self.files.pick("scalar_mix.json", names))
-        kept = read_options(self.files.file(names[0], _LARGEST_MIXES), origin, "Scalar mixes")
+        name = self.folder.pick("scalar_mix.json", names)
+        values, shown = self._options_in(name, "Scalar mixes")
         try:
-            mixes = [
-                Mix(tuple(map(float, m["scalars"])), float(m["gamma"]), bool(m["layer_norm"]))
-                for m in kept
-            ]
+            return [_mix_of(value) for value in values]
         except (TypeError, ValueError, KeyError, OverflowError) as error:
             raise ValueError(
-                f"Scalar mixes {origin} must be a list of objects with scalars, gamma and "
+                f"Scalar mixes {shown} must be a list of objects with scalars, gamma and "
                 f"layer_norm. Received: {error!r:.200}"
             ) from None
-        return mixes
 
-    def read_softmax(self):
-        beside = self.files.named("softmax.hdf5")
-        if not beside and self.files.ending(".index"):
-            return BilmTfCheckpoint(self.files, self.given_options).read_softmax()
-        vocabulary, origin = self.read_vocabulary()
-        if not beside or vocabulary is None:
+    def read_softmax(self) -> SoftmaxFile | None:
+        names = self.folder.named("softmax.hdf5")
+        if checkpoint := self._softmax_checkpoint():
+            return checkpoint.read_softmax()
+        vocabulary = self.read_vocabulary()
+        if not names or vocabulary is None:
             return None
-        name = self.files.pick("softmax.hdf5", beside)
-        size, width = len(vocabulary), self.read_config().projection_dim
+        tokens, vocabulary_name = vocabulary
+        name = self.folder.pick("softmax.hdf5", names)
+        size, width = len(tokens), self.config.projection_dim
         arrays = read_arrays(
-            self.files.file(name, 16 * (size + 64) * (width + 64)),
-            self.files.origin(name),
+            self.folder.file(name),
+            self.folder.shown(name),
             expected={"softmax/W": (size, width), "softmax/b": (size,)},
             kind="Softmax file",
             fits="the options and vocabulary",
-            advice="Do options.json, vocab.txt and softmax.hdf5 belong together?",
+            remedy="Do options.json, vocab.txt and softmax.hdf5 belong together?",
         )
-        return SoftmaxFile(vocabulary, arrays, origin)
+        return SoftmaxFile(tokens, arrays, vocabulary_name)
 
-    def tensors(self):
-        name = self._weights()
-        file = self.files.file(name, largest_weight_file(self.read_config()))
-        with open_hdf5(file, self.files.origin(name)) as opened:
-            used = opened.walk()
-        left = []
-        if not self.files.named("softmax.hdf5") and self.files.ending(".index"):
-            used_too, left = BilmTfCheckpoint(self.files, self.given_options).softmax_tensors()
-            used = used + used_too
-        return used, left
+    def tensor_names(self) -> tuple[list[str], list[str]]:
+        name = self._weights_name()
+        with open_hdf5(self.folder.file(name), self.folder.shown(name)) as file:
+            used = file.walk()
+        checkpoint = self._softmax_checkpoint()
+        more, unused = checkpoint.softmax_tensor_names() if checkpoint else ([], [])
+        return used + more, unused
 
-    def _weights(self):
-        hdf5 = _hdf5(self.files)
-        return self.files.pick(
-            _WEIGHTS,
-            [n for n in hdf5 if n.endswith("weights.hdf5")],
-            [n for n in hdf5 if base(n) == "model.hdf5"],
-            hdf5,
-            self.files.named("weights_file"),
+    def _softmax_checkpoint(self) -> BilmTfCheckpoint | None:
+        if self.folder.named("softmax.hdf5") or not self.folder.ending(".index"):
+            return None
+        return BilmTfCheckpoint(self.folder, self.given_options)
+
+    def _weights_name(self) -> str:
+        names = _hdf5_names(self.folder)
+        return self.folder.pick(
+            _WEIGHTS_NAMES,
+            [name for name in names if name.endswith("weights.hdf5")],
+            [name for name in names if base_name(name) == "model.hdf5"],
+            names,
+            self.folder.named("weights_file"),
         )
 
 
-def _hdf5(files):
-    return [n for n in files.ending(".hdf5") if base(n) != "softmax.hdf5"]
+def _hdf5_names(folder: Folder) -> list[str]:
+    return [name for name in folder.ending(".hdf5") if base_name(name) != "softmax.hdf5"]
+
+
+def _mix_of(value: Any) -> Mix:
+    scalars = tuple(map(float, value["scalars"]))
+    return Mix(scalars, float(value["gamma"]), bool(value["layer_norm"]))

@@ -1,13 +1,47 @@
-"""The tensors of a bilm-tf hdf5 file, which AllenNLP and simple_elmo read too."""
+"""The weight mapping of a biLM in bilm-tf's layout, which AllenNLP and simple_elmo read too."""
+
+import dataclasses
+from collections.abc import Container
 
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.formats.weight_mapping import Row, Transform
+from keras_elmo.formats.checks import Shape, Shapes
+from keras_elmo.formats.weight_mapping import MappedTensor, Transform, one_to_one
 
 
-def _swap_gates(x):
-    """Exchange the middle two of the four gates: bilm-tf has i, c, f, o and Keras i, f, c, o."""
+@dataclasses.dataclass(frozen=True)
+class LstmNames:
+    """How a kind of file names the tensors of the LSTMs.
+
+    ``cell`` has places for direction and layer. ``only_cell`` has a place for the direction; some
+    files use it if there is one layer. The others are the names of the tensors of a cell.
+    """
+
+    cell: str
+    only_cell: str
+    kernel: str
+    bias: str
+    projection: str
+
+    def cell_of(self, direction: int, layer: int | str, names: Container[str] = ()) -> str:
+        """Return the name of a cell in a file that contains the tensors ``names``."""
+        if f"{self.only_cell.format(0)}/{self.kernel}" in names:
+            return self.only_cell.format(direction)
+        return self.cell.format(direction, layer)
+
+
+MISSING_TENSORS = (
+    "{} must contain the tensors of a character CNN and of LSTMs. Received: a file without some "
+    "of them"
+)
+HDF5_NAMES = LstmNames(
+    "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell", "RNN_{}/RNN/LSTMCell", "W_0", "B", "W_P_0"
+)
+
+
+def _swap_gates(x: np.ndarray) -> np.ndarray:
+    """Swap the second and third of four gates: bilm-tf has i, c, f, o, Keras has i, f, c, o."""
     i, second, third, o = np.split(x, 4, axis=-1)
     return np.concatenate([i, third, second, o], axis=-1)
 
@@ -19,13 +53,13 @@ PREPEND_PADDING_ROW = Transform(
     lambda x: (np.concatenate([np.zeros_like(x[:1]), x]),),
     lambda x: (x[1:],),
 )
-# The file keeps convolutions in two dimensions, the first of length one.
+# The file stores two-dimensional convolutions, whose first axis has length one.
 DROP_LEADING_AXIS = Transform("drop_leading_axis", lambda x: (x[0],), lambda x: (x[None],))
 SWAP_GATES = Transform("swap_gates", lambda x: (_swap_gates(x),), lambda x: (_swap_gates(x),))
 
 
-def _split_rows(recurrent_rows):
-    """Split the rows [x; h] of the file into kernel and recurrent kernel."""
+def _split_rows(recurrent_rows: int) -> Transform:
+    """Return the split of the rows [x; h] into the kernel and the recurrent kernel."""
     return Transform(
         "split_rows_and_swap_gates",
         lambda x: (_swap_gates(x[:-recurrent_rows]), _swap_gates(x[-recurrent_rows:])),
@@ -33,68 +67,91 @@ def _split_rows(recurrent_rows):
     )
 
 
-def bilm_rows(config: BiLMConfig, names=()) -> list[Row]:
-    """Return the weight table of a biLM.
+def bilm_mapping(
+    config: BiLMConfig,
+    names: Container[str] = (),
+    lstm_names: LstmNames = HDF5_NAMES,
+    has_padding_row: bool = False,
+) -> list[MappedTensor]:
+    """Return the weight mapping of a biLM.
 
     Args:
-        config: The ``BiLMConfig``.
-        names: Names of the tensors in the file at hand. bilm-tf leaves out the level
-            ``MultiRNNCell/Cell0`` if there is a single layer.
+        config: ``BiLMConfig``.
+        names: collection of str. Names of the tensors in the file. They show whether the file
+            names a single LSTM layer without its level ``MultiRNNCell/Cell0``.
+        lstm_names: ``LstmNames`` of the file.
+        has_padding_row: bool. Whether ``char_embed`` has a row for the padding id 0.
 
     Returns:
-        List of ``Row``; targets are relative to the ``BiLM``.
+        list of ``MappedTensor``. Targets are relative to the ``BiLM``.
     """
     characters, cells = config.character_embedding_dim, config.lstm_dim
     features, width = config.n_filters, config.projection_dim
-    rows = [
-        _row(
+    mapping = [
+        one_to_one(
             "char_embed",
             "char_cnn/embeddings",
-            PREPEND_PADDING_ROW,
-            (config.n_characters - 1, characters),
+            AS_IS if has_padding_row else PREPEND_PADDING_ROW,
+            (config.n_characters - (not has_padding_row), characters),
         )
     ]
     for i, (wide, count) in enumerate(config.filters):
         kernel = (1, wide, characters, count)
-        rows += [
-            _row(f"CNN/W_cnn_{i}", f"char_cnn/conv_{i}_kernel", DROP_LEADING_AXIS, kernel),
-            _row(f"CNN/b_cnn_{i}", f"char_cnn/conv_{i}_bias", AS_IS, (count,)),
+        mapping += [
+            one_to_one(f"CNN/W_cnn_{i}", f"char_cnn/conv_{i}_kernel", DROP_LEADING_AXIS, kernel),
+            one_to_one(f"CNN/b_cnn_{i}", f"char_cnn/conv_{i}_bias", AS_IS, (count,)),
         ]
     for i in range(config.n_highway):
-        source, target = f"CNN_high_{i}", f"char_cnn/highway_{i}"
-        for part, ours in (("transform", "transform"), ("carry", "gate")):
-            rows += [
-                _row(f"{source}/W_{part}", f"{target}/{ours}_kernel", AS_IS, (features, features)),
-                _row(f"{source}/b_{part}", f"{target}/{ours}_bias", AS_IS, (features,)),
+        for theirs, ours in (("transform", "transform"), ("carry", "gate")):
+            source, target = f"CNN_high_{i}", f"char_cnn/highway_{i}/{ours}"
+            square = (features, features)
+            mapping += [
+                one_to_one(f"{source}/W_{theirs}", f"{target}_kernel", AS_IS, square),
+                one_to_one(f"{source}/b_{theirs}", f"{target}_bias", AS_IS, (features,)),
             ]
     if config.has_projection:
-        rows += [
-            _row("CNN_proj/W_proj", "char_cnn/projection_kernel", AS_IS, (features, width)),
-            _row("CNN_proj/b_proj", "char_cnn/projection_bias", AS_IS, (width,)),
+        kernel_shape = (features, width)
+        mapping += [
+            one_to_one("CNN_proj/W_proj", "char_cnn/projection_kernel", AS_IS, kernel_shape),
+            one_to_one("CNN_proj/b_proj", "char_cnn/projection_bias", AS_IS, (width,)),
         ]
     if config.code_points is not None and config.code_points.words:
         words, size = len(config.code_points.words), config.code_points.word_dim
-        rows += [
-            _row("word_embed", "char_cnn/word_embeddings", PREPEND_PADDING_ROW, (words, size)),
-            _row("CNN_proj/W_word", "char_cnn/word_kernel", AS_IS, (size, width)),
+        embeddings = "char_cnn/word_embeddings"
+        mapping += [
+            one_to_one("word_embed", embeddings, PREPEND_PADDING_ROW, (words, size)),
+            one_to_one("CNN_proj/W_word", "char_cnn/word_kernel", AS_IS, (size, width)),
         ]
-    without_level = config.n_layers == 1 and "RNN_0/RNN/LSTMCell/W_0" in names
     for d, direction in enumerate(("forward", "backward")):
         for layer in range(config.n_layers):
-            level = "" if without_level else f"MultiRNNCell/Cell{layer}/"
-            source = f"RNN_{d}/RNN/{level}LSTMCell"
+            source = lstm_names.cell_of(d, layer, names if config.n_layers == 1 else ())
             target = f"{direction}_{layer + 1}"
-            kernels = (f"{target}/kernel", f"{target}/recurrent_kernel")
-            stacked = (2 * width, 4 * cells)
-            rows += [
-                Row((f"{source}/W_0",), kernels, _split_rows(width), (stacked,)),
-                _row(f"{source}/B", f"{target}/bias", SWAP_GATES, (4 * cells,)),
+            mapping += [
+                MappedTensor(
+                    (f"{source}/{lstm_names.kernel}",),
+                    (f"{target}/kernel", f"{target}/recurrent_kernel"),
+                    _split_rows(width),
+                    ((2 * width, 4 * cells),),
+                ),
+                one_to_one(
+                    f"{source}/{lstm_names.bias}", f"{target}/bias", SWAP_GATES, (4 * cells,)
+                ),
             ]
             if width != cells:
-                target = f"{target}/projection"
-                rows.append(_row(f"{source}/W_P_0", target, AS_IS, (cells, width)))
-    return rows
+                name = f"{source}/{lstm_names.projection}"
+                mapping.append(one_to_one(name, f"{target}/projection", AS_IS, (cells, width)))
+    return mapping
 
 
-def _row(source, target, transform, shape):
-    return Row((source,), (target,), transform, (shape,))
+def shapes_of_series(shapes: Shapes, template: str, n_axes: int) -> list[Shape]:
+    """Return the shapes of the tensors ``template.format(0)``, ``template.format(1)`` and so on.
+
+    The series ends before the first tensor that is missing or has another number of axes. A
+    template without ``{}`` is the name of one tensor.
+    """
+    series: list[Shape] = []
+    while len(shape := shapes.get(template.format(len(series)), ())) == n_axes:
+        series.append(shape)
+        if "{}" not in template:
+            break
+    return series

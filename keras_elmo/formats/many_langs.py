@@ -1,27 +1,19 @@
-"""Models of ELMoForManyLangs: code points and words in front of the same biLM."""
+"""Models of ELMoForManyLangs: a biLM that reads code points and words."""
 
 import functools
+from typing import Any
 
 import numpy as np
 
-from keras_elmo.config import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
-from keras_elmo.formats.base import Source
-from keras_elmo.formats.bilm_files import BiLMFile
-from keras_elmo.formats.files import base
-from keras_elmo.formats.hdf5 import misfit_error
-from keras_elmo.formats.torch_file import read_tensors
-from keras_elmo.formats.torch_table import (
-    TorchNames,
-    infer_sizes,
-    read_torch_bilm,
-    torch_rows,
-)
+from keras_elmo.config import SPECIAL_CHARACTERS, SPECIAL_WORDS, BiLMConfig, CodePoints
+from keras_elmo.formats.base import BiLMFile, Format, convert_bilm
+from keras_elmo.formats.folder import Folder, base_name
+from keras_elmo.formats.torch_weights import TorchNames, infer_sizes, read_tensors, torch_mapping
 from keras_elmo.formats.weight_mapping import Transform
-from keras_elmo.utils.files import read_bytes, read_options
+from keras_elmo.utils.files import read_bytes
 
-_PARTS = ("token_embedder.pkl", "encoder.pkl")
+_TORCH_FILES = ("token_embedder.pkl", "encoder.pkl")
 _LARGEST_DICTIONARY = 1 << 26
-_LARGEST_JSON = 1 << 20
 _NAMES = TorchNames(
     characters="token_embedder.pkl:char_emb_layer.embedding.weight",
     convolution="token_embedder.pkl:convolutions.{}",
@@ -30,116 +22,115 @@ _NAMES = TorchNames(
     lstms="encoder.pkl:",
     words="token_embedder.pkl:word_emb_layer.embedding.weight",
 )
-_ARCHITECTURE = "its architecture, a JSON with 'token_embedder' and 'encoder'"
 
 
-class ManyLangs(Source):
-    """A directory of ELMoForManyLangs: two dictionaries, two files of PyTorch, ``config.json``.
+class ManyLangs(Format):
+    """A directory of ELMoForManyLangs: two dictionaries, two PyTorch files, ``config.json``.
 
-    The architecture is in a file that ``config.json`` names and that mostly stayed elsewhere; it
-    is looked for beside the others, or given as ``options``.
+    ``config.json`` names a file with the architecture. Most published models lack that file. It
+    is read from the same directory, or given as ``options``.
     """
 
-    kind = "ELMoForManyLangs"
+    name = "ELMoForManyLangs"
 
     @classmethod
-    def recognises(cls, files):
-        return all(files.named(name) for name in ("char.dic", *_PARTS))
+    def recognises(cls, folder: Folder) -> bool:
+        return all(folder.named(name) for name in ("char.dic", *_TORCH_FILES))
 
-    def read_options(self):
+    def read_options(self) -> tuple[Any, str | None]:
         if self.given_options is not None:
             return super().read_options()
-        settings, _ = self._json("config.json") if self.files.named("config.json") else ({}, "")
+        settings = self._json("config.json")[0] if self.folder.named("config.json") else {}
         path = settings.get("config_path") if isinstance(settings, dict) else None
-        name = base(path.replace("\\", "/")) if isinstance(path, str) else ""
-        return self._json(name) if name and self.files.named(name) else (None, None)
+        name = base_name(path.replace("\\", "/")) if isinstance(path, str) else ""
+        return self._json(name) if name and self.folder.named(name) else (None, None)
 
     @functools.cached_property
-    def _config(self):
-        sizes = infer_sizes(_NAMES, self._tensors)
-        if sizes is None:
-            raise misfit_error(
-                f"PyTorch files {' and '.join(_PARTS)} of {self.files.path}",
-                ["the tensors of a character CNN and of LSTMs are not all there"],
-            )
-        words = self._tensors.get(_NAMES.words, np.zeros((0, 0)))
-        (characters, _), (lexicon, _) = self._characters, self._words
-        code_points = CodePoints(characters=characters, words=lexicon, word_dim=words.shape[-1])
-        options, origin = self.read_options()
-        known = {} if options is None else _fields_of(options, origin)
+    def config(self) -> BiLMConfig:
+        files = f"PyTorch files {' and '.join(_TORCH_FILES)} of {self.folder.path}"
+        sizes = infer_sizes(_NAMES, self._tensors, files)
+        word_embeddings = self._tensors.get(_NAMES.words, np.zeros((0, 0)))
+        code_points = CodePoints(
+            characters=tuple(self._characters),
+            words=tuple(self._words),
+            word_dim=word_embeddings.shape[-1],
+        )
+        options, name = self.read_options()
+        known = {} if options is None else _fields_of(options, str(name))
         if wrong := {n for n, x in known.items() if n in sizes and x != sizes[n]}:
-            told = [f"{n} is {sizes[n]} in its tensors and {known[n]} in the file" for n in wrong]
+            shown = [f"{n} is {sizes[n]} in its tensors and {known[n]} in the file" for n in wrong]
             raise ValueError(
-                f"Architecture {origin} must be that of the model. Received: {'; '.join(told)}. Do "
-                "they belong together?"
+                f"Architecture {name} must fit the model. Received: {'; '.join(shown)}. Do they "
+                "belong together?"
             )
         known |= {**sizes, "code_points": code_points, "use_skip_connections": True}
-        return self.make_config(origin or self.files.path, **known)
+        return self._config_of(name or str(self.folder.path), **known)
 
     def read(self) -> BiLMFile:
-        config = self.read_config()
-        return read_torch_bilm(config, self._rows(config), self._tensors, str(self.files.path))
+        mapping = torch_mapping(
+            self.config,
+            _NAMES,
+            _reorder_rows(self._characters),
+            _reorder_rows(self._words),
+            padding_rows=0,
+        )
+        path = str(self.folder.path)
+        return convert_bilm(self.config, mapping, self._tensors, "PyTorch files of", path)
 
-    def tensors(self):
+    def tensor_names(self) -> tuple[list[str], list[str]]:
         return sorted(self._tensors), []
 
-    def _rows(self, config):
-        (_, characters), (_, words) = self._characters, self._words
-        return torch_rows(config, _NAMES, _reorder(characters), _reorder(words), padding=0)
-
-    def _json(self, name):
-        name = self.files.pick(name, self.files.named(name))
-        origin = self.files.origin(name)
-        return read_options(self.files.file(name, _LARGEST_JSON), origin, "Configuration"), origin
+    def _json(self, name: str) -> tuple[Any, str]:
+        return self._options_in(self.folder.pick(name, self.folder.named(name)), "Configuration")
 
     @functools.cached_property
-    def _tensors(self):
-        tensors = {}
-        for part in _PARTS:
-            name = self.files.pick(part, self.files.named(part))
-            found = read_tensors(self.files, name)
-            tensors |= {f"{part}:{key}": x for key, x in found.items()}
+    def _tensors(self) -> dict[str, np.ndarray]:
+        tensors: dict[str, np.ndarray] = {}
+        for file in _TORCH_FILES:
+            name = self.folder.pick(file, self.folder.named(file))
+            found = read_tensors(self.folder, name)
+            tensors |= {f"{file}:{key}": x for key, x in found.items()}
         return tensors
 
     @functools.cached_property
-    def _characters(self):
+    def _characters(self) -> dict[str, int]:
         return self._dictionary("char.dic", _NAMES.characters, SPECIAL_CHARACTERS)
 
     @functools.cached_property
-    def _words(self):
+    def _words(self) -> dict[str, int]:
         if _NAMES.words not in self._tensors:
-            return (), []
+            return {}
         return self._dictionary("word.dic", _NAMES.words, SPECIAL_WORDS)
 
-    def _dictionary(self, name, tensor, special):
-        """Return the tokens, special ones first, and the rows that they have in the tensor."""
-        name = self.files.pick(name, self.files.named(name))
-        origin = self.files.origin(name)
-        content = read_bytes(self.files.file(name), origin, "Dictionary", _LARGEST_DICTIONARY)
+    def _dictionary(self, name: str, tensor: str, special: tuple[str, ...]) -> dict[str, int]:
+        """Return the row of every token in a tensor. Special tokens come first."""
+        name = self.folder.pick(name, self.folder.named(name))
+        shown = self.folder.shown(name)
+        content = read_bytes(self.folder.file(name), shown, "Dictionary", _LARGEST_DICTIONARY)
         try:
-            row_of = _parse(content.decode("utf-8"))
+            row_of = _parse_dictionary(content.decode("utf-8"))
         except ValueError as error:
             raise ValueError(
-                f"Dictionary {origin} must be lines of a token, a tab and a number, in UTF-8. "
-                f"Received: {error}"
+                f"Dictionary {shown} must consist of lines with a token, a tab and a number, in "
+                f"UTF-8. Received: {error}"
             ) from None
-        rows = len(self._tensors[tensor]) if tensor in self._tensors else 0
-        if sorted(row_of.values()) != list(range(rows)):
+        n_rows = len(self._tensors[tensor]) if tensor in self._tensors else 0
+        if sorted(row_of.values()) != list(range(n_rows)):
             raise ValueError(
-                f"Dictionary {origin} must number the {rows} rows of '{tensor}', each once. "
+                f"Dictionary {shown} must number the {n_rows} rows of '{tensor}', each once. "
                 f"Received: {len(row_of)} tokens. Do the files belong to one model?"
             )
         if missing := [token for token in special if token not in row_of]:
             raise ValueError(
-                f"Dictionary {origin} must hold {special}. Received: none of {missing}"
+                f"Dictionary {shown} must contain {special}. Received: a file without {missing}"
             )
         tokens = [*special, *sorted(row_of.keys() - set(special), key=row_of.__getitem__)]
-        return tuple(tokens), [row_of[token] for token in tokens]
+        return {token: row_of[token] for token in tokens}
 
 
-def _parse(text):
-    """Return the number of every token; a line without token is that of U+3000."""
-    row_of = {}
+def _parse_dictionary(text: str) -> dict[str, int]:
+    """Return the number of every token. A line without a token belongs to U+3000."""
+    row_of: dict[str, int] = {}
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         fields = line.strip().split("\t")
         token, row = fields if len(fields) == 2 else ("\u3000", *fields)[:2]
@@ -151,9 +142,9 @@ def _parse(text):
     return row_of
 
 
-def _reorder(rows):
-    """Take rows in our order, behind one for the padding."""
-    rows = np.array(rows, "int64")
+def _reorder_rows(row_of: dict[str, int]) -> Transform:
+    """Return the change from their order of rows to ours, which begins with a padding row."""
+    rows = np.array(list(row_of.values()), "int64")
     return Transform(
         "reorder_rows",
         lambda x: (np.concatenate([np.zeros_like(x[:1]), x[rows]]),),
@@ -161,11 +152,11 @@ def _reorder(rows):
     )
 
 
-def _fields_of(options, origin):
-    """Return the fields of a ``BiLMConfig`` that an architecture file tells."""
+def _fields_of(options: Any, file_name: str) -> dict[str, Any]:
+    """Return the fields of a ``BiLMConfig`` in an architecture file."""
     try:
         embedder, encoder = options["token_embedder"], options["encoder"]
-        names = (str(embedder["name"]).lower(), str(encoder["name"]).lower())
+        kinds = (str(embedder["name"]).lower(), str(encoder["name"]).lower())
         fields = {
             "filters": [tuple(pair) for pair in embedder["filters"]],
             "character_embedding_dim": embedder["char_dim"],
@@ -178,13 +169,14 @@ def _fields_of(options, origin):
             "cell_clip": encoder["cell_clip"],
             "projection_clip": encoder["proj_clip"],
         }
-    except (TypeError, KeyError, LookupError) as error:
+    except (TypeError, LookupError) as error:
         raise ValueError(
-            f"ELMoForManyLangs expects {_ARCHITECTURE}. Received: {origin}, without {error}"
+            "ELMoForManyLangs expects its architecture, a JSON object with 'token_embedder' and "
+            f"'encoder'. Received: {file_name}, without {error}"
         ) from None
-    if names != ("cnn", "elmo"):
+    if kinds != ("cnn", "elmo"):
         raise ValueError(
             "ELMoForManyLangs expects the token embedder 'cnn' and the encoder 'elmo'. "
-            f"Received: {names}, in {origin}"
+            f"Received: {kinds}, in {file_name}"
         )
     return fields

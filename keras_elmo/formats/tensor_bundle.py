@@ -1,180 +1,185 @@
-"""Tensors of a TensorFlow checkpoint, read without TensorFlow.
+"""Read the tensors of a TensorFlow checkpoint without TensorFlow.
 
-``PREFIX.index`` is a sorted table of blocks (LevelDB's): keys are the names of the variables,
-values protocol buffers that say where in the shards ``PREFIX.data-00000-of-00001`` their bytes
-lie. Blocks and tensors have checksums, and all that are read are checked.
+TensorFlow's reader ends the process when an index is damaged but its checksums are right. This
+reader raises an error.
+
+``PREFIX.index`` is a sorted table of LevelDB. Its keys are the names of the variables. Its values
+are protocol buffers: shape, dtype, and the place of the bytes in ``PREFIX.data-00000-of-00001``.
 """
 
 import contextlib
 import dataclasses
 import math
 import struct
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
+from keras_elmo.formats.checks import Declared
 from keras_elmo.formats.crc32c import masked_crc32c
-from keras_elmo.formats.hdf5 import Declared
+from keras_elmo.formats.folder import Folder
+from keras_elmo.utils.files import read_bytes
 
-_MAGIC = 0xDB4775248B80FB57
+_MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _FOOTER = 48
-_TRAILER = 5  # kind of compression and checksum behind a block
 _LARGEST_INDEX = 1 << 26
 _MOST_NAMES = 100_000
 _MOST_AXES = 8
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_DAMAGE = (IndexError, KeyError, ValueError, TypeError, OverflowError, struct.error)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
-    """Where a tensor lies."""
+    """The declaration of a tensor and the place of its bytes."""
 
     declared: Declared
     shard: int
     offset: int
-    size: int
     crc: int
 
 
 class TensorBundle:
-    """A checkpoint that TensorFlow's savers wrote.
+    """A checkpoint that TensorFlow wrote.
 
     Args:
-        files: The ``Files`` that hold it.
-        index: Name of the ``*.index`` file.
+        folder: ``Folder`` with its files.
+        index: str. Name of the ``*.index`` file.
 
     Attributes:
-        declared: ``Declared`` of every tensor of numbers that this reader knows, by name.
-        others: Names of the rest: text, and what is stored in slices.
-        origin: What errors call it.
+        declared: dict of ``Declared`` by name. The tensors of numbers.
+        others: list of str. Names of the other variables: text, and tensors stored in slices.
+        file_name: str. Name of the index file for errors.
 
     Raises:
-        OSError: If the index is damaged, or a shard missing or too short.
+        OSError: If the index is damaged, or a file with tensors is missing or too short.
     """
 
-    def __init__(self, files, index):
-        self._files = files
+    def __init__(self, folder: Folder, index: str) -> None:
+        self._folder = folder
         self._prefix = index.removesuffix(".index")
-        self.origin = files.origin(index)
-        with self._naming():
-            self._entries, self.others = self._parse(files.read(index, _LARGEST_INDEX))
+        self.file_name = folder.shown(index)
+        self._entries: dict[str, _Entry] = {}
+        self.others: list[str] = []
+        content = read_bytes(folder.file(index), self.file_name, "Checkpoint", _LARGEST_INDEX)
+        with self._renamed_errors():
+            self._parse(content)
         self.declared = {name: entry.declared for name, entry in self._entries.items()}
 
-    def read(self, names) -> dict:
-        """Read tensors, NumPy arrays by name; their checksums are checked.
+    def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Read tensors and check their checksums.
+
+        Args:
+            names: list of str. Names of tensors.
+
+        Returns:
+            dict of NumPy arrays by name.
 
         Raises:
-            OSError: If a shard is missing or damaged.
+            OSError: If the file with a tensor is damaged.
         """
         arrays = {}
-        shards: dict[int, list[str]] = {}
         for name in names:
-            shards.setdefault(self._entries[name].shard, []).append(name)
-        for shard, members in sorted(shards.items()):
-            members.sort(key=lambda name: self._entries[name].offset)
-            entries = [self._entries[name] for name in members]
-            file = self._shard(shard)
-            ranges = self._files.read_ranges(file, [(e.offset, e.size) for e in entries])
-            for name, entry, content in zip(members, entries, ranges, strict=True):
-                if masked_crc32c(content) != entry.crc:
-                    raise OSError(
-                        f"Checkpoint {self._files.origin(file)} is damaged: '{name}' has another "
-                        f"checksum than {self.origin} states. Fetch it again"
-                    )
-                arrays[name] = np.frombuffer(content, entry.declared.dtype).reshape(
-                    entry.declared.shape
+            entry = self._entries[name]
+            shard, declared = self._shard(entry.shard), entry.declared
+            with open(self._folder.file(shard), "rb") as file:
+                file.seek(entry.offset)
+                content = file.read(declared.nbytes)
+            if masked_crc32c(content) != entry.crc:
+                raise OSError(
+                    f"Checkpoint {self._folder.shown(shard)} is damaged: the checksum of '{name}' "
+                    f"differs from the one in {self.file_name}. Fetch it again"
                 )
+            arrays[name] = np.frombuffer(content, declared.dtype).reshape(declared.shape)
         return arrays
 
-    def _shard(self, number):
-        file = f"{self._prefix}.data-{number:05}-of-{self._shards:05}"
-        if file not in self._files.names:
+    def _shard(self, number: int) -> str:
+        name = f"{self._prefix}.data-{number:05}-of-{self._n_shards:05}"
+        if name not in self._folder.names:
             raise FileNotFoundError(
-                f"Checkpoint {self.origin} lacks a part of its tensors. Expected: "
-                f"{self._files.origin(file)}. Fetch all its files"
+                f"Checkpoint {self.file_name} has no file for some of its tensors. "
+                f"Expected: {self._folder.shown(name)}. Fetch all its files"
             )
-        return file
+        return name
 
-    def _parse(self, content):
-        entries, others = {}, []
-        if len(content) < _FOOTER or content[-8:] != struct.pack("<Q", _MAGIC):
-            raise ValueError("it does not end as an index does")
-        footer = _Reader(content[-_FOOTER:-8])
-        footer.varint(), footer.varint()  # of a block without content
-        blocks = _block(content, footer.varint(), footer.varint())
+    def _parse(self, content: bytes) -> None:
+        if len(content) < _FOOTER or content[-8:] != _MAGIC:
+            raise ValueError("the end of an index is missing")
+        *_, offset, size = _varints(content[-_FOOTER:], 4)
         pairs = [
             pair
-            for _, handle in _pairs(blocks)
-            for pair in _pairs(_block(content, *_varints(handle, 2)))
+            for _, place in _pairs(_block(content, offset, size))
+            for pair in _pairs(_block(content, *_varints(place, 2)))
         ]
         if len(pairs) > _MOST_NAMES or not pairs or pairs[0][0] != b"":
-            raise ValueError("it does not start with a header")
-        header = dict((number, value) for number, _, value in _fields(pairs[0][1]))
-        self._shards = header.get(1, 0)
+            raise ValueError("the header is missing")
+        header = dict(_fields(pairs[0][1]))
+        self._n_shards = header.get(1, 0)
         if header.get(2, 0) != 0:
             raise ValueError("its numbers are big-endian")
         for key, value in pairs[1:]:
-            name, entry = key.decode("utf-8"), self._entry(value)
-            if name in entries or name in others:
+            name, entry = key.decode("utf-8"), _entry(value)
+            if name in self._entries or name in self.others:
                 raise ValueError(f"it names {name[:60]!r} twice")
             if entry is None:
-                others.append(name)
-            else:
-                entries[name] = entry
-        ends: dict[int, int] = {}
-        for name in sorted(entries, key=lambda name: entries[name].offset):
-            entry = entries[name]
-            if entry.offset < ends.get(entry.shard, 0):
-                raise ValueError(f"'{name}' lies where another tensor does")
-            ends[entry.shard] = entry.offset + entry.size
-            if ends[entry.shard] > self._files.size(self._shard(entry.shard)):
-                raise ValueError(f"'{name}' lies beyond the end of {self._shard(entry.shard)}")
-        return entries, others
-
-    def _entry(self, value):
-        found = {number: v for number, _, v in _fields(value)}
-        dtype, shape = _DTYPES.get(found.get(1, 0)), _shape(found.get(2, b""))
-        if dtype is None or 7 in found:
-            return None
-        declared = Declared(shape, np.dtype(dtype))
-        offset, size = found.get(4, 0), found.get(5, 0)
-        if declared.nbytes != size:
-            raise ValueError(f"shape {shape} in {size} bytes")
-        return _Entry(declared, found.get(3, 0), offset, size, found.get(6, 0))
+                self.others.append(name)
+                continue
+            self._entries[name] = entry
+            shard = self._shard(entry.shard)
+            size = self._folder.file(shard).stat().st_size
+            if entry.offset + entry.declared.nbytes > size:
+                raise ValueError(f"'{name}' ends beyond the end of {shard}")
 
     @contextlib.contextmanager
-    def _naming(self):
+    def _renamed_errors(self) -> Iterator[None]:
         try:
             yield
-        except _DAMAGE as error:
+        except FileNotFoundError:
+            raise
+        except Exception as error:
             reason = " ".join(str(error).split())[:300]
             raise OSError(
-                f"Checkpoint {self.origin} is damaged or not one of TensorFlow's ({reason}). "
-                "Fetch it again"
+                f"Checkpoint {self.file_name} is damaged, or not a TensorFlow checkpoint "
+                f"({reason}). Fetch it again"
             ) from error
 
 
-class _Reader:
-    """Bytes that are read from the front."""
+def _entry(value: bytes) -> _Entry | None:
+    """Return the entry of a tensor, or None for a variable that this reader does not know."""
+    fields = dict(_fields(value))
+    dtype = _DTYPES.get(fields.get(1, 0))
+    if dtype is None or 7 in fields:
+        return None
+    axes = [axis for number, axis in _fields(fields.get(2, b"")) if number == 2]
+    shape = tuple(dict(_fields(axis)).get(1, 0) for axis in axes)
+    declared, size = Declared(shape, np.dtype(dtype)), fields.get(5, 0)
+    if len(shape) > _MOST_AXES or math.prod(shape) > 1 << 40 or declared.nbytes != size:
+        raise ValueError(f"a tensor has shape {shape} in {size} bytes")
+    return _Entry(declared, fields.get(3, 0), fields.get(4, 0), fields.get(6, 0))
 
-    def __init__(self, content):
+
+class _Reader:
+    """Bytes that are read from the start."""
+
+    def __init__(self, content: bytes) -> None:
         self.content = content
         self.place = 0
 
+    @property
+    def has_more(self) -> bool:
+        return self.place < len(self.content)
+
     def varint(self) -> int:
-        value = shift = 0
-        while True:
+        value = 0
+        for shift in range(0, 70, 7):
             byte = self.content[self.place]
             self.place += 1
             value |= (byte & 0x7F) << shift
-            shift += 7
             if byte < 0x80:
                 return value
-            if shift > 63:
-                raise ValueError("a number without end")
+        raise ValueError("a number is too long")
 
-    def take(self, size) -> bytes:
+    def take(self, size: int) -> bytes:
         part = self.content[self.place : self.place + size]
         if len(part) < size:
             raise ValueError("it ends too early")
@@ -182,56 +187,44 @@ class _Reader:
         return part
 
 
-def _varints(content, count):
+def _varints(content: bytes, count: int) -> list[int]:
     reader = _Reader(content)
     return [reader.varint() for _ in range(count)]
 
 
-def _block(content, offset, size):
-    """Return a block of the table, its checksum checked."""
-    block = content[offset : offset + size + _TRAILER]
-    if len(block) < size + _TRAILER:
-        raise ValueError("it ends too early")
-    if struct.unpack("<I", block[-4:])[0] != masked_crc32c(block[:-4]):
-        raise ValueError("a block has another checksum than stated")
-    if block[size] != 0:
+def _block(content: bytes, offset: int, size: int) -> bytes:
+    """Return a block of the table. After it come its kind of compression and its checksum."""
+    reader = _Reader(content[offset : offset + size + 5])
+    block, checksum = reader.take(size + 1), reader.take(4)
+    if struct.unpack("<I", checksum)[0] != masked_crc32c(block):
+        raise ValueError("the checksum of a block is wrong")
+    if block[-1] != 0:
         raise ValueError("its blocks are compressed")
-    return block[:size]
+    return block[:-1]
 
 
-def _pairs(block):
-    """Return the keys and values of a block, in which keys share their beginnings."""
-    restarts = struct.unpack("<I", block[-4:])[0]
-    reader = _Reader(block[: -4 * (restarts + 1)])
+def _pairs(block: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the keys and values of a block. A key can start like the key before it."""
+    n_restarts = struct.unpack("<I", block[-4:])[0]
+    reader = _Reader(block[: -4 * (n_restarts + 1)])
     pairs, key = [], b""
-    while reader.place < len(reader.content):
+    while reader.has_more:
         shared, rest, size = reader.varint(), reader.varint(), reader.varint()
         key = key[:shared] + reader.take(rest)
         pairs.append((key, reader.take(size)))
     return pairs
 
 
-def _fields(message):
-    """Yield number, wire type and value of the fields of a protocol buffer."""
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield the numbers and values of the fields of a protocol buffer."""
     reader = _Reader(message)
-    while reader.place < len(message):
-        tag = reader.varint()
-        wire = tag & 7
-        if wire == _VARINT:
-            value = reader.varint()
-        elif wire == _BYTES:
-            value = reader.take(reader.varint())
-        elif wire in (_FIXED32, _FIXED64):
-            size = 4 if wire == _FIXED32 else 8
-            value = int.from_bytes(reader.take(size), "little")
+    while reader.has_more:
+        number, wire_type = divmod(reader.varint(), 8)
+        if wire_type == 0:
+            yield number, reader.varint()
+        elif wire_type == 2:
+            yield number, reader.take(reader.varint())
+        elif wire_type in (1, 5):
+            yield number, int.from_bytes(reader.take(8 if wire_type == 1 else 4), "little")
         else:
-            raise ValueError(f"a field of type {wire}")
-        yield tag >> 3, wire, value
-
-
-def _shape(message):
-    axes = [value for number, _, value in _fields(message) if number == 2]
-    shape = tuple(dict((n, v) for n, _, v in _fields(axis)).get(1, 0) for axis in axes)
-    if len(shape) > _MOST_AXES or math.prod(shape) > 1 << 40:
-        raise ValueError(f"a tensor of shape {shape}")
-    return shape
+            raise ValueError(f"a field has the type {wire_type}")

@@ -1,264 +1,234 @@
-"""Variables of TensorFlow 1: training checkpoints of bilm-tf, and modules of TF-Hub."""
+"""Variables of TensorFlow 1: checkpoints of bilm-tf's training, and modules of TF-Hub."""
 
 import abc
 import dataclasses
+import functools
 import re
 
-from keras_elmo.config import N_CHARACTERS
-from keras_elmo.formats.base import Mix, SoftmaxFile, Source
-from keras_elmo.formats.bilm_files import BiLMFile
-from keras_elmo.formats.bilm_weights import bilm_rows
-from keras_elmo.formats.files import base
-from keras_elmo.formats.hdf5 import misfit_error, misfits
+import numpy as np
+
+from keras_elmo.config import N_CHARACTERS, BiLMConfig
+from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile, convert_bilm
+from keras_elmo.formats.bilm_weights import (
+    MISSING_TENSORS,
+    LstmNames,
+    bilm_mapping,
+    shapes_of_series,
+)
+from keras_elmo.formats.checks import Shapes, check_tensors
+from keras_elmo.formats.folder import Folder, base_name
 from keras_elmo.formats.tensor_bundle import TensorBundle
-from keras_elmo.formats.weight_mapping import WORDS, expected_shapes
+from keras_elmo.formats.weight_mapping import MappedTensor, expected_shapes
+from keras_elmo.utils.files import read_bytes
 
 _LARGEST_NOTE = 1 << 20
-_CELL = re.compile(r"RNN_([01])/RNN/(?:MultiRNNCell/Cell(\d+)/)?LSTMCell/(\w+)")
-_LEAVES = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}
-_ONE_LAYER = "RNN_0/RNN/LSTMCell/W_0"
-# The learned mix of a module, as google/elmo and as DeepPavlov call it.
+_LEAVES = ("kernel", "bias", "projection/kernel")
+_LSTM_NAMES = (
+    LstmNames("RNN_{}/rnn/multi_rnn_cell/cell_{}/lstm_cell", "RNN_{}/rnn/lstm_cell", *_LEAVES),
+    LstmNames("RNN_{}/RNN/MultiRNNCell/Cell{}/rnn/lstm_cell", "RNN_{}/RNN/rnn/lstm_cell", *_LEAVES),
+)
+# Weights and scale of the learned mix, as google/elmo and as DeepPavlov name them.
 _MIXES = (
     ("aggregation/weights", "aggregation/scaling"),
     ("aggregation/elmo_output_ELMo_W", "aggregation/elmo_output_ELMo_gamma"),
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Spelling:
-    """How variables are named for which bilm-tf's hdf5 has other names.
-
-    Attributes:
-        level: What stands for ``RNN/MultiRNNCell/Cell{}/LSTMCell``.
-        alone: What stands for it without the level of a single layer.
-    """
-
-    level: str
-    alone: str
-
-    def spell(self, name) -> str:
-        """Return the variable of a tensor, without prefix."""
-        cell = _CELL.fullmatch(name)
-        if not cell:
-            return name
-        direction, layer, leaf = cell.groups()
-        inner = self.alone if layer is None else self.level.format(layer)
-        return f"RNN_{direction}/{inner}/{_LEAVES[leaf]}"
-
-
-_SPELLINGS = (
-    _Spelling("rnn/multi_rnn_cell/cell_{}/lstm_cell", "rnn/lstm_cell"),
-    _Spelling("RNN/MultiRNNCell/Cell{}/rnn/lstm_cell", "RNN/rnn/lstm_cell"),
-)
-
-
-class _Variables(Source):
-    """A biLM among the variables of a checkpoint; a subclass says which checkpoint."""
-
-    def __init__(self, files, options=None):
-        super().__init__(files, options)
-        self._opened = None
+class _Variables(Format):
+    """A biLM in the variables of a checkpoint. A subclass chooses the checkpoint."""
 
     @abc.abstractmethod
     def index(self) -> str:
         """Return the name of the checkpoint's index file."""
 
     def read(self) -> BiLMFile:
-        config = self.read_config()
-        sources = self._sources(config)
-        expected = expected_shapes(bilm_rows(config, sources))
-        declared = self._bundle.declared
-        found = {source: declared[source] for source in sources.values() if source in declared}
-        expected = {sources[name]: shape for name, shape in expected.items()}
-        padded = expected[sources["char_embed"]]
-        has_padding = sources["char_embed"] in found and (
-            found[sources["char_embed"]].shape == (N_CHARACTERS, *padded[1:])
+        mapping = self._mapping()
+        expected = expected_shapes(mapping)
+        # A variable of the biLM that is not expected is an error. Others, of the optimizer for
+        # example, are ignored.
+        part = re.compile(re.escape(self._prefix) + r"(CNN|RNN_).*/([Wb]_\w+|kernel|bias)")
+        bundle = self._bundle
+        found = {n: x for n, x in bundle.declared.items() if n in expected or part.fullmatch(n)}
+        check_tensors(f"Checkpoint {bundle.file_name}", found, expected)
+        return convert_bilm(
+            self.config, mapping, bundle.read(found), "Checkpoint", bundle.file_name
         )
-        if has_padding:  # a row for it, in a module of TF-Hub
-            expected[sources["char_embed"]] = (N_CHARACTERS, *padded[1:])
-        unexpected = [n for n in self._of_bilm() if n not in expected]
-        found |= {name: declared[name] for name in unexpected}
-        arrays = self._read_tensors(expected, found, **WORDS)
-        renamed = {name: arrays[source] for name, source in sources.items()}
-        if has_padding:
-            renamed["char_embed"] = renamed["char_embed"][1:]
-        return BiLMFile(config, renamed, self._bundle.origin)
 
-    def infer_config(self):
-        def shape(name):
-            found = self._bundle.declared.get(prefix + spelling.spell(name))
-            return None if found is None else found.shape
-
-        prefix, spelling = self._prefix(), self._spelling()
-        filters, n_highway, n_layers = [], 0, 0
-        while (kernel := shape(f"CNN/W_cnn_{len(filters)}")) and len(kernel) == 4:
-            filters.append((kernel[1], kernel[3]))
-        while shape(f"CNN_high_{n_highway}/W_carry"):
-            n_highway += 1
-        while shape(f"RNN_0/RNN/MultiRNNCell/Cell{n_layers}/LSTMCell/B"):
-            n_layers += 1
-        bias = shape("RNN_0/RNN/LSTMCell/B") or shape("RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/B")
-        characters, projection = shape("char_embed"), shape("CNN_proj/b_proj")
-        if not (filters and bias and len(characters or ()) == 2):
-            raise self._misfit(["the tensors of a character CNN and of LSTMs are not all there"])
-        return self.make_config(
-            self._bundle.origin,
+    def infer_config(self) -> BiLMConfig:
+        prefix, names = self._prefix, self._lstm_names
+        shapes = {
+            name.removeprefix(prefix): declared.shape
+            for name, declared in self._bundle.declared.items()
+            if name.startswith(prefix)
+        }
+        kernels = shapes_of_series(shapes, "CNN/W_cnn_{}", 4)
+        cells = names.cell_of(0, "{}", shapes)
+        biases = shapes_of_series(shapes, f"{cells}/{names.bias}", 1)
+        characters, projection = shapes["char_embed"], shapes.get("CNN_proj/b_proj")
+        if not (kernels and biases and len(characters) == 2):
+            raise ValueError(MISSING_TENSORS.format(f"Checkpoint {self._bundle.file_name}"))
+        filters = [(kernel[1], kernel[3]) for kernel in kernels]
+        return self._config_of(
+            self._bundle.file_name,
             filters=filters,
             character_embedding_dim=characters[1],
-            n_highway=n_highway,
-            lstm_dim=bias[0] // 4,
+            n_highway=len(shapes_of_series(shapes, "CNN_high_{}/W_carry", 2)),
+            lstm_dim=biases[0][0] // 4,
             projection_dim=projection[0] if projection else sum(n for _, n in filters),
-            n_layers=max(1, n_layers),
+            n_layers=len(biases),
         )
 
-    def tensors(self):
-        return self._part(set(self._sources(self.read_config()).values()) | self._used_besides())
+    def tensor_names(self) -> tuple[list[str], list[str]]:
+        return self._split_names(set(expected_shapes(self._mapping())) | self._other_used_names())
 
-    def _part(self, used):
-        """Return the names of tensors that are used, and of all others."""
+    def _split_names(self, used: set[str]) -> tuple[list[str], list[str]]:
+        """Return the names that are used, and all other names."""
         names = [*self._bundle.declared, *self._bundle.others]
         return sorted(used), sorted(name for name in names if name not in used)
 
-    def _used_besides(self):
+    def _other_used_names(self) -> set[str]:
+        """Return the names of tensors that are used and are not part of the biLM."""
         return set()
 
-    def _read_tensors(self, expected, found, **words):
-        """Return the arrays of what was found declared, if shapes and values are as expected."""
-        problems = misfits(expected, found)
-        arrays = {} if problems else self._bundle.read(expected)
-        if problems := problems or misfits({}, arrays, values_only=True):
-            raise misfit_error(f"Checkpoint {self._bundle.origin}", problems, **words)
+    def _read_tensors(
+        self, names: list[str], expected: Shapes, **texts: str
+    ) -> dict[str, np.ndarray]:
+        """Read tensors, once their declared shapes are the expected ones."""
+        shown = f"Checkpoint {self._bundle.file_name}"
+        declared = {name: self._bundle.declared[name] for name in names}
+        check_tensors(shown, declared, expected, **texts)
+        arrays = self._bundle.read(names)
+        check_tensors(shown, arrays, expected, **texts)
         return arrays
 
-    @property
-    def _bundle(self):
-        if self._opened is None:
-            self._opened = TensorBundle(self.files, self.index())
-        return self._opened
+    @functools.cached_property
+    def _bundle(self) -> TensorBundle:
+        return TensorBundle(self.folder, self.index())
 
-    def _prefix(self):
-        """Return what stands in front of the names of the biLM's tensors."""
-        names = [n for n in self._bundle.declared if base(n) == "char_embed"]
+    @functools.cached_property
+    def _prefix(self) -> str:
+        """The prefix of the names of the biLM's tensors."""
+        names = [n for n in self._bundle.declared if base_name(n) == "char_embed"]
         if len(names) != 1:
             raise ValueError(
-                f"Checkpoint {self._bundle.origin} must hold the tensor 'char_embed' of one biLM "
-                f"over characters. Received: {names[:20]}, among "
+                f"Checkpoint {self._bundle.file_name} must contain the tensor 'char_embed' of one "
+                f"biLM over characters. Received: {names[:20]}, among "
                 f"{sorted(self._bundle.declared)[:5]}"
             )
         return names[0].removesuffix("char_embed")
 
-    def _spelling(self):
-        prefix, names = self._prefix(), self._bundle.declared
-        first = ("RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0", _ONE_LAYER)
-        for spelling in _SPELLINGS:
-            if any(prefix + spelling.spell(name) in names for name in first):
-                return spelling
-        return _SPELLINGS[0]
+    @property
+    def _lstm_names(self) -> LstmNames:
+        prefix, declared = self._prefix, self._bundle.declared
+        for names in _LSTM_NAMES:
+            cells = (names.cell.format(0, 0), names.only_cell.format(0))
+            if any(f"{prefix}{cell}/{names.kernel}" in declared for cell in cells):
+                return names
+        return _LSTM_NAMES[0]
 
-    def _sources(self, config):
-        """Return the variable of every tensor of bilm-tf's hdf5."""
-        prefix, spelling = self._prefix(), self._spelling()
-        alone = [_ONE_LAYER] if prefix + spelling.spell(_ONE_LAYER) in self._bundle.declared else []
-        names = expected_shapes(bilm_rows(config, alone))
-        return {name: prefix + spelling.spell(name) for name in names}
-
-    def _of_bilm(self):
-        """Return the names of all variables that look like parts of the biLM."""
-        parts = re.compile(re.escape(self._prefix()) + "(CNN|RNN_|char_embed)")
-        leaves = re.compile(r".*/([Wb]_\w+|kernel|bias|char_embed)")
-        return [n for n in self._bundle.declared if parts.match(n) and leaves.fullmatch(n)]
-
-    def _misfit(self, problems):
-        return misfit_error(f"Checkpoint {self._bundle.origin}", problems, **WORDS)
+    def _mapping(self) -> list[MappedTensor]:
+        """Return the weight mapping of the biLM."""
+        prefix, declared = self._prefix, self._bundle.declared
+        mapping = bilm_mapping(
+            self.config,
+            {name.removeprefix(prefix) for name in declared},
+            self._lstm_names,
+            # Modules of TF-Hub have a row for the padding.
+            has_padding_row=declared[f"{prefix}char_embed"].shape[:1] == (N_CHARACTERS,),
+        )
+        return [
+            dataclasses.replace(tensor, sources=tuple(prefix + name for name in tensor.sources))
+            for tensor in mapping
+        ]
 
 
 class BilmTfCheckpoint(_Variables):
-    """What bilm-tf's training leaves: ``*.index`` and its shards, options and vocabulary."""
+    """A checkpoint of bilm-tf's training, with its options and its vocabulary."""
 
-    kind = "bilm-tf checkpoint"
+    name = "bilm-tf checkpoint"
 
     @classmethod
-    def recognises(cls, files):
-        return bool(files.ending(".index"))
+    def recognises(cls, folder: Folder) -> bool:
+        return bool(folder.ending(".index"))
 
-    def index(self):
-        if self.files.prefix:
-            return f"{self.files.prefix}.index"
-        candidates = self.files.ending(".index")
-        latest = []
-        for note in self.files.named("checkpoint"):
-            text = self.files.read(note, _LARGEST_NOTE).decode("utf-8", "replace")
+    def index(self) -> str:
+        if self.folder.checkpoint:
+            return f"{self.folder.checkpoint}.index"
+        candidates = self.folder.ending(".index")
+        latest: list[str] = []
+        for note in self.folder.named("checkpoint"):
+            content = read_bytes(
+                self.folder.file(note), self.folder.shown(note), most=_LARGEST_NOTE
+            )
+            text = content.decode("utf-8", "replace")
             if found := re.search(r'^model_checkpoint_path: "(.+)"$', text, re.MULTILINE):
                 name = re.split(r"[/\\]", found[1])[-1] + ".index"
-                latest = [n for n in candidates if base(n) == name]
-        return self.files.pick(
-            "*.index, or have a file 'checkpoint' that names one", latest, candidates
+                latest = [n for n in candidates if base_name(n) == name]
+        return self.folder.pick(
+            "*.index, unless a file 'checkpoint' names one of them", latest, candidates
         )
 
-    def read_softmax(self):
-        vocabulary, origin = self.read_vocabulary()
-        if vocabulary is None:
+    def read_softmax(self) -> SoftmaxFile | None:
+        vocabulary = self.read_vocabulary()
+        kernel, bias = self._softmax_names
+        if vocabulary is None or kernel not in self._bundle.declared:
             return None
-        kernel, bias = self._softmax_names()
-        if kernel not in self._bundle.declared:
-            return None
-        size, width = len(vocabulary), self.read_config().projection_dim
-        expected = {kernel: (size, width), bias: (size,)}
-        declared = self._bundle.declared
-        words = {
-            "fits": "the options and vocabulary",
-            "advice": "Do options.json, vocab.txt and the checkpoint belong together?",
-        }
-        found = {name: declared[name] for name in expected if name in declared}
-        arrays = self._read_tensors(expected, found, **words)
-        arrays = {"softmax/W": arrays[kernel], "softmax/b": arrays[bias]}
-        return SoftmaxFile(vocabulary, arrays, origin)
+        tokens, file_name = vocabulary
+        size, width = len(tokens), self.config.projection_dim
+        arrays = self._read_tensors(
+            [name for name in (kernel, bias) if name in self._bundle.declared],
+            {kernel: (size, width), bias: (size,)},
+            fits="the options and vocabulary",
+            remedy="Do options.json, vocab.txt and the checkpoint belong together?",
+        )
+        return SoftmaxFile(
+            tokens, {"softmax/W": arrays[kernel], "softmax/b": arrays[bias]}, file_name
+        )
 
-    def softmax_tensors(self):
-        """Return the names of the softmax's tensors, if it is read, and of all others."""
-        return self._part(self._used_besides())
+    def softmax_tensor_names(self) -> tuple[list[str], list[str]]:
+        """Return the names of the tensors of the softmax, if it is used, and all other names."""
+        return self._split_names(self._other_used_names())
 
-    def _used_besides(self):
-        has_vocabulary = bool(self.files.named("vocab.txt"))
-        names = self._softmax_names()
-        return set(names) & set(self._bundle.declared) if has_vocabulary else set()
+    def _other_used_names(self) -> set[str]:
+        if not self.folder.named("vocab.txt"):
+            return set()
+        return set(self._softmax_names) & set(self._bundle.declared)
 
-    def _softmax_names(self):
-        prefix = self._prefix()
-        return prefix + "softmax/W", prefix + "softmax/b"
+    @property
+    def _softmax_names(self) -> tuple[str, str]:
+        return f"{self._prefix}softmax/W", f"{self._prefix}softmax/b"
 
 
 class HubModule(_Variables):
-    """A module of TF-Hub's first format, or what its cache holds of it: a SavedModel."""
+    """A module of TF-Hub's first format, or its copy in TF-Hub's cache: a SavedModel."""
 
-    kind = "TF-Hub module"
+    name = "TF-Hub module"
 
     @classmethod
-    def recognises(cls, files):
-        return bool(files.named("saved_model.pb"))
+    def recognises(cls, folder: Folder) -> bool:
+        return bool(folder.named("saved_model.pb"))
 
-    def index(self):
-        names = self.files.named("variables.index")
-        return self.files.pick("variables/variables.index", names)
+    def index(self) -> str:
+        names = self.folder.named("variables.index")
+        return self.folder.pick("variables/variables.index", names)
 
-    def read_mixes(self):
-        declared, mixes = self._bundle.declared, []
-        for weights, scale in self._mixes():
-            found = {name: declared[name] for name in (weights, scale)}
-            layers, of_scale = (x.shape for x in found.values())
+    def read_mixes(self) -> list[Mix]:
+        mixes = []
+        for weights, scale in self._mix_names():
+            layers, scale_shape = (self._bundle.declared[n].shape for n in (weights, scale))
             expected = {
-                weights: (layers[0] if layers else 0,),
-                scale: of_scale if of_scale == (1,) else (),
+                weights: layers[:1] or (0,),
+                scale: scale_shape if scale_shape == (1,) else (),
             }
-            arrays = self._read_tensors(expected, found, **WORDS)
+            arrays = self._read_tensors([weights, scale], expected)
             scalars = tuple(float(x) for x in arrays[weights])
             mixes.append(Mix(scalars, float(arrays[scale].reshape(()))))
         return mixes
 
-    def _used_besides(self):
-        return {name for pair in self._mixes() for name in pair}
+    def _other_used_names(self) -> set[str]:
+        return {name for pair in self._mix_names() for name in pair}
 
-    def _mixes(self):
+    def _mix_names(self) -> list[tuple[str, str]]:
         names = self._bundle.declared
         pairs = [
             (name, name.removesuffix(weights) + scale)

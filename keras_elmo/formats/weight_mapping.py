@@ -1,100 +1,85 @@
-"""Weight tables as data: which tensor of a file belongs to which variable, and how it changes."""
+"""Weight mappings: which tensor of a file belongs to which variable, and how the layout changes."""
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from keras_elmo.formats.hdf5 import misfit_error, misfits
-
-# What to say of a weight file that is not of the options.
-WORDS = {"fits": "the options", "advice": "Do the options and weight files belong together?"}
+from keras_elmo.formats.checks import Arrays, Shape, check_tensors
 
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
     """A change of layout between a file and our variables, and its inverse.
 
-    Attributes:
-        name: What errors call it.
-        load: Takes the arrays of the sources, returns a tuple of those of the targets.
-        save: Takes the arrays of the targets, returns a tuple of those of the sources.
+    ``load`` takes arrays of the file and returns arrays of the variables. ``save`` undoes it.
     """
 
     name: str
-    load: Callable
-    save: Callable
+    load: Callable[..., tuple[np.ndarray, ...]]
+    save: Callable[..., tuple[np.ndarray, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """One line of a weight table.
+class MappedTensor:
+    """One line of a weight mapping: tensors of a file and the variables they belong to.
 
-    Attributes:
-        sources: Names of the tensors in the file.
-        targets: Paths of the variables, relative to the layer that owns the table.
-        transform: The ``Transform`` between the two.
-        shapes: Shapes of the tensors in the file.
+    ``sources`` and ``shapes`` are the names and shapes of the tensors in the file. ``targets`` are
+    the paths of the variables, relative to the layer.
     """
 
     sources: tuple[str, ...]
     targets: tuple[str, ...]
     transform: Transform
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[Shape, ...]
 
 
-def variables_by_path(layer) -> dict:
-    """Return the variables of a built layer by their path below it."""
+def one_to_one(source: str, target: str, transform: Transform, shape: Shape) -> MappedTensor:
+    """Return the line of a mapping for one tensor and one variable."""
+    return MappedTensor((source,), (target,), transform, (shape,))
+
+
+def variables_by_path(layer: Any) -> dict[str, Any]:
+    """Return the variables of a built layer. Keys are their paths, relative to the layer."""
     return {v.path.removeprefix(layer.path + "/"): v for v in layer.variables}
 
 
-def assign(rows, arrays: dict, variables: dict, origin: str) -> None:
-    """Copy the tensors of a file into variables: all of them, or none.
-
-    Args:
-        rows: The weight table.
-        arrays: Tensors of the file by name, NumPy.
-        variables: Keras variables by path.
-        origin: Name of the file, for errors.
-
-    Raises:
-        ValueError: If a tensor is missing, left over, of another shape or type than
-            expected, or not finite. One error names all such tensors.
-    """
-    expected = expected_shapes(rows)
-    known = {name: array for name, array in arrays.items() if name in expected}
-    if problems := misfits(expected, arrays) + misfits({}, known, values_only=True):
-        raise misfit_error(f"Weight file {origin}", problems, **WORDS)
-    for path, array in load(rows, arrays).items():
+def assign(
+    mapping: list[MappedTensor], arrays: Arrays, variables: Mapping[str, Any], file_name: str
+) -> None:
+    """Check the tensors of a file, and copy them into variables by path: all of them or none."""
+    check_tensors(f"Weight file {file_name}", arrays, expected_shapes(mapping))
+    for path, array in load(mapping, arrays).items():
         variables[path].assign(array)
 
 
-def load(rows, arrays: dict) -> dict:
-    """Return the values of our variables by path, NumPy, for the tensors of a file."""
-    values: dict = {}
-    for row in rows:
-        loaded = row.transform.load(*(arrays[name] for name in row.sources))
-        values.update(zip(row.targets, loaded, strict=True))
+def load(mapping: list[MappedTensor], arrays: Arrays) -> dict[str, np.ndarray]:
+    """Return the values of our variables by path, from the tensors of a file."""
+    values: dict[str, np.ndarray] = {}
+    for tensor in mapping:
+        loaded = tensor.transform.load(*(arrays[name] for name in tensor.sources))
+        values.update(zip(tensor.targets, loaded, strict=True))
     return values
 
 
-def extract(rows, variables: dict) -> dict:
-    """Return the tensors that a file holds, float32 NumPy by name: the inverse of ``assign``."""
-    arrays: dict = {}
-    for row in rows:
-        saved = row.transform.save(*(to_float32(variables[path]) for path in row.targets))
-        arrays.update(zip(row.sources, saved, strict=True))
+def extract(mapping: list[MappedTensor], variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the tensors of a file, float32 by name, from our variables. Inverts ``assign``."""
+    arrays: dict[str, np.ndarray] = {}
+    for tensor in mapping:
+        saved = tensor.transform.save(*(to_float32(variables[path]) for path in tensor.targets))
+        arrays.update(zip(tensor.sources, saved, strict=True))
     return arrays
 
 
-def expected_shapes(rows) -> dict:
+def expected_shapes(mapping: list[MappedTensor]) -> dict[str, Shape]:
     """Return the shape of every tensor of a file, by name."""
-    return {name: shape for row in rows for name, shape in zip(row.sources, row.shapes)}
+    return {name: shape for tensor in mapping for name, shape in zip(tensor.sources, tensor.shapes)}
 
 
-def fingerprint(values: dict) -> str:
-    """Return the SHA-256 of the values, shapes and paths of variables or arrays, in hexadecimal."""
+def fingerprint(values: Mapping[str, Any]) -> str:
+    """Return a SHA-256, in hexadecimal, of variables or arrays: their paths, shapes and values."""
     digest = hashlib.sha256()
     for path in sorted(values):
         array = to_float32(values[path])
@@ -103,8 +88,8 @@ def fingerprint(values: dict) -> str:
     return digest.hexdigest()
 
 
-def to_float32(value) -> np.ndarray:
-    """Return a NumPy array, or the value of a Keras variable, as float32 NumPy."""
+def to_float32(value: Any) -> np.ndarray:
+    """Return a NumPy array, or the value of a Keras variable, as a float32 array."""
     if isinstance(value, np.ndarray):
         return value.astype("float32")
     import keras

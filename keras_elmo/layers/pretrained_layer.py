@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_elmo.formats.bilm_files import read_bilm, write_bilm
+from keras_elmo.formats.bilm_hdf5 import read_bilm, write_bilm
 from keras_elmo.formats.weight_mapping import fingerprint, variables_by_path
 from keras_elmo.presets import Preset, bundled_facts, read_preset
 from keras_elmo.tokenizers.alphabets import alphabet_of
@@ -102,7 +102,7 @@ class PretrainedLayer(keras.layers.Layer):
         if bilm.config != self.config:
             raise ValueError(
                 "ElmoLayer expects the options that it was made with. "
-                f"Expected: {self.config}. Received: {bilm.config}, for {bilm.origin}"
+                f"Expected: {self.config}. Received: {bilm.config}, for {bilm.file_name}"
             )
         if self._awaited_fingerprint:
             received = bilm.fingerprint(self.variable_dtype)
@@ -110,7 +110,7 @@ class PretrainedLayer(keras.layers.Layer):
                 raise ValueError(
                     "ElmoLayer expects the biLM that the model was saved with, and still waits "
                     f"for it. Expected: fingerprint={self._awaited_fingerprint}. "
-                    f"Received: fingerprint={received}, of {bilm.origin}"
+                    f"Received: fingerprint={received}, of {bilm.file_name}"
                 )
         self._build_unbuilt()
         bilm.assign(variables_by_path(self.bilm))

@@ -1,6 +1,6 @@
 """A preset as one ONNX file."""
 
-from keras_elmo.formats.bilm_weights import bilm_rows
+from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.weight_mapping import load
 from keras_elmo.onnx.models import bilm_model
 from keras_elmo.presets import read_preset
@@ -46,7 +46,7 @@ def export_onnx(preset, file, int8=False, stateful=False, options=None) -> dict:
     bilm = read_preset(preset, options)
     digest = bilm.fingerprint()
     metadata = {"fingerprint": digest, "max_characters": str(bilm.config.max_characters_per_token)}
-    weights = load(bilm_rows(bilm.config, bilm.arrays), bilm.arrays)
+    weights = load(bilm_mapping(bilm.config, bilm.arrays), bilm.arrays)
     weights = {path: array.astype("float32") for path, array in weights.items()}
     model = bilm_model(bilm.config, weights, int8, stateful, metadata)
     content = model.SerializeToString()

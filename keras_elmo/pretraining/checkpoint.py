@@ -5,7 +5,8 @@ import json
 
 import keras
 
-from keras_elmo.formats.hdf5 import misfit_error, misfits, open_hdf5, write_arrays
+from keras_elmo.formats.checks import check_tensors
+from keras_elmo.formats.hdf5 import open_hdf5, write_arrays
 from keras_elmo.utils.files import atomic_write
 
 
@@ -98,13 +99,14 @@ def load_checkpoint(path, variables: dict) -> dict:
         facts = _facts(file, path)
         declared = {n: file.declared(n) for n in file.walk() if n.partition("/")[0] in groups}
         expected = {name: tuple(variable.shape) for name, variable in variables.items()}
-        if problems := misfits(expected, declared, kinds="fiu"):
-            raise misfit_error(
-                file.name,
-                problems,
-                "this model and optimizer",
-                "Resume with the options that the run began with",
-            )
+        check_tensors(
+            file.name,
+            declared,
+            expected,
+            kinds="fiu",
+            fits="this model and optimizer",
+            remedy="Resume with the options that the run began with",
+        )
         arrays = {name: file.read(name) for name in expected}
     for name, variable in variables.items():
         variable.assign(arrays[name])

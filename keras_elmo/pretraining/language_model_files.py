@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from keras_elmo.formats.bilm_weights import bilm_rows
+from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.weight_mapping import extract, to_float32, variables_by_path
 from keras_elmo.presets import Preset
@@ -49,7 +49,7 @@ def read_language_model(
     bilm, config, softmax = files.read(), files.read_config(), files.read_softmax()
     if softmax is not None:
         own = softmax.vocabulary
-        check_vocabulary(own, softmax.origin)
+        check_vocabulary(own, softmax.file_name)
         kernel, bias = softmax.arrays["softmax/W"], softmax.arrays["softmax/b"]
         vocabulary = own if vocabulary is None else list(vocabulary)
         if vocabulary != own:
@@ -96,7 +96,7 @@ def write_language_model(directory, model, vocabulary, card="", bits=BITS) -> No
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    arrays = extract(bilm_rows(model.config), variables_by_path(model.bilm))
+    arrays = extract(bilm_mapping(model.config), variables_by_path(model.bilm))
     softmax = {
         "softmax/W": to_float32(model.softmax_kernel),
         "softmax/b": to_float32(model.softmax_bias),

@@ -3,7 +3,7 @@
 import collections
 
 from keras_elmo.tokenizers.byte_ids import BOUNDARY_TOKENS
-from keras_elmo.utils.files import read_lines
+from keras_elmo.utils.files import read_vocabulary_lines
 
 UNKNOWN = "<UNK>"
 # What a vocabulary starts with, in this order.
@@ -24,7 +24,7 @@ def read_vocabulary(path) -> list[str]:
         ValueError: If it is not UTF-8, does not start with ``<S> </S> <UNK>``, or holds a
             token twice.
     """
-    tokens = read_lines(path)
+    tokens = read_vocabulary_lines(path)
     check_vocabulary(tokens, path)
     return tokens
 

@@ -1,28 +1,27 @@
-"""One process at a time: a lock that ends with the process that holds it."""
+"""A file lock. The operating system frees it when its process ends."""
 
 import contextlib
 import errno
 import os
 import pathlib
 import time
+from collections.abc import Iterator
 
-# File systems that have no locks.
-_WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
-def locked(path, purpose):
-    """Hold the lock of a file, which the operating system frees if the process dies.
+def locked(path: str | os.PathLike, purpose: str) -> Iterator[None]:
+    """Lock a file. Two processes, or two threads, cannot lock the same file at once.
 
-    On a file system without locks nothing is locked.
+    On a file system without locks this does nothing.
 
     Args:
-        path: Path of the lock, which holds the process id and is removed at the end.
-        purpose: What the lock is for, as in ``"writes out.hdf5"``.
+        path: str or path. The lock file. It contains the process id and is removed at the end.
+        purpose: str. Action of its owner, for errors, for example ``"writes out.hdf5"``.
 
     Raises:
-        OSError: If another process, or another thread of this one, holds it; the error
-            names the process.
+        OSError: If another process or thread has locked the file. The error names the process.
 
     Example:
 
@@ -37,13 +36,13 @@ def locked(path, purpose):
         os.write(handle, str(os.getpid()).encode())
         yield
     finally:
-        with contextlib.suppress(OSError):  # Windows removes no open file, and needs not to
+        with contextlib.suppress(OSError):  # Windows cannot remove an open file
             path.unlink()
         _unlock(handle)
         os.close(handle)
 
 
-def _acquire(path, purpose):
+def _acquire(path: pathlib.Path, purpose: str) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -53,18 +52,18 @@ def _acquire(path, purpose):
             if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
                 raise
             raise OSError(
-                f"Process {_holder(path)} {purpose} already. Received: its lock {path}. Wait for "
+                f"Process {_owner(path)} {purpose} already. Received: its lock {path}. Wait for "
                 "it, or stop it first"
             ) from None
-        # Whoever held it may have removed the file between our two steps.
+        # The previous owner may have removed the file after we opened it and before we locked it.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(path)):
                 return handle
         os.close(handle)
 
 
-def _holder(path):
-    """Return the process id in a lock, which its holder writes in its first moment."""
+def _owner(path: pathlib.Path) -> str:
+    """Return the process id in a lock file. Wait for it: the owner writes it after locking."""
     for _ in range(20):
         with contextlib.suppress(OSError):
             if text := path.read_text("ascii", "replace"):
@@ -73,25 +72,25 @@ def _holder(path):
     return "of unknown id"
 
 
-def _lock(handle):
+def _lock(handle: int) -> None:
     try:
         import fcntl
     except ImportError:
         import msvcrt
 
-        os.lseek(handle, 1 << 20, os.SEEK_SET)  # beyond the process id, which others read
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        os.lseek(handle, 1 << 20, os.SEEK_SET)  # leave the process id readable for others
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
         os.lseek(handle, 0, os.SEEK_SET)
         return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno not in _WITHOUT_LOCKS:
+        if error.errno not in _NO_LOCKS:
             raise
 
 
-def _unlock(handle):
-    """Free the lock, which a process that was forked meanwhile would hold on to."""
+def _unlock(handle: int) -> None:
+    """Free the lock. Closing alone would leave it with processes forked in the meantime."""
     with contextlib.suppress(ImportError, OSError):
         import fcntl
 

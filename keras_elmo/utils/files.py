@@ -1,4 +1,4 @@
-"""Files of text and options, checked while they are read; and writing that is all or nothing."""
+"""Read text and options files with checks, and write files atomically."""
 
 import contextlib
 import hashlib
@@ -7,130 +7,121 @@ import os
 import pathlib
 import stat
 import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
-LARGEST_OPTIONS = 1 << 24  # the dictionaries of a biLM over code points are in them
-_LONGEST_NUMBER = 18
+PathLike: TypeAlias = str | os.PathLike
+# The options of a biLM over code points contain its dictionaries.
+_LARGEST_JSON = 1 << 24
+_MOST_DIGITS = 18
 
 
-def read_bytes(file, origin, kind="File", most=None) -> bytes:
-    """Read a file whole.
-
-    Args:
-        file: Path or binary file object.
-        origin: Name of the file, for errors.
-        kind: What errors call such a file.
-        most: Bytes that it may have; None for any.
+def read_bytes(
+    file: PathLike,
+    file_name: str | None = None,
+    kind: str = "File",
+    most: int | None = None,
+) -> bytes:
+    """Read a whole file of at most ``most`` bytes. Errors name its kind and ``file_name``.
 
     Raises:
         OSError: If the file is missing or cannot be read.
-        ValueError: If it is larger.
+        ValueError: If the file is larger than ``most``.
     """
+    name = f"{kind} {file if file_name is None else file_name}"
     try:
-        if hasattr(file, "read"):
-            content = file.read() if most is None else file.read(most + 1)
-        elif not stat.S_ISREG(os.stat(file).st_mode) and not os.path.isdir(file):
-            raise OSError(f"{kind} {origin} is a device or a pipe, not a file")
-        else:
-            with open(file, "rb") as opened:
-                content = opened.read() if most is None else opened.read(most + 1)
+        if not stat.S_ISREG(os.stat(file).st_mode) and not os.path.isdir(file):
+            raise OSError(f"{name} is a device or a pipe, not a file")
+        with open(file, "rb") as opened:
+            content = opened.read() if most is None else opened.read(most + 1)
     except FileNotFoundError:
-        raise FileNotFoundError(f"{kind} {origin} does not exist") from None
+        raise FileNotFoundError(f"{name} does not exist") from None
     except IsADirectoryError:
-        raise IsADirectoryError(f"{kind} {origin} is a directory") from None
+        raise IsADirectoryError(f"{name} is a directory") from None
     if most is not None and len(content) > most:
-        raise ValueError(
-            f"{kind} {origin} is too large. Expected: at most {most} bytes. Received: more"
-        )
+        raise ValueError(f"{name} is too large. Expected: at most {most} bytes. Received: more")
     return content
 
 
-def read_options(file, origin=None, kind="Options file"):
-    """Read an options file, or any small JSON.
-
-    Args:
-        file: Path or binary file object.
-        origin: Name of the file, for errors; the path if not given.
-        kind: What errors call such a file.
-
-    Returns:
-        The decoded JSON: for an options file an object.
+def read_options(file: PathLike, file_name: str | None = None, kind: str = "Options file") -> Any:
+    """Read an options file, or any other small JSON file. For the arguments see ``read_bytes``.
 
     Raises:
-        OSError: If there is no such file.
-        ValueError: If it is not strict JSON in UTF-8, or has more than 16 mebibytes.
+        OSError: If the file is missing or cannot be read.
+        ValueError: If the file is not strict JSON in UTF-8, or is larger than 16 MiB.
     """
     if isinstance(file, dict):
         raise ValueError(
             "Expected the path of an options file. Received: a dict. For a layer with random "
             "weights use ElmoLayer(BiLMConfig.from_options(options))"
         )
-    origin = str(file) if origin is None else origin
-    content = read_bytes(file, origin, kind, LARGEST_OPTIONS)
+    name = f"{kind} {file if file_name is None else file_name}"
+    content = read_bytes(file, file_name, kind, _LARGEST_JSON)
     try:
         return json.loads(
             content.decode("utf-8-sig"),
-            object_pairs_hook=_distinct,
+            object_pairs_hook=_object_of_unique_keys,
             parse_constant=_refuse_constant,
-            parse_int=_short_int,
+            parse_int=_parse_short_int,
         )
     except RecursionError:
-        raise ValueError(f"{kind} {origin} is not JSON that can be read: nested too deep") from None
+        raise ValueError(f"{name} cannot be read as JSON: it is nested too deeply") from None
     except ValueError as error:
-        raise ValueError(f"{kind} {origin} is not JSON: {error}") from error
+        raise ValueError(f"{name} is not JSON: {error}") from error
 
 
-def _distinct(pairs):
-    decoded = {}
+def _object_of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    decoded: dict[str, Any] = {}
     for key, value in pairs:
         if key in decoded:
-            raise ValueError(f"the key {key[:60]!r} stands twice in an object")
+            raise ValueError(f"an object has the key {key[:60]!r} twice")
         decoded[key] = value
     return decoded
 
 
-def _refuse_constant(name):
-    raise ValueError(f"{name} is not a number of JSON")
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
 
 
-def _short_int(digits):
-    if len(digits) > _LONGEST_NUMBER:
-        raise ValueError(f"a whole number of {len(digits)} digits")
+def _parse_short_int(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a whole number has {len(digits)} digits")
     return int(digits)
 
 
-def read_lines(file, origin=None, kind="Vocabulary") -> list[str]:
-    r"""Read the lines of a text in UTF-8, as of a vocabulary; the last may end or not.
+def read_vocabulary_lines(
+    file: PathLike, file_name: str | None = None, kind: str = "Vocabulary"
+) -> list[str]:
+    r"""Read the lines of a vocabulary in UTF-8. For the arguments see ``read_bytes``.
 
-    They end in ``\n``, or all of them in ``\r\n``.
-
-    Args:
-        file: Path or binary file object.
-        origin: Name of the file, for errors; the path if not given.
-        kind: What errors call such a file.
+    Lines end in ``\n``, or all of them in ``\r\n``. The last line may lack its end. Nothing else is
+    stripped, because the lines are tokens.
 
     Raises:
-        OSError: If there is no such file.
-        ValueError: If it is not UTF-8; the error names the line.
+        OSError: If the file is missing or cannot be read.
+        ValueError: If the file is not UTF-8. The error names the line.
     """
-    origin = str(file) if origin is None else origin
-    content = read_bytes(file, origin, kind)
+    content = read_bytes(file, file_name, kind)
     end = "\r\n" if content.count(b"\r\n") == content.count(b"\n") else "\n"
     try:
         return content.decode("utf-8").removesuffix(end).split(end)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{kind} {origin} must be text in UTF-8. Received: line {line}, with bytes that are "
-            f"not ({error.reason}). Convert the file first, for example with iconv"
+            f"{kind} {file if file_name is None else file_name} must be text in UTF-8. "
+            f"Received: other bytes in line {line} ({error.reason}). Convert the file first, for "
+            "example with iconv"
         ) from None
 
 
 @contextlib.contextmanager
-def atomic_write(*paths):
-    """Yield temporary paths in the same folders, which replace ``paths`` if all goes well.
+def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
+    """Yield temporary paths that replace ``paths`` at the end, unless an exception is raised.
+
+    The temporary files are in the folders of ``paths``.
 
     Raises:
-        OSError: If something is at one of the paths that is no file.
+        OSError: If one of the paths exists and is not a file.
 
     Example:
 
@@ -138,30 +129,49 @@ def atomic_write(*paths):
     ...     temporary.write_text("{}")
     2
     """
-    paths = [pathlib.Path(path) for path in paths]
-    for path in paths:
-        if path.exists() and not path.is_file():
-            raise OSError(f"Expected a file to write. Received: {path}, which is something else")
-    temporary = []
+    targets = [pathlib.Path(path) for path in paths]
+    for target in targets:
+        if target.exists() and not target.is_file():
+            raise OSError(f"Expected a file to write. Received: {target}, which is something else")
+    temporary: list[pathlib.Path] = []
     try:
-        for path in paths:
-            source = path.with_name(f"{path.name}.{uuid.uuid4().hex[:16]}.tmp")
-            source.touch(exist_ok=False)  # readable for those whom the umask lets
-            temporary.append(source)
+        for target in targets:
+            path = target.with_name(f"{target.name}.{uuid.uuid4().hex[:16]}.tmp")
+            path.touch(exist_ok=False)  # the umask decides who may read the file
+            temporary.append(path)
         yield temporary
-        for source, path in zip(temporary, paths, strict=True):
-            os.replace(source, path)
+        for path, target in zip(temporary, targets, strict=True):
+            os.replace(path, target)
     finally:
-        for source in temporary:
-            source.unlink(missing_ok=True)
+        for path in temporary:
+            path.unlink(missing_ok=True)
 
 
-def holds_files(folder) -> bool:
-    """Return whether a folder holds more than what a killed ``atomic_write`` has not renamed."""
+def write_files(
+    directory: PathLike, writers: Mapping[str, Callable[[pathlib.Path], object]]
+) -> None:
+    """Write several files into a directory, old or new: all of them or none.
+
+    Each of the ``writers``, by the name of the file, takes a temporary path and writes there.
+    """
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    with atomic_write(*(directory / name for name in writers)) as temporary:
+        for write, path in zip(writers.values(), temporary, strict=True):
+            write(path)
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Write a value as indented JSON in UTF-8."""
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def holds_files(folder: PathLike) -> bool:
+    """Return whether a folder has entries, except temporary files of ``atomic_write``."""
     return any(path.suffix != ".tmp" for path in pathlib.Path(folder).iterdir())
 
 
-def digest_of(path) -> str:
-    """Return the SHA-256 of a file."""
+def digest_of(path: PathLike) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -227,11 +227,11 @@ def test_damaged_files(embedder, text, tmp_path):
     [
         (
             np.full((3, 5, 12), np.inf),
-            "Layer file .* Received: '4' holds NaN or inf.* Embed the text again",
+            "Layer file .* Received: '4' contains NaN or inf.* Embed the text again",
         ),
         (np.zeros((3, 5, 11)), r"shape \(3, tokens, 12\) for sentence 4 of .* \(3, 5, 11\)"),
         (np.zeros((5, 12)), r"for sentence 4 .* Received: float64 of shape \(5, 12\)"),
-        (np.zeros((3, 5, 12), int), "Layer file .* '4' must hold floats, found dtype int64"),
+        (np.zeros((3, 5, 12), int), "Layer file .* '4' must contain floats, found dtype int64"),
         (None, "a file with all layers, .* for each line, from 0 on. Received: .*hdf5, which hol"),
     ],
 )

@@ -159,9 +159,9 @@ def test_bad_files(arrays, tmp_path):
 @pytest.mark.parametrize(
     "value, message",
     [
-        (np.nan, "'embedding' holds NaN or infinite values. Write it again"),
-        (np.inf, "'embedding' holds NaN or infinite values. Write it again"),
-        (1e300, "'embedding' holds values beyond float32. Write it again"),
+        (np.nan, "'embedding' contains NaN or infinite values. Write it again"),
+        (np.inf, "'embedding' contains NaN or infinite values. Write it again"),
+        (1e300, "'embedding' contains values beyond float32. Write it again"),
     ],
 )
 def test_token_caches_are_finite(value, message, tmp_path):

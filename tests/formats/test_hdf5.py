@@ -1,11 +1,8 @@
-import io
-import zlib
-
 import h5py
 import numpy as np
 import pytest
 
-from keras_elmo.formats import hdf5
+from keras_elmo.formats import checks
 from keras_elmo.formats.hdf5 import open_hdf5, read_arrays, write_arrays
 from tests.hostile import _bad_name, _cycle, _virtual
 
@@ -18,7 +15,7 @@ def test_round_trip(tmp_path, compression, filters):
     path = tmp_path / "w.hdf5"
     arrays = {"a": np.random.rand(300, 400), "b/c": np.ones((2, 1), "float16")}
     write_arrays(path, arrays, {"facts": "é"}, compression=compression, **filters)
-    for source in (path, str(path), io.BytesIO(path.read_bytes())):
+    for source in (path, str(path)):
         again = read_arrays(source, "w.hdf5")
         assert again.keys() == arrays.keys()
         for name, array in arrays.items():
@@ -62,19 +59,19 @@ def test_other_things_by_the_name(tmp_path):
 
 def test_what_was_expected(tmp_path):
     write_arrays(tmp_path / "w", {"a": np.zeros(3), "b": np.zeros(3, int), "c": np.zeros(2)})
-    words = {"fits": "the options", "advice": "Advice"}
+    texts = {"fits": "the options", "remedy": "Advice"}
     with pytest.raises(
         ValueError,
         match="Weight file w does not fit the options, nothing was loaded. Received: "
-        r"'a' has shape \(3,\), expected \(4,\); 'b' must hold floats, found dtype int64; "
+        r"'a' has shape \(3,\), expected \(4,\); 'b' must contain floats, found dtype int64; "
         r"'d' is missing, expected shape \(1,\); 'c' is not expected, found shape \(2,\). Advice",
     ):
-        read_arrays(tmp_path / "w", "w", {"a": (4,), "b": (3,), "d": (1,)}, **words)
+        read_arrays(tmp_path / "w", "w", {"a": (4,), "b": (3,), "d": (1,)}, **texts)
     read_arrays(tmp_path / "w", "w", {"a": (3,), "b": (3,), "c": (2,)}, kinds="fi")
     with open_hdf5(tmp_path / "w") as file:
         with pytest.raises(ValueError, match="'a' has shape .* expected"):
             file.read("a", shape=(4,))
-        with pytest.raises(ValueError, match="must hold 'z'. Received: a file without"):
+        with pytest.raises(ValueError, match="must contain 'z'. Received: a file without it"):
             file.read("z")
         with pytest.raises(ValueError, match="the attribute 'z', text or a number. Received: none"):
             file.attribute("z")
@@ -85,17 +82,16 @@ def test_what_was_expected(tmp_path):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_values_are_finite(tmp_path, value):
     write_arrays(tmp_path / "w", {"a": np.full(3, value)})
-    with pytest.raises(ValueError, match="'a' holds NaN or infinite values"):
+    with pytest.raises(ValueError, match="'a' contains NaN or infinite values"):
         read_arrays(tmp_path / "w")
     with open_hdf5(tmp_path / "w") as file:
-        with pytest.raises(ValueError, match="'a' holds NaN or infinite values"):
+        with pytest.raises(ValueError, match="'a' contains NaN or infinite values"):
             file.read("a")
-        assert file.read("a", is_finite=False).shape == (3,)
 
 
 def test_values_are_within_float32(tmp_path):
     write_arrays(tmp_path / "w", {"a": np.array([0, -1e39]), "b": np.array([3e38])})
-    with pytest.raises(ValueError, match="Received: 'a' holds values beyond float32. Fetch"):
+    with pytest.raises(ValueError, match="Received: 'a' contains values beyond float32. Fetch"):
         read_arrays(tmp_path / "w")
 
 
@@ -108,68 +104,54 @@ def test_arrays_are_native(tmp_path, dtype):
             assert array.tolist() == [0, 1, 2]
 
 
-def _bomb(file, name, array):
-    dataset = file.create_dataset(name, (1 << 21,), "f4", chunks=(1 << 21,), compression="gzip")
-    dataset.id.write_direct_chunk((0,), zlib.compress(bytes(1 << 29), 9))
-
-
-def _lzf_bomb(file, name, array):
-    shape = (1 << 21,)
-    dataset = file.create_dataset(name, shape, "f4", chunks=shape, compression="lzf")
-    dataset.id.write_direct_chunk((0,), bytes(5 << 20))
-
-
-def _twice_packed(file, name, array):
-    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    plist.set_chunk((3,))
-    plist.set_deflate(9)
-    plist.set_deflate(9)
-    space = h5py.h5s.create_simple((3,))
-    h5py.h5d.create(file.id, name.encode(), h5py.h5t.NATIVE_FLOAT, space, plist)
-
-
 def _empty_chunks(file, name, array):
     file.create_dataset(name, (100,), "f4", chunks=(10,))[:50] = 1
 
 
-ODD = {
+REFUSED = {
     "a virtual dataset": _virtual,
-    "a soft link": lambda f, n, a: f.__setitem__(n, h5py.SoftLink("/a")),
-    "a link to another file": lambda f, n, a: f.__setitem__(n, h5py.ExternalLink("x", "/x")),
     "a dataset stored in another file": lambda f, n, a: f.create_dataset(
         n, (4,), "f4", external=[("gone.bin", 0, h5py.h5f.UNLIMITED)]
     ),
-    "compound values": lambda f, n, a: f.create_dataset(n, data=np.zeros(2, [("a", "f4")])),
-    "references": lambda f, n, a: f.create_dataset(n, (2,), h5py.ref_dtype),
-    "arrays of any length": lambda f, n, a: f.create_dataset(n, (2,), h5py.vlen_dtype("f4")),
-    "enumerated values": lambda f, n, a: f.create_dataset(n, data=np.array([True])),
-    "arrays in arrays": lambda f, n, a: f.create_dataset(n, (2,), np.dtype(("f4", (3,)))),
-    "opaque bytes": lambda f, n, a: f.create_dataset(n, data=np.zeros(2, "V4")),
     "a named type": lambda f, n, a: f.__setitem__(n, np.dtype("f4")),
     "a dataset without a shape": lambda f, n, a: f.create_dataset(n, data=h5py.Empty("f4")),
     "a dataset that was never written": lambda f, n, a: f.create_dataset(n, (9,), "f4"),
-    "a dataset that was never wholly written": _empty_chunks,
+    "a dataset that was never completely written": _empty_chunks,
     r"shape \(1000000, 1000000\) in 0 bytes": lambda f, n, a: f.create_dataset(
         n, (10**6, 10**6), "f4", chunks=(100, 100), compression="gzip"
     ),
     "chunks of 400000000 bytes": lambda f, n, a: f.create_dataset(
         n, (3,), "f4", maxshape=(None,), chunks=(10**8,)
     ),
-    "a compression other than gzip or lzf": _twice_packed,
-    "a chunk that unpacks to more than its 8388608 bytes": _bomb,
-    "a chunk of 5242880 bytes": _lzf_bomb,
 }
+LINKS = {
+    "soft": lambda f, n, a: f.__setitem__(n, h5py.SoftLink("/a")),
+    "external": lambda f, n, a: f.__setitem__(n, h5py.ExternalLink("x", "/x")),
+}
+OTHER_VALUES = {
+    "compound": lambda f, n, a: f.create_dataset(n, data=np.zeros(2, [("a", "f4")])),
+    "references": lambda f, n, a: f.create_dataset(n, (2,), h5py.ref_dtype),
+    "arrays of any length": lambda f, n, a: f.create_dataset(n, (2,), h5py.vlen_dtype("f4")),
+    "enumerated": lambda f, n, a: f.create_dataset(n, data=np.array([True])),
+    "nested arrays": lambda f, n, a: f.create_dataset(n, (2,), np.dtype(("f4", (3,)))),
+    "opaque": lambda f, n, a: f.create_dataset(n, data=np.zeros(2, "V4")),
+}
+CASES = [
+    *REFUSED.items(),
+    *(("a link", make) for make in LINKS.values()),
+    *(("values other than numbers or text", make) for make in OTHER_VALUES.values()),
+]
 
 
-@pytest.mark.parametrize("oddity", ODD)
-def test_refused_by_name(tmp_path, oddity):
+@pytest.mark.parametrize("problem, make", CASES, ids=[*REFUSED, *LINKS, *OTHER_VALUES])
+def test_refused_by_name(tmp_path, problem, make):
     path = tmp_path / "odd.hdf5"
     with h5py.File(path, "w") as file:
         file["good"] = np.zeros(3)
-        ODD[oddity](file, "odd", np.zeros(4))
+        make(file, "odd", np.zeros(4))
     with pytest.raises(
         ValueError,
-        match=f"odd.hdf5 must hold plain datasets, .*Received: {oddity}.*, 'odd'. Fetch it again",
+        match=f"odd.hdf5 must contain plain datasets, .*Received: {problem}.*, 'odd'. Fetch it",
     ):
         read_arrays(path)
 
@@ -177,7 +159,7 @@ def test_refused_by_name(tmp_path, oddity):
 def test_names(tmp_path):
     for make, message in (
         (_bad_name, r"must have names in UTF-8. Received: b'bad\\xff'"),
-        (_cycle, "must not hold more than 100000 names, nested 16 deep"),
+        (_cycle, "must not contain more than 100000 names, nested 16 deep"),
     ):
         with h5py.File(tmp_path / "w", "w") as file:
             make(file, "odd", np.zeros(4))
@@ -186,7 +168,7 @@ def test_names(tmp_path):
 
 
 def test_a_file_that_unpacks_to_far_more_than_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(hdf5, "SLACK", 0)
+    monkeypatch.setattr(checks, "SLACK", 0)
     with h5py.File(tmp_path / "w", "w") as file:
         for i in range(3):
             file.create_dataset(str(i), data=np.zeros(10**6), compression="gzip")
@@ -208,7 +190,7 @@ def test_text(tmp_path):
             file.read_strings("bad")
         with pytest.raises(ValueError, match="a list of text in 'numbers'. Received: numbers"):
             file.read_strings("numbers")
-        with pytest.raises(ValueError, match="'lines' must hold numbers, found dtype object"):
+        with pytest.raises(ValueError, match="'lines' must contain numbers, found dtype object"):
             file.read("lines")
 
 
@@ -216,6 +198,6 @@ def test_copy(tmp_path):
     write_arrays(tmp_path / "a", {"0": np.random.rand(3, 4)}, compression="gzip")
     with open_hdf5(tmp_path / "a") as file, h5py.File(tmp_path / "b", "w") as target:
         file.copy("0", target)
-        with pytest.raises(ValueError, match="must hold '1'"):
+        with pytest.raises(ValueError, match="must contain '1'"):
             file.copy("1", target)
     assert read_arrays(tmp_path / "a")["0"].tolist() == read_arrays(tmp_path / "b")["0"].tolist()

@@ -1,4 +1,4 @@
-"""Damaged and hostile files load rightly, or are refused by name: in bounded memory and time."""
+"""Damaged and hostile files load correctly or are refused by name, in limited memory and time."""
 
 import json
 import os

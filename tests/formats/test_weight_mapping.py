@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from keras_elmo.formats import bilm_weights, weight_mapping
-from keras_elmo.formats.bilm_files import BiLMFile
-from keras_elmo.formats.bilm_weights import bilm_rows
+from keras_elmo.formats.base import BiLMFile
+from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.layers import BiLM
 from tests.conftest import make_arrays, make_config
 
@@ -15,7 +15,7 @@ floats = st.floats(-10, 10, width=32)
 
 
 def cases():
-    """Each transform of the table with shapes that it takes."""
+    """Yield each transform of the mapping, with shapes that it takes."""
     side = st.integers(1, 4)
     yield bilm_weights.AS_IS, arrays_of.array_shapes(max_dims=3)
     yield bilm_weights.PREPEND_PADDING_ROW, st.tuples(side, side)
@@ -58,20 +58,20 @@ def build(config):
 
 
 @pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
-def test_table_names_every_variable_once(changes):
+def test_mapping_names_every_variable_once(changes):
     config = make_config(**changes)
-    table = bilm_rows(config)
-    targets = [path for row in table for path in row.targets]
+    mapping = bilm_mapping(config)
+    targets = [path for tensor in mapping for path in tensor.targets]
     assert sorted(targets) == sorted(build(config))
-    sources = [name for row in table for name in row.sources]
+    sources = [name for tensor in mapping for name in tensor.sources]
     assert len(set(sources)) == len(sources)
 
 
 @pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
 def test_shapes_come_from_the_config_alone(changes):
     config = make_config(**changes)
-    arrays = weight_mapping.extract(bilm_rows(config), build(config))
-    assert weight_mapping.expected_shapes(bilm_rows(config)) == {
+    arrays = weight_mapping.extract(bilm_mapping(config), build(config))
+    assert weight_mapping.expected_shapes(bilm_mapping(config)) == {
         n: a.shape for n, a in arrays.items()
     }
 
@@ -81,8 +81,8 @@ def test_extract_undoes_assign(changes):
     config = make_config(**changes)
     variables = build(config)
     arrays = make_arrays(config)
-    weight_mapping.assign(bilm_rows(config), arrays, variables, "w.hdf5")
-    again = weight_mapping.extract(bilm_rows(config), variables)
+    weight_mapping.assign(bilm_mapping(config), arrays, variables, "w.hdf5")
+    again = weight_mapping.extract(bilm_mapping(config), variables)
     assert again.keys() == arrays.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(again[name], array)
@@ -92,8 +92,8 @@ def test_single_layer_may_omit_the_cell_level():
     config = make_config(n_layers=1)
     arrays = {n.replace("MultiRNNCell/Cell0/", ""): a for n, a in make_arrays(config).items()}
     variables = build(config)
-    weight_mapping.assign(bilm_rows(config, arrays), arrays, variables, "w.hdf5")
-    again = weight_mapping.extract(bilm_rows(config, arrays), variables)
+    weight_mapping.assign(bilm_mapping(config, arrays), arrays, variables, "w.hdf5")
+    again = weight_mapping.extract(bilm_mapping(config, arrays), variables)
     np.testing.assert_array_equal(again["RNN_1/RNN/LSTMCell/B"], arrays["RNN_1/RNN/LSTMCell/B"])
 
 
@@ -113,8 +113,8 @@ FAULTS = [
     r"w.hdf5 does not fit the options, nothing was loaded",
     r"'char_embed' is missing, expected shape \(261, 4\)",
     r"'CNN/b_cnn_0' has shape \(4,\), expected \(3,\)",
-    r"'CNN/b_cnn_1' holds NaN or infinite values",
-    r"'CNN_proj/b_proj' must hold floats, found dtype int64",
+    r"'CNN/b_cnn_1' contains NaN or infinite values",
+    r"'CNN_proj/b_proj' must contain floats, found dtype int64",
     r"'CNN_high_1/b_carry' is not expected, found shape \(17,\)",
     r"Cell0/LSTMCell/W_0' has shape \(12, 44\), expected \(12, 40\)",
 ]
@@ -127,7 +127,7 @@ def test_one_error_names_every_fault_and_nothing_is_loaded():
     for fault in FAULTS:
         with pytest.raises(ValueError, match=fault):
             weight_mapping.assign(
-                bilm_rows(config), damage(make_arrays(config)), variables, "w.hdf5"
+                bilm_mapping(config), damage(make_arrays(config)), variables, "w.hdf5"
             )
     for path, value in before.items():
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(variables[path].value), value)
@@ -138,7 +138,7 @@ def test_other_float_types_are_cast(dtype):
     config = make_config()
     variables = build(config)
     arrays = {name: array.astype(dtype) for name, array in make_arrays(config).items()}
-    weight_mapping.assign(bilm_rows(config), arrays, variables, "w.hdf5")
+    weight_mapping.assign(bilm_mapping(config), arrays, variables, "w.hdf5")
     bias = keras.ops.convert_to_numpy(variables["char_cnn/conv_0_bias"].value)
     np.testing.assert_array_equal(bias, arrays["CNN/b_cnn_0"].astype("float32"))
 
@@ -161,10 +161,10 @@ def test_fingerprint_sees_every_value(name, data):
     config = make_config()
     variables = build(config)
     arrays = make_arrays(config)
-    weight_mapping.assign(bilm_rows(config), arrays, variables, "w.hdf5")
+    weight_mapping.assign(bilm_mapping(config), arrays, variables, "w.hdf5")
     before = weight_mapping.fingerprint(variables)
     assert len(before) == 64
     changed = arrays[name].copy()
     changed[tuple(data.draw(st.integers(0, n - 1)) for n in changed.shape)] += 1e-3
-    weight_mapping.assign(bilm_rows(config), {**arrays, name: changed}, variables, "w.hdf5")
+    weight_mapping.assign(bilm_mapping(config), {**arrays, name: changed}, variables, "w.hdf5")
     assert weight_mapping.fingerprint(variables) != before

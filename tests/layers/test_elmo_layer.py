@@ -211,7 +211,7 @@ def test_failed_save_leaves_the_old_files(tiny_preset, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("keras_elmo.formats.bilm_files.write_arrays", fail)
+    monkeypatch.setattr("keras_elmo.formats.bilm_hdf5.write_arrays", fail)
     with pytest.raises(OSError, match="disk full"):
         layer.save_hdf5(tmp_path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before

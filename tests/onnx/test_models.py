@@ -9,7 +9,7 @@ import pytest
 import keras_elmo
 from keras_elmo.cli import main
 from keras_elmo.config import CodePoints
-from keras_elmo.formats.bilm_weights import bilm_rows
+from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.weight_mapping import load
 from keras_elmo.onnx.export import export_onnx
 from keras_elmo.onnx.graph import quantize
@@ -111,7 +111,7 @@ def test_states_of_the_goldens(golden, tmp_path):
 def test_every_shape_of_a_bilm(changes, stateful):
     config = make_config(**{"lstm_dim": 19, **changes})
     arrays = make_arrays(config)
-    model = bilm_model(config, load(bilm_rows(config), arrays), stateful=stateful)
+    model = bilm_model(config, load(bilm_mapping(config), arrays), stateful=stateful)
     inputs = {"ids": tokenize(SENTENCES, 13)}
     if stateful:
         for name, width in (("state_h", config.projection_dim), ("state_c", config.lstm_dim)):

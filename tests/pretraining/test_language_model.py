@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_elmo.formats.bilm_weights import bilm_rows
+from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.weight_mapping import extract, variables_by_path
 from keras_elmo.pretraining.corpus import Batcher
 from keras_elmo.pretraining.language_model import BiLanguageModel
@@ -48,7 +48,7 @@ def tensors(batch):
 def expected_log_probabilities(model, sentence):
     """(2, tokens + 1), from the NumPy specification."""
     options = model.config.to_options()
-    weights = extract(bilm_rows(model.config), variables_by_path(model.bilm))
+    weights = extract(bilm_mapping(model.config), variables_by_path(model.bilm))
     rows = [
         reference.character_row(t, options["char_cnn"]["max_characters_per_token"])
         for t in ["<S>", *sentence, "</S>"]

@@ -1,10 +1,15 @@
-import io
 import os
 import pathlib
 
 import pytest
 
-from keras_elmo.utils.files import atomic_write, read_lines, read_options
+from keras_elmo.utils.files import (
+    atomic_write,
+    holds_files,
+    read_options,
+    read_vocabulary_lines,
+    write_files,
+)
 
 
 def test_missing_files(tmp_path):
@@ -24,31 +29,35 @@ def test_missing_files(tmp_path):
         (b"{", "Expecting"),
         (b"\xff\xfe\x00", "codec can't decode"),
         ("{}".encode("utf-16"), "codec can't decode"),
-        (b'{"a": NaN}', "NaN is not a number of JSON"),
-        (b"-Infinity", "-Infinity is not a number of JSON"),
-        (b'{"a": {"b": 1, "b": 1}}', "the key 'b' stands twice"),
-        (b"9" * 20, "a whole number of 20 digits"),
+        (b'{"a": NaN}', "NaN is not a JSON number"),
+        (b"-Infinity", "-Infinity is not a JSON number"),
+        (b'{"a": {"b": 1, "b": 1}}', "an object has the key 'b' twice"),
+        (b"9" * 20, "a whole number has 20 digits"),
     ],
 )
-def test_bad_json(content, reason):
+def test_bad_json(tmp_path, content, reason):
+    (tmp_path / "file").write_bytes(content)
     with pytest.raises(ValueError, match=f"Options file o.json is not JSON: .*{reason}"):
-        read_options(io.BytesIO(content), "o.json")
+        read_options(tmp_path / "file", "o.json")
 
 
-def test_json_that_is_too_deep_or_too_long():
-    with pytest.raises(ValueError, match="Options file o.json .* nested too deep"):
-        read_options(io.BytesIO(b"[" * 100_000), "o.json")
-    with pytest.raises(ValueError, match="Options file o.json is too large. Expected: at most"):
-        read_options(io.BytesIO(b" " * (1 << 24) + b"{}"), "o.json")
+def test_json_that_is_too_deep_or_too_long(tmp_path):
+    path = tmp_path / "o.json"
+    path.write_bytes(b"[" * 100_000)
+    with pytest.raises(ValueError, match="Options file .*o.json .* nested too deeply"):
+        read_options(path)
+    path.write_bytes(b" " * (1 << 24) + b"{}")
+    with pytest.raises(ValueError, match="Options file .*o.json is too large. Expected: at most"):
+        read_options(path)
 
 
 def test_lines(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes("a\né\r\n\nb".encode())
-    assert read_lines(path) == ["a", "é\r", "", "b"]
+    assert read_vocabulary_lines(path) == ["a", "é\r", "", "b"]
     path.write_bytes(b"a\nb\nc\xff\n")
-    with pytest.raises(ValueError, match="Vocabulary .*vocab.txt must be .* UTF-8. .* line 3"):
-        read_lines(path)
+    with pytest.raises(ValueError, match="Vocabulary .*vocab.txt must be .* UTF-8. .* line 3 "):
+        read_vocabulary_lines(path)
 
 
 def test_atomic_write_is_all_or_nothing(tmp_path):
@@ -73,6 +82,19 @@ def test_atomic_write_is_all_or_nothing(tmp_path):
                 raise AssertionError
     pipe.unlink()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["first", "second"]
+
+
+def test_write_files(tmp_path):
+    def fail(path):
+        raise RuntimeError("halfway")
+
+    folder = tmp_path / "new" / "folder"
+    writers = {"a": lambda path: path.write_text("A"), "b": fail}
+    with pytest.raises(RuntimeError, match="halfway"):
+        write_files(folder, writers)
+    assert not holds_files(folder)
+    write_files(folder, {**writers, "b": lambda path: path.write_text("B")})
+    assert {p.name: p.read_text() for p in folder.iterdir()} == {"a": "A", "b": "B"}
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])

@@ -1,6 +1,6 @@
-"""Writers of tiny models in the formats of other programs.
+"""Write small models in the formats of other programs.
 
-They start from the tensors of a bilm-tf file, and share no code with the readers.
+The functions start from the tensors of a bilm-tf file, and share no code with the readers.
 """
 
 import json
@@ -13,7 +13,7 @@ SPECIAL = ["<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>"]
 
 
 def checkpoint_variables(arrays, prefix="lm/"):
-    """The variables of bilm-tf's training."""
+    """Return the variables of bilm-tf's training."""
     variables = {}
     for name, array in arrays.items():
         if cell := re.fullmatch(r"RNN_(\d)/RNN/(MultiRNNCell/Cell(\d)/)?LSTMCell/(\w+)", name):
@@ -24,7 +24,7 @@ def checkpoint_variables(arrays, prefix="lm/"):
 
 
 def hub_variables(arrays, prefix="bilm/"):
-    """The variables of a TF-Hub module."""
+    """Return the variables of a TF-Hub module."""
     variables = {}
     for name, array in arrays.items():
         if cell := re.fullmatch(r"(RNN_\d/RNN/MultiRNNCell/Cell\d)/LSTMCell/(\w+)", name):
@@ -36,7 +36,7 @@ def hub_variables(arrays, prefix="bilm/"):
 
 
 def write_checkpoint(prefix, variables, shards=1):
-    """Write variables with TensorFlow's own operations, dealt out over shards."""
+    """Write variables with TensorFlow, in several shards."""
     import tensorflow as tf
 
     prefix.parent.mkdir(parents=True, exist_ok=True)
@@ -57,13 +57,13 @@ def write_checkpoint(prefix, variables, shards=1):
 
 
 def _reordered(x):
-    """Gates i, j, f, o on the last axis to i, f, j, o on the first."""
+    """Move the gates i, j, f, o on the last axis to i, f, j, o on the first axis."""
     i, j, f, o = np.split(x, 4, axis=-1)
     return np.concatenate([i, f, j, o], axis=-1).T
 
 
 def torch_tensors(arrays, embedder, lstms, words=None):
-    """The tensors of AllenNLP's layers, or of ELMoForManyLangs's; NumPy, by name."""
+    """Return the tensors of the layers of AllenNLP or ELMoForManyLangs, by name."""
     tensors = {}
     for name, array in arrays.items():
         if found := re.fullmatch(r"CNN/(W|b)_cnn_(\d+)", name):
@@ -97,7 +97,7 @@ def torch_tensors(arrays, embedder, lstms, words=None):
 
 
 def allennlp_tensors(arrays, prefix="text_field_embedder.token_embedder_elmo._elmo.", mixes=()):
-    """The tensors of an AllenNLP model with an ELMo, and a tagger's bias."""
+    """Return the tensors of an AllenNLP tagger with a biLM."""
     inside = f"{prefix}_elmo_lstm._token_embedder"
     embedder = {
         "conv": inside + ".char_conv_{}",
@@ -117,7 +117,7 @@ def allennlp_tensors(arrays, prefix="text_field_embedder.token_embedder_elmo._el
 
 
 def save_torch(path, tensors, is_zip=True):
-    """Write tensors as PyTorch does now, or did before 1.6."""
+    """Write tensors in PyTorch's format, or in its format before 1.6."""
     import torch
 
     state = {name: torch.tensor(np.ascontiguousarray(x)) for name, x in tensors.items()}
@@ -135,7 +135,7 @@ def write_allennlp(directory, tensors, is_zip=True, config=None):
 
 
 def write_many_langs(directory, config, arrays, characters, words=(), word_dim=0, is_zip=True):
-    """Write a model of ELMoForManyLangs; returns the word vectors by word, behind the projection.
+    """Write a model of ELMoForManyLangs. Return the projected word vectors by word.
 
     ``arrays`` are those of a biLM whose ``char_embed`` has a row for every character, and then
     for every one of ``SPECIAL``; ``words`` come behind ``<oov> <bos> <eos>``.
@@ -188,7 +188,7 @@ def write_many_langs(directory, config, arrays, characters, words=(), word_dim=0
 
 
 def many_langs_row(token, characters, room):
-    """The row of a token, counted from 1, in the order of ``char.dic``."""
+    """Return the character ids of a token, from 1, in the order of ``char.dic``."""
     known = {c: i for i, c in enumerate([*characters, *SPECIAL], 1)}
     inside = [token] if token in ("<bos>", "<eos>") else list(token[:room])
     row = ["<eow>", *inside, "<bow>"]

@@ -1,0 +1,89 @@
+"""Check tensors against the expected names, shapes and types, before and after they are read."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+
+Arrays: TypeAlias = Mapping[str, np.ndarray]
+Shape: TypeAlias = tuple[int, ...]
+Shapes: TypeAlias = Mapping[str, Shape]
+
+# Compression shrinks weights to a half or a third. A file that grows far more than that was
+# made to fill the memory.
+LARGEST_RATIO = 100
+SLACK = 64 << 20
+_LARGEST_FLOAT32 = np.finfo("float32").max
+_MOST_PROBLEMS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Declared:
+    """The shape and the dtype that a file declares for a tensor that is not read yet."""
+
+    shape: Shape
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensor in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def largest_size(stored: int) -> int:
+    """Return how many bytes a file of ``stored`` bytes may unpack to."""
+    return LARGEST_RATIO * stored + SLACK
+
+
+def check_tensors(
+    name: str,
+    tensors: Mapping[str, np.ndarray | Declared],
+    expected: Shapes,
+    *,
+    kinds: str = "f",
+    fits: str = "the options",
+    remedy: str = "Do the options and weight files belong together?",
+) -> None:
+    """Check that a file contains the expected tensors. One error names every problem.
+
+    Args:
+        name: str. Kind and name of the file, for errors.
+        tensors: dict of arrays, or of ``Declared``, by name. ``Declared`` has no values to check.
+        expected: dict of shapes by name.
+        kinds: str. Allowed kinds of NumPy dtypes.
+        fits: str. Description of the expectation, for errors.
+        remedy: str. Advice for the reader of the error.
+
+    Raises:
+        ValueError: If a tensor is missing or not expected, or has another shape or dtype, or
+            contains values that are not finite in float32.
+    """
+    problems = []
+    for key, shape in expected.items():
+        tensor = tensors.get(key)
+        if tensor is None:
+            problems.append(f"'{key}' is missing, expected shape {tuple(shape)}")
+        elif tensor.dtype.kind not in kinds:
+            wanted = "floats" if kinds == "f" else "numbers"
+            problems.append(f"'{key}' must contain {wanted}, found dtype {tensor.dtype}")
+        elif tensor.shape != tuple(shape):
+            problems.append(f"'{key}' has shape {tensor.shape}, expected {tuple(shape)}")
+        if isinstance(tensor, np.ndarray) and tensor.dtype.kind == "f":
+            if not np.isfinite(tensor).all():
+                problems.append(f"'{key}' contains NaN or infinite values")
+            elif tensor.dtype.itemsize > 4 and (np.abs(tensor) > _LARGEST_FLOAT32).any():
+                problems.append(f"'{key}' contains values beyond float32")
+    problems += [
+        f"'{key}' is not expected, found shape {tensor.shape}"
+        for key, tensor in tensors.items()
+        if key not in expected
+    ]
+    if problems:
+        more = len(problems) - _MOST_PROBLEMS
+        shown = problems[:_MOST_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
+        raise ValueError(
+            f"{name} does not fit {fits}, nothing was loaded. Received: {'; '.join(shown)}. "
+            f"{remedy}"
+        )
