@@ -24,7 +24,7 @@ _ROUNDING_SENTENCES = 500
 
 
 def export_run(
-    folder: str | os.PathLike,
+    folder: str | pathlib.Path,
     output: str | os.PathLike,
     heldout: str | os.PathLike | Iterable[str | os.PathLike] = (),
     data: str = "",

@@ -96,17 +96,18 @@ def write_language_model(
     card: str = "",
     bits: tuple[int, int] = BITS,
 ) -> None:
-    """Write a preset: all its files, or none.
+    """Write the files of a preset, all or none.
 
-    The weights are float32 rounded to fewer significant bits and compressed: about the size of
-    float16, and read by AllenNLP, bilm-tf and simple_elmo; only keras-elmo reads the softmax.
+    The weights are float32, rounded to fewer significant bits and compressed, about the size of
+    float16. AllenNLP, bilm-tf and simple_elmo read the biLM; only keras-elmo reads the softmax.
 
     Args:
-        directory: Where to; made if it does not exist. Files of these names are replaced.
-        model: The ``BiLanguageModel``.
-        vocabulary: Its vocabulary, a list of tokens.
-        card: Text of ``README.md``. The checksums of the files are added to it.
-        bits: Significant bits to keep of the biLM's weights and of the softmax's, 2 to 23.
+        directory: str or path. Directory to write to; made if it does not exist. Existing files
+            of the preset are replaced.
+        model: BiLanguageModel. The model.
+        vocabulary: list of str. Vocabulary of the model.
+        card: str. Text of ``README.md``. The checksums of the files are appended.
+        bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)

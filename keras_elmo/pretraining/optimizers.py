@@ -12,7 +12,11 @@ from keras_elmo.utils.typing import Tensor
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
-class _Guarded:
+# Its subclasses add an optimizer of Keras as the second base.
+_Optimizer: Any = object
+
+
+class _Guarded(_Optimizer):
     """Clip the global norm of the gradient, and skip updates that are not finite.
 
     The norm covers the gradient of all devices and counts each row of an embedding once. An

@@ -159,9 +159,8 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         step = ops.cast(step, "float32")
         rising = (step + 1) / max(1, recipe.warmup)
         # 1 until the decay begins, 0 at the last step.
-        remaining = ops.clip(
-            (recipe.steps - step) / max(1.0, recipe.steps * recipe.decay), 0.0, 1.0
-        )
+        steps = recipe.steps or 0
+        remaining = ops.clip((steps - step) / max(1.0, steps * recipe.decay), 0.0, 1.0)
         falling = remaining if recipe.decay_shape == "linear" else 1 - ops.sqrt(1 - remaining)
         return recipe.learning_rate * ops.minimum(ops.minimum(rising, 1.0), falling)
 

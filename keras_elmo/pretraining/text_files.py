@@ -7,7 +7,7 @@ import os
 import pathlib
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from tqdm import tqdm
 
@@ -25,7 +25,7 @@ def open_text(file: str | pathlib.Path) -> Iterator[tuple[BinaryIO, TextIO]]:
         OSError: If the file cannot be read or is damaged.
         ValueError: If the text is not UTF-8.
     """
-    opener = OPENERS.get(pathlib.Path(file).suffix.lower())
+    opener: Any = OPENERS.get(pathlib.Path(file).suffix.lower())
     try:
         with (
             open(file, "rb") as raw,

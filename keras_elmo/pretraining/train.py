@@ -131,13 +131,18 @@ class Pretraining:
             start = origin["init_from"], origin["own_vocabulary"]
             self.model, self.vocabulary = _first_model(config, recipe, vocabulary, *start)
         self._corpus = self._make_corpus(files, recipe, devices)
-        self.recipe = recipe
+        self.recipe, self.steps = recipe, recipe.steps or 0
         if recipe.epochs is not None:
-            steps = self._corpus.steps(recipe.epochs, recipe.parts)
-            self.recipe = dataclasses.replace(recipe, steps=steps, epochs=None)
+            self.steps = self._corpus.steps(recipe.epochs, recipe.parts)
+            self.recipe = dataclasses.replace(recipe, steps=self.steps, epochs=None)
         self._compile()
-        self.facts = {"step": 0, "tokens": 0, "seconds": 0.0, "position": START}
-        self.facts["settings"] = settings_at_checkpoint
+        self.facts: dict[str, Any] = {
+            "step": 0,
+            "tokens": 0,
+            "seconds": 0.0,
+            "position": START,
+            "settings": settings_at_checkpoint,
+        }
         if has_checkpoint:
             self.facts |= self.folder.load(self._variables())
             # Reset the skip count: the settings may have changed.
@@ -206,7 +211,7 @@ class Pretraining:
 
     def _fit(self, keeper: "_Keeper", callbacks: Iterable) -> None:
         self._failure: Exception | None = None
-        remaining = max(0, self.recipe.steps - self.facts["step"])
+        remaining = max(0, self.steps - self.facts["step"])
         whole, rest = divmod(remaining, self.save_every)
         try:
             for epochs, steps in ((whole, self.save_every), (1, rest)):
@@ -330,7 +335,7 @@ class _Keeper(keras.callbacks.Callback):
         self.started = time.monotonic() - run.facts["seconds"]
         self.new_tokens, self.began = 0, time.monotonic()
         self.bar = tqdm(
-            total=run.recipe.steps,
+            total=run.steps,
             initial=run.facts["step"],
             unit=" steps",
             desc="pretraining",
@@ -348,13 +353,14 @@ class _Keeper(keras.callbacks.Callback):
             self.run.check()
             self.run.folder.writer.check()
             rate = self.new_tokens / (time.monotonic() - self.began)
-            self.bar.set_postfix_str(f"loss {logs['loss']:.3f}, {rate:.0f} tokens/s")
+            self.bar.set_postfix_str(f"loss {(logs or {})['loss']:.3f}, {rate:.0f} tokens/s")
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        logs = logs if logs is not None else {}
         run, facts = self.run, self.run.facts
         run.check()
         skipped, in_a_row = run.skipped()
-        if in_a_row and facts["step"] < run.recipe.steps:
+        if in_a_row and facts["step"] < run.steps:
             return  # do not save weights that the next good update may not confirm
         weights = map(to_numpy, run.model.trainable_variables)
         if not all(np.isfinite(weight).all() for weight in weights):
