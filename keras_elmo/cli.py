@@ -528,7 +528,7 @@ def _perplexity(arguments) -> int:
     from keras_elmo.pretraining.text_files import read_sentences
     from keras_elmo.pretraining.train import read_run
 
-    if RunFolder(arguments.preset).is_begun:
+    if RunFolder(arguments.preset).has_checkpoint:
         if arguments.options:
             raise ValueError(
                 f"--options are for a preset. Received: {arguments.preset}, a run, with its own"

@@ -1,5 +1,17 @@
-"""Pretraining: raw text in, a biLM out.
+"""Pretraining: raw text to a biLM."""
 
-``prepare.py``, ``train.py``, ``scores.py`` and ``preset.py`` are what users call; below them stand
-the data (``data/``), the model (``model/``), the run (``run/``) and its results (``results/``).
-"""
+from keras_elmo.pretraining.language_model import BiLanguageModel
+from keras_elmo.pretraining.language_model_files import read_language_model, write_language_model
+from keras_elmo.pretraining.recipe import Recipe
+from keras_elmo.pretraining.scores import Scorer
+from keras_elmo.pretraining.train import Pretraining, read_run
+
+__all__ = [
+    "BiLanguageModel",
+    "Pretraining",
+    "Recipe",
+    "Scorer",
+    "read_language_model",
+    "read_run",
+    "write_language_model",
+]

@@ -114,9 +114,9 @@ def test_with_noise_it_is_nearly_the_same_and_the_seed_tells_all():
         ({"activation": "tanh"}, "activation='tanh' is not 'relu'"),
         ({"max_characters_per_token": 50}, "max_characters_per_token=50 is not 13"),
         ({"cell_clip": None}, "cell_clip=None is not 1.0"),
-        ({"filters": ((1, 3), (2, 4), (4, 9))}, r"filters=.*\(2, 4\).* do not hold \(\(1, 3\)"),
-        ({"filters": ((2, 5), (1, 3), (4, 9))}, "do not hold"),
-        ({"filters": ((1, 3), (2, 5))}, "do not hold"),
+        ({"filters": ((1, 3), (2, 4), (4, 9))}, r"filters=.*\(2, 4\).* do not contain \(\(1, 3\)"),
+        ({"filters": ((2, 5), (1, 3), (4, 9))}, "do not contain"),
+        ({"filters": ((1, 3), (2, 5))}, "do not contain"),
         ({"projection_dim": 10}, "the larger biLM lacks a projection"),
         (
             {"projection_dim": 18, "lstm_dim": 20, "filters": ((1, 3), (2, 5), (4, 10))},

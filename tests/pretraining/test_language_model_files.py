@@ -109,7 +109,7 @@ def test_errors(preset):
         read_language_model(preset)
     (preset / "softmax.hdf5").unlink()
     for wanted in (None, VOCABULARY):
-        with pytest.raises(FileNotFoundError, match="no softmax.hdf5 with a vocab.txt, so it ca"):
+        with pytest.raises(FileNotFoundError, match="preset with softmax.hdf5 and vocab.txt, which predicts tokens"):
             read_language_model(preset, wanted)
 
 

@@ -95,8 +95,8 @@ def test_a_ramp_only_rises(first, most, ramp_steps):
         ({"clip_norm": float("inf")}, "clip_norm to be more than 0. Received: clip_norm=inf"),
         ({"clip_norm": True}, "clip_norm to be more than 0. Received: clip_norm=True"),
         ({"decay": 1.5}, "decay to be from 0 to 1. Received: decay=1.5"),
-        ({"dropout": 1}, "dropout to be from 0 up to, not including, 1. Received: dropout=1"),
-        ({"dropout": False}, "dropout to be from 0 up to, .* Received: dropout=False"),
+        ({"dropout": 1}, "dropout to be 0 or more and below 1. Received: dropout=1"),
+        ({"dropout": False}, "dropout to be 0 or more and below 1. Received: dropout=False"),
         ({"negatives": 0}, "negatives to be whole, 1 or more, or None. Received: negatives=0"),
         ({"decay": "0.3"}, "Recipe expects decay to be from 0 to 1. Received: decay='0.3'"),
         ({"seed": None}, "Recipe expects seed to be whole, 0 or more. Received: seed=None"),
@@ -112,8 +112,8 @@ def test_a_ramp_only_rises(first, most, ramp_steps):
             {"first_batch_tokens": 4096, "ramp_steps": 9},
             "first_batch_tokens to be at most batch_tokens=2048. Received: first_batch_tokens=4096",
         ),
-        ({"ramp_steps": 9}, "first_batch_tokens with ramp_steps. Received: .*None, ramp_steps=9"),
-        ({"first_batch_tokens": 512}, "ramp_steps of 1 or more with first_batch_tokens. .* ramp_s"),
+        ({"ramp_steps": 9}, "first_batch_tokens and ramp_steps together, .* Received: .*None, ramp_steps=9"),
+        ({"first_batch_tokens": 512}, "first_batch_tokens and ramp_steps together, .* ramp_s"),
     ],
 )
 def test_recipe_errors(changes, message):

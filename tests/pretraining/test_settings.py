@@ -143,12 +143,12 @@ def test_sizes_of_a_preset_to_start_from(tmp_path):
     "arguments, content, message",
     [
         ({"size": "tiny"}, None, "Expected a size of mini, .* Received: size='tiny'"),
-        ({"recipe": {"rate": 1}}, None, "A recipe has steps, .* Received: rate"),
-        ({}, {"recipe": {"rate": 1}}, "A recipe has steps, .* Received: rate"),
+        ({"recipe": {"rate": 1}}, None, "A recipe has the settings steps, .* Received: rate"),
+        ({}, {"recipe": {"rate": 1}}, "A recipe has the settings steps, .* Received: rate"),
         ({}, {"lstm": {}}, "Expected settings as .* Received: lstm in .*settings.json"),
         ({}, {"recipe": [1]}, "Expected settings as .* Received: recipe in .*settings.json"),
         ({}, {"options": {}}, "settings.json"),
-        ({"own_vocabulary": True}, None, "belongs to init_from. Received: no preset"),
+        ({"own_vocabulary": True}, None, "own_vocabulary requires init_from. Received: init_from=None"),
         ({"init_from": "x", "sizes": {"lstm_dim": 8}}, None, "from_preset expects .*preset='x'"),
         ({"recipe": {"steps": 1, "epochs": 1}}, None, "steps or epochs, not both"),
         ({"sizes": {"lstm_dim": 0}}, None, "lstm_dim must be a whole number, 1 or more"),
@@ -164,13 +164,13 @@ def test_errors(tmp_path, write, arguments, content, message):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("recipe", "[]", "recipe.json must hold a JSON object. Received: list"),
+        ("recipe", "[]", "recipe.json must contain a JSON object. Received: list"),
         (
             "recipe",
             '{"interval": 3}',
-            "recipe.json is not the recipe of a run. Received: batch_tok",
+            "recipe.json must contain the recipe of a run. Received: batch_tok",
         ),
-        ("origin", "{}", "origin.json is not what a run begins with. Received: no corpus, init"),
+        ("origin", "{}", "origin.json must contain corpus, .* Received: no corpus, init"),
         ("origin", "{", "origin.json is not JSON"),
         ("options", '{"lstm": 3}', "options.json"),
     ],

@@ -273,7 +273,7 @@ def test_a_rate_that_is_absurd(corpus, tmp_path):
     run = make_run(tmp_path / "run", corpus, 60, learning_rate=1e30, save_every=30)
     with pytest.raises(ValueError, match="diverged: .* Begin anew with a lower learning_rate"):
         run.run(progress=False)
-    assert not run.folder.is_begun
+    assert not run.folder.has_checkpoint
 
 
 def test_a_bad_update_is_left_out_and_counted(corpus, finished):
@@ -303,10 +303,10 @@ def test_read_run(corpus, finished):
     run.run(progress=False)  # nothing is left to do
     assert run.facts["step"] == 8
     assert len(read_log(finished)) == 2
-    with pytest.raises(FileNotFoundError, match="holds no run of keras-elmo pretrain"):
+    with pytest.raises(FileNotFoundError, match="folder of keras-elmo pretrain. Received: .*, without origin.json"):
         read_run(corpus)
     (finished / "checkpoint.hdf5").unlink()
-    with pytest.raises(FileNotFoundError, match="holds no checkpoint of keras-elmo pretrain"):
+    with pytest.raises(FileNotFoundError, match="a checkpoint of keras-elmo pretrain. Received: .*, without checkpoint"):
         read_run(finished)
 
 
@@ -504,7 +504,7 @@ def test_a_run_of_before_a_setting_came(corpus, finished):
     assert make_run(finished, corpus, 8, resume=True).recipe.frozen_bilm is False
     del recipe["seed"]
     (finished / "recipe.json").write_text(json.dumps(recipe))
-    with pytest.raises(ValueError, match="not the recipe of a run. Received: seed missing or un"):
+    with pytest.raises(ValueError, match="the recipe of a run. Received: seed missing or un"):
         make_run(finished, corpus, 8, resume=True)
 
 
@@ -550,7 +550,7 @@ def test_errors(corpus, finished, tmp_path):
         make_run(finished, write_corpus(tmp_path, seed=1), 8, resume=True)
     assert json.loads((finished / "recipe.json").read_text())["seed"] == 0
     for name in ("save_every", "devices"):
-        with pytest.raises(ValueError, match=f"expects {name} to be 1 or more. Received: {name}=0"):
+        with pytest.raises(ValueError, match=f"expects {name} to be a whole number, 1 or more. Received: {name}=0"):
             make_run(tmp_path / "new", corpus, 8, **{name: 0})
     with pytest.raises(ValueError, match="Expected 1 device or more. Received: devices=0"):
         with sharing(0):
