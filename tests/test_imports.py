@@ -13,7 +13,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # From the bottom up; a module may import modules below its own line, or the same line
 # where it says so in SAME_LINE.
 LINES = [
-    {"config", "tokenizers.text", "utils.cpu", "utils.typing"},
+    {"config", "tokenizers.text", "utils.cpu", "utils.checks", "utils.typing"},
     {"tokenizers.byte_ids", "tokenizers.words"},
     {"tokenizers.alphabets", "layers.backend.tracing"},
     {"layers.backend.scan", "layers.backend.custom_gradient", "layers.backend.half_precision"},
