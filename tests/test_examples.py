@@ -11,7 +11,7 @@ import keras_elmo
 from tests.conftest import numpy, slow
 from tests.example_runs import COLUMNS, EXAMPLES, TOKENS, run, write_columns, write_trees
 
-README = (EXAMPLES.parent / "README.md").read_text("utf-8")
+TAG_GUIDE = (EXAMPLES.parent / "docs/guide/tag.md").read_text("utf-8")
 
 
 @pytest.fixture
@@ -328,8 +328,8 @@ def test_ner_trains_saves_and_tags(tmp_path, preset, elmo):
     assert loaded == "test F1 1.0000\n" + tagged
 
 
-def test_readme_leads_to_a_tagger_in_five_commands(load, tmp_path, preset, monkeypatch, capsys):
-    [block] = re.findall(r"^```bash\n([^`]*?--save tagger\n[^`]*?)^```", README, re.MULTILINE)
+def test_the_guide_leads_to_a_tagger_in_five_commands(load, tmp_path, preset, monkeypatch, capsys):
+    [block] = re.findall(r"^```bash\n([^`]*?--save tagger\n[^`]*?)^```", TAG_GUIDE, re.MULTILINE)
     commands = [shlex.split(line) for line in block.splitlines()]
     assert len(commands) == 5 and [x[:2] for x in commands[3:]] == 2 * [
         ["python", "examples/ner.py"]

@@ -260,7 +260,7 @@ def test_a_run_that_diverges_keeps_its_checkpoint(corpus, finished, a_run):
         (1e30, 28, "the held-out perplexity is (nan|inf). Received at step 28."),
     ):
         run.facts |= run.folder.load(run._variables())
-        message = f"{message} The checkpoint in .* is from before: resume it with a lower learn"
+        message = f"{message} Resume the earlier checkpoint in .* with a lower learn"
         with pytest.raises(ValueError, match="Training diverged: " + message):
             run.run([spoil(factor, at)], progress=False)
         assert [row["step"] for row in read_log(finished)] == ["4", "8"]
@@ -534,7 +534,7 @@ def test_errors(corpus, finished, tmp_path):
         make_run(tmp_path / "new", corpus, 4, config=None)
     with pytest.raises(ValueError, match="a preset to start from with frozen_bilm, .*from=None"):
         make_run(tmp_path / "new", corpus, 4, frozen_bilm=True)
-    changeable = "but for steps, epochs, learning_rate, decay, decay_shape, clip_norm"
+    changeable = "except steps, epochs, learning_rate, decay, decay_shape, clip_norm"
     for changes, words in (
         ({"seed": 2}, "seed"),
         ({"optimizer": "muon", "learning_rate": 0.5}, "optimizer"),
