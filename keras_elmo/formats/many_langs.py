@@ -4,7 +4,6 @@ import functools
 
 import numpy as np
 
-from keras_elmo.config import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
 from keras_elmo.formats.base import Source
 from keras_elmo.formats.bilm_files import BiLMFile
 from keras_elmo.formats.files import base
@@ -17,6 +16,7 @@ from keras_elmo.formats.torch_table import (
     torch_rows,
 )
 from keras_elmo.formats.weight_mapping import Transform
+from keras_elmo.tokenizers.code_points import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
 from keras_elmo.utils.files import read_bytes, read_options
 
 _PARTS = ("token_embedder.pkl", "encoder.pkl")

@@ -4,7 +4,6 @@ import abc
 import dataclasses
 import re
 
-from keras_elmo.config import N_CHARACTERS
 from keras_elmo.formats.base import Mix, SoftmaxFile, Source
 from keras_elmo.formats.bilm_files import BiLMFile
 from keras_elmo.formats.bilm_weights import bilm_rows
@@ -12,6 +11,7 @@ from keras_elmo.formats.files import base
 from keras_elmo.formats.hdf5 import misfit_error, misfits
 from keras_elmo.formats.tensor_bundle import TensorBundle
 from keras_elmo.formats.weight_mapping import WORDS, expected_shapes
+from keras_elmo.tokenizers.characters import N_CHARACTERS
 
 _LARGEST_NOTE = 1 << 20
 _CELL = re.compile(r"RNN_([01])/RNN/(?:MultiRNNCell/Cell(\d+)/)?LSTMCell/(\w+)")

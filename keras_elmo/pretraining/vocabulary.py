@@ -2,7 +2,7 @@
 
 import collections
 
-from keras_elmo.tokenizers.byte_ids import BOUNDARY_TOKENS
+from keras_elmo.tokenizers.characters import BOUNDARY_TOKENS
 from keras_elmo.utils.files import read_lines
 
 UNKNOWN = "<UNK>"
