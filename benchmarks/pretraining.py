@@ -53,7 +53,7 @@ def median_seconds(function, times):
 
 def products(config, tokens, rows, distinct, characters, negatives, dtype):
     """Return a function that computes only the matrix products of one training step."""
-    matmul = functools.partial(products_of.matmul, product_dtype=dtype)
+    matmul = functools.partial(products_of.mixed_matmul, product_dtype=dtype)
     width, cells, n_filters = config.projection_dim, config.lstm_dim, config.n_filters
     all_rows = tokens * rows
     rng = np.random.default_rng(0)

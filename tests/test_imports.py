@@ -13,23 +13,24 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # From the bottom up; a module may import modules below its own line, or the same line
 # where it says so in SAME_LINE.
 LINES = [
-    {"config", "tokenizers.text", "utils.cpu", "utils.checks", "utils.typing"},
-    {"tokenizers.byte_ids", "tokenizers.words"},
-    {"tokenizers.alphabets", "layers.backend.tracing"},
+    {"tokenizers.text", "utils.checks", "utils.cpu", "utils.typing"},
+    {"tokenizers.characters", "tokenizers.penn", "layers.backend.tracing"},
+    {"tokenizers.code_points", "tokenizers.words"},
+    {"options"},
+    {"config"},
     {"layers.backend.scan", "layers.backend.custom_gradient", "layers.backend.half_precision"},
     {"utils.files", "utils.file_lock", "formats.checks", "formats.crc32c"},
-    {"formats.hdf5", "formats.weight_mapping", "formats.archives"},
+    {"formats.hdf5", "formats.weight_mapping", "formats.archives", "released_models"},
     {"formats.bilm_weights", "formats.folder"},
     {"formats.base", "formats.tensor_bundle", "formats.torch_weights"},
     {"formats.tensorflow", "formats.allennlp", "formats.many_langs"},
     {"formats.bilm_hdf5"},
     {"presets"},
     {
-        "tokenizers.characters",
         "layers.freezable_layer",
         "layers.boundaries",
         "layers.carried_state",
-        "layers.pretrained_layer",
+        "layers.input_checks",
         "layers.scalar_mix",
         "layers.crf",
     },
@@ -62,6 +63,8 @@ LINES = [
     {"pretraining.export"},
     {"cli"},
 ]
+# (module, module that it imports inside a function, from a line above).
+DEFERRED = {("tokenizers.characters", "presets")}
 LINE_OF = {name: i for i, names in enumerate(LINES) for name in names}
 # Checkpoint code sees {path: variable}, never a layer class.
 FORBIDDEN = {"tensorflow", "jax", "torch", "onnx", "onnxruntime"}
@@ -93,7 +96,8 @@ def test_imports_point_down(name, path):
     for other in imported(ast.parse(path.read_text())):
         if other.startswith("keras_elmo."):
             other = other.removeprefix("keras_elmo.")
-            assert LINE_OF[other] < LINE_OF[name], f"{name} imports {other}"
+            is_below = LINE_OF[other] < LINE_OF[name]
+            assert is_below or (name, other) in DEFERRED, f"{name} imports {other}"
 
 
 @pytest.mark.parametrize("name, path", MODULES, ids=lambda x: x if isinstance(x, str) else "")

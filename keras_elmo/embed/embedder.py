@@ -10,14 +10,13 @@ import time
 import numpy as np
 import tqdm
 
+from keras_elmo.config import alphabet_of
 from keras_elmo.embed.keras_engine import KerasEngine
 from keras_elmo.embed.layer_file import LayerFileWriter
 from keras_elmo.embed.onnx_engine import OnnxEngine
 from keras_elmo.embed.token_table import WordTable, read_token_cache, write_token_cache
 from keras_elmo.layers.elmo_layer import ElmoLayer
-from keras_elmo.tokenizers.alphabets import alphabet_of
-from keras_elmo.tokenizers.byte_ids import unpadded
-from keras_elmo.tokenizers.characters import CharacterTokenizer
+from keras_elmo.tokenizers.characters import CharacterTokenizer, unpadded
 from keras_elmo.tokenizers.text import read_lines
 
 DTYPES = {"keras": ("float32", "bfloat16"), "onnxruntime": ("float32", "int8")}

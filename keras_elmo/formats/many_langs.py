@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_elmo.config import SPECIAL_CHARACTERS, SPECIAL_WORDS, BiLMConfig, CodePoints
+from keras_elmo.config import BiLMConfig
+from keras_elmo.tokenizers.code_points import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
 from keras_elmo.formats.base import BiLMFile, Format, convert_bilm
 from keras_elmo.formats.folder import Folder, base_name
 from keras_elmo.formats.torch_weights import TorchNames, infer_sizes, read_tensors, torch_mapping

@@ -7,7 +7,8 @@ import re
 
 import numpy as np
 
-from keras_elmo.config import N_CHARACTERS, BiLMConfig
+from keras_elmo.config import BiLMConfig
+from keras_elmo.tokenizers.characters import N_CHARACTERS
 from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile, convert_bilm
 from keras_elmo.formats.bilm_weights import (
     MISSING_TENSORS,

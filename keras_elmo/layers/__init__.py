@@ -1,7 +1,4 @@
-"""The layers, from the inside out: Highway, CharCNN, ProjectedLSTM, BiLM, ElmoLayer, ScalarMix.
-
-CRF stands at the end of a tagger.
-"""
+"""Layers, in the order in which ``ElmoLayer`` contains them; then ``ScalarMix`` and ``CRF``."""
 
 from keras_elmo.layers.bilm import BiLM
 from keras_elmo.layers.char_cnn import CharCNN

@@ -1,4 +1,7 @@
-"""The bidirectional language model: one character CNN, two stacks of LSTMs."""
+"""The bidirectional language model: a character CNN and two stacks of LSTMs."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -7,6 +10,7 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.layers.char_cnn import CharCNN
 from keras_elmo.layers.freezable_layer import FreezableLayer
 from keras_elmo.layers.lstm import ProjectedLSTM
+from keras_elmo.utils.typing import Tensor
 
 DIRECTIONS = ("forward", "backward")
 
@@ -23,28 +27,28 @@ def representation_names(config: BiLMConfig) -> list[str]:
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class BiLM(FreezableLayer):
-    """Compute the 2L + 1 representations that a biLM of L layers has for every token.
+    """Compute the 2L + 1 representations of every token in a biLM of L layers.
 
-    The character CNN gives the token representation; a forward and a backward
-    stack of LSTMs read it, independent of each other. From the second layer up
-    the input of a layer is added to its output (if ``use_skip_connections``).
+    The character CNN computes the token representation. A forward and a backward stack of
+    LSTMs read it independently. With ``use_skip_connections``, every LSTM from the second
+    layer up adds its input to its output.
 
     Args:
-        config: The ``BiLMConfig``.
-        **kwargs: Passed on to ``FreezableLayer``.
+        config: ``BiLMConfig``. The architecture.
+        **kwargs: Arguments of ``FreezableLayer``.
 
     Call arguments:
-        inputs: Character ids of the tokens *and* of both boundary tokens, int,
-            shape ``(batch, tokens, characters)``.
-        mask: Bool, shape ``(batch, tokens)``, padding on the right; None if there
-            is none.
-        initial_state: The state to start from, as returned; zeros if None.
+        inputs: Character ids of the tokens and of both boundary tokens, int, shape
+            ``(batch, tokens, characters)``.
+        mask: Bool, shape ``(batch, tokens)``, padding on the right; or None.
+        initial_state: dict. ``[h, c]`` of every LSTM by its name, as the layer returns it;
+            None for zeros.
 
     Returns:
-        A pair. First a dict of the representations ``token``, ``forward_1`` to
-        ``forward_L``, ``backward_1`` to ``backward_L``, each float, shape
-        ``(batch, tokens, projection_dim)``, 0 in padding. Then the final state, a
-        dict of the ``[h, c]`` of ``forward_1`` to ``backward_L``.
+        Two dicts. The first contains the representations ``token``, ``forward_1`` to
+        ``forward_L`` and ``backward_1`` to ``backward_L``, each float, shape
+        ``(batch, tokens, projection_dim)``, 0 in padding. The second contains the final
+        ``[h, c]`` of ``forward_1`` to ``backward_L``.
 
     Example:
 
@@ -57,12 +61,12 @@ class BiLM(FreezableLayer):
         Peters et al., 2018, section 3.1, https://arxiv.org/abs/1802.05365
     """
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config: BiLMConfig, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = config
         self.supports_masking = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         config = self.config
         self.char_cnn = CharCNN(
             config.filters,
@@ -70,15 +74,15 @@ class BiLM(FreezableLayer):
             config.n_highway,
             config.projection_dim,
             config.activation,
-            n_characters=config.n_characters,
+            n_characters=config.alphabet.n_characters,
             has_projection=config.has_projection,
-            n_words=len(config.code_points.words) if config.code_points else 0,
-            word_dim=config.code_points.word_dim if config.code_points else 0,
+            n_words=config.alphabet.n_words,
+            word_dim=config.alphabet.word_dim,
             name="char_cnn",
-            **self.inner,
+            **self.part_arguments,
         )
         self.char_cnn.build(input_shape)
-        # One flat list: Keras before 3.15 does not save what is in lists inside a dict.
+        # A flat list, because Keras before 3.15 does not save layers of lists inside a dict.
         self.lstms = [
             ProjectedLSTM(
                 config.lstm_dim,
@@ -87,61 +91,66 @@ class BiLM(FreezableLayer):
                 config.projection_clip,
                 go_backwards=name.startswith("backward"),
                 name=name,
-                **self.inner,
+                **self.part_arguments,
             )
             for name in lstm_names(config)
         ]
         for lstm in self.lstms:
             lstm.build((*input_shape[:-1], config.projection_dim))
 
-    def call(self, inputs, mask=None, initial_state=None):
+    def call(
+        self, inputs: Tensor, mask: Tensor | None = None, initial_state: dict | None = None
+    ) -> tuple[dict, dict]:
         return self.contextualize(self.char_cnn(inputs), mask, initial_state)
 
-    def contextualize(self, token, mask=None, initial_state=None):
-        """Run the LSTMs over token representations; the rest of ``call``.
+    def contextualize(
+        self, token: Tensor, mask: Tensor | None = None, initial_state: dict | None = None
+    ) -> tuple[dict, dict]:
+        """Run the LSTMs over token representations: ``call`` without the character CNN.
 
         Args:
             token: Token representations, float, shape ``(batch, tokens, projection_dim)``.
-            mask: As for the layer.
-            initial_state: As for the layer.
+            mask: Bool, shape ``(batch, tokens)``, padding on the right; or None.
+            initial_state: dict. ``[h, c]`` of every LSTM by its name; None for zeros.
 
         Returns:
-            What the layer returns.
+            The two dicts that the layer returns.
         """
         if mask is not None:
             token = token * ops.cast(mask, token.dtype)[..., None]
             mask = ops.transpose(mask)
-        representations, final_state = {"token": token}, {}
+        representations: dict = {"token": token}
+        final_state: dict = {}
         time_first = ops.transpose(token, (1, 0, 2))
         for direction in DIRECTIONS:
-            outputs, states = self.read(
+            outputs, states = self.run_direction(
                 direction, time_first, mask, initial_state, reverse=direction == "backward"
             )
             representations |= {n: ops.transpose(x, (1, 0, 2)) for n, x in outputs.items()}
             final_state |= {n: list(state) for n, state in states.items()}
         return representations, final_state
 
-    def read(
+    def run_direction(
         self,
-        direction,
-        x,
-        mask=None,
-        initial_state=None,
-        reverse=False,
-        dropout=None,
-        product_dtype=None,
-    ):
-        """Run the LSTMs of one direction, time first.
+        direction: str,
+        x: Tensor,
+        mask: Tensor | None = None,
+        initial_state: dict | None = None,
+        reverse: bool = False,
+        dropout: Callable | None = None,
+        product_dtype: str | None = None,
+    ) -> tuple[dict, dict]:
+        """Run the LSTMs of one direction, with time on the first axis.
 
         Args:
-            direction: ``"forward"`` or ``"backward"``.
+            direction: str. ``"forward"`` or ``"backward"``.
             x: Token representations, float, shape ``(tokens, batch, projection_dim)``.
             mask: Bool, shape ``(tokens, batch)``, or None.
-            initial_state: As for the layer.
-            reverse: Read from the last token to the first, as a backward LSTM must that
-                gets the sentences in their own order.
-            dropout: Function that drops out of the input of every layer, or None.
-            product_dtype: As for ``ProjectedLSTM.run``.
+            initial_state: dict. ``[h, c]`` of every LSTM by its name; None for zeros.
+            reverse: bool. Run from the last token to the first. Set it for the backward
+                LSTMs, unless ``x`` is reversed already.
+            dropout: function or None. Applied to the input of every layer.
+            product_dtype: str or None. Dtype of the matrix products; see ``projected_lstm``.
 
         Returns:
             Two dicts with the keys ``{direction}_1`` to ``{direction}_L``: the outputs, float,
@@ -158,14 +167,14 @@ class BiLM(FreezableLayer):
             x = outputs[name] = x + y if self.config.use_skip_connections and layer > 1 else y
         return outputs, states
 
-    def compute_mask(self, inputs, mask=None):
+    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> tuple[dict, dict]:
         config = self.config
         return (
             {name: mask for name in representation_names(config)},
             {name: [None, None] for name in lstm_names(config)},
         )
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple[dict, dict]:
         config = self.config
         batch = input_shape[0]
         state = [(batch, config.projection_dim), (batch, config.lstm_dim)]
@@ -174,25 +183,33 @@ class BiLM(FreezableLayer):
             {name: list(state) for name in lstm_names(config)},
         )
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "config": self.config.to_options()}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict) -> "BiLM":
         return cls(**{**config, "config": BiLMConfig.from_options(config["config"])})
 
 
-def select_output(representations, output):
-    """Order the 2L + 1 representations of a biLM as ``output`` of ``ElmoLayer`` asks."""
+def select_output(representations: dict, output: str | int) -> Any:
+    """Return the 2L + 1 representations of a biLM in the form of an ``output``.
+
+    Args:
+        representations: dict. The representations by name, as from ``BiLM``.
+        output: str or int. As for ``ElmoLayer``, but a number is 0 or more.
+    """
     if output == "all":
         return representations
-    token = representations["token"]
-    layers = [ops.concatenate([token, token], axis=-1)]
-    while f"forward_{len(layers)}" in representations:
-        pair = [representations[f"{direction}_{len(layers)}"] for direction in DIRECTIONS]
-        layers.append(ops.concatenate(pair, axis=-1))
+    n_layers = len(representations) // 2
+    if isinstance(output, int):
+        return _layer(representations, output)
     if output == "top":
-        return layers[-1]
-    if output == "average":
-        return sum(layers) / len(layers)
-    return ops.stack(layers, axis=2)
+        return _layer(representations, n_layers)
+    layers = [_layer(representations, i) for i in range(n_layers + 1)]
+    return sum(layers) / len(layers) if output == "average" else ops.stack(layers, axis=2)
+
+
+def _layer(representations: dict, layer: int) -> Tensor:
+    """Return a layer representation: both directions, or the token representation twice."""
+    names = [f"{direction}_{layer}" if layer else "token" for direction in DIRECTIONS]
+    return ops.concatenate([representations[name] for name in names], axis=-1)

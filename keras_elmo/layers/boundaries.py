@@ -1,28 +1,31 @@
-"""Where the tokens of a batch of character ids are, and its boundary tokens.
+"""The mask of a batch of character ids, and its boundary tokens.
 
-Padding is on the right, so a mask of shape (batch, tokens) is a run of ones and a
-run of zeros in every row, and shifting it is all the arithmetic there is. Only
-``ops.pad`` is used for that: it works on symbolic tensors of unknown size.
+Padding is on the right. Every row of a mask of shape (batch, tokens) is ones, then zeros, so
+shifting the mask by padding it is enough to find the boundaries. ``ops.pad`` also works on
+symbolic tensors of unknown size.
 """
+
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_elmo.utils.typing import Tensor
+
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class TokenMask(keras.layers.Layer):
-    """Tell tokens from padding.
+    """Compute the mask of a batch of character ids: True for tokens, False for padding.
 
-    A layer of its own so that a functional model shows the mask as one node.
+    It is a separate layer, so that a functional model contains the mask as one node.
 
     Args:
-        boundaries: Whether the mask is that of the sentences with ``<S>`` and ``</S>``.
-        **kwargs: Passed on to ``keras.layers.Layer``.
+        boundaries: bool. Add ``<S>`` and ``</S>`` to the mask.
+        **kwargs: Arguments of ``keras.layers.Layer``.
 
     Call arguments:
-        inputs: Character ids, shape ``(batch, tokens, characters)``, a row of 0 in
-            padding. A row of 0 in front of a token counts as a token, so padding is
-            on the right whatever comes in.
+        inputs: Character ids, int, shape ``(batch, tokens, characters)``. A row of 0 is
+            padding, unless a token follows it in the sentence.
 
     Returns:
         Bool, shape ``(batch, tokens)``, or ``(batch, tokens + 2)`` with boundaries.
@@ -33,39 +36,38 @@ class TokenMask(keras.layers.Layer):
     array([[ True, False]])
     """
 
-    def __init__(self, boundaries=False, **kwargs):
+    def __init__(self, boundaries: bool = False, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
         self.boundaries = boundaries
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         real = ops.cast(ops.any(inputs > 0, axis=-1), "int32")
         mask = ops.flip(ops.cumsum(ops.flip(real, 1), axis=1), 1) > 0
         return with_boundaries(mask) if self.boundaries else mask
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype="bool")
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         batch, tokens = input_shape[:2]
         return batch, tokens if tokens is None else tokens + 2 * self.boundaries
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "boundaries": self.boundaries}
 
 
-def with_boundaries(mask):
-    """Return the mask with room for ``<S>`` and ``</S>``: ``(batch, tokens + 2)``."""
+def with_boundaries(mask: Tensor) -> Tensor:
+    """Return the mask of the sentences with boundary tokens: ``(batch, tokens + 2)``."""
     return _pad(mask, 2, 0, True)
 
 
-def add_boundaries(ids, mask, alphabet):
-    """Put ``<S>`` in front of every sentence and ``</S>`` behind its own last token.
+def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
+    """Add ``<S>`` before the first token of every sentence and ``</S>`` after its last token.
 
     Args:
-        ids: Character ids, int32, shape ``(batch, tokens, characters)``; the number
-            of characters static.
-        mask: Bool, shape ``(batch, tokens)``, the ``TokenMask`` of the ids.
-        alphabet: Of ``alphabet_of``, whose boundary tokens they are.
+        ids: Character ids, int32, shape ``(batch, tokens, characters)``; ``characters`` static.
+        mask: Bool, shape ``(batch, tokens)``. The ``TokenMask`` of the ids.
+        alphabet: The alphabet of the biLM, with the rows of the boundary tokens.
 
     Returns:
         int32, shape ``(batch, tokens + 2, characters)``.
@@ -80,7 +82,7 @@ def add_boundaries(ids, mask, alphabet):
     return ops.where(end[..., None], end_row, ids)
 
 
-def _pad(mask, before, after, value=False):
-    """Pad the tokens of a mask, as numbers: ONNX has no padding of truth values."""
+def _pad(mask: Tensor, before: int, after: int, value: bool = False) -> Tensor:
+    """Pad the tokens of a mask. As integers, because ONNX cannot pad booleans."""
     mask = ops.cast(mask, "int32")
     return ops.pad(mask, [[0, 0], [before, after]], constant_values=int(value)) > 0

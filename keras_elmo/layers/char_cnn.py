@@ -1,49 +1,52 @@
-"""The character CNN: a token's characters to its context-free representation."""
+"""The character CNN: from the characters of a token to its token representation."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_elmo.config import N_CHARACTERS
 from keras_elmo.layers.backend.custom_gradient import call_with_gradient
-from keras_elmo.layers.backend.half_precision import affine
-from keras_elmo.layers.backend.tracing import is_for_a_converter
+from keras_elmo.layers.backend.half_precision import mixed_dense
+from keras_elmo.layers.backend.tracing import is_exporting
 from keras_elmo.layers.freezable_layer import FreezableLayer
 from keras_elmo.layers.highway import Highway
+from keras_elmo.tokenizers.characters import N_CHARACTERS
+from keras_elmo.utils.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class CharCNN(FreezableLayer):
-    """Compute the token representation from the characters of a token.
+    """Compute token representations from characters (Peters et al., 2018, section 3.4).
 
-    The characters are embedded; every filter is convolved over them and the
-    largest value of all positions goes through the activation; highways and a
-    linear projection follow (Peters et al., 2018, section 3.4).
+    The layer embeds the characters, convolves every filter over them, takes the maximum over
+    all positions and applies the activation. Highway layers and a linear projection follow.
 
-    On CPUs TensorFlow and PyTorch find the distinct tokens of a batch first and compute
-    each once. JAX and XLA compile for fixed sizes, on a GPU the search takes longer than what
-    it saves, and exports of TensorFlow to ONNX and LiteRT know no such search: there all
-    tokens are computed. ``represent`` is for tokens that are known to be distinct.
+    On a CPU, TensorFlow and PyTorch compute each distinct token of a batch once. JAX and XLA
+    cannot, because they compile for fixed sizes; on a GPU the search takes longer than it
+    saves; and ONNX and LiteRT have no operation for it. There every token is computed. Call
+    ``represent`` for tokens that are known to be distinct.
 
     Args:
-        filters: Pairs (width in characters, number of filters).
-        character_embedding_dim: Features per character.
-        n_highway: Highways behind the max-pool, 0 or more.
-        projection_dim: Features of the token representation. If the filters sum
-            to it there is no projection.
-        activation: ``"relu"`` or ``"tanh"``, behind the max-pool.
-        n_characters: Character ids, padding included.
-        has_projection: Whether there is a projection; None for what the sizes say.
-        n_words: Words that have an embedding of their own. It goes through the projection
-            with the features of the characters.
-        word_dim: Features of such an embedding.
-        **kwargs: Passed on to ``FreezableLayer``.
+        filters: list of pairs of int. Width in characters and number of filters.
+        character_embedding_dim: int. Features of a character embedding.
+        n_highway: int. Number of highway layers, 0 or more.
+        projection_dim: int. Features of the token representation.
+        activation: str. ``"relu"`` or ``"tanh"``, applied after the max-pool.
+        n_characters: int. Number of character ids, padding included.
+        has_projection: bool or None. Whether a projection follows the highway layers. With
+            None it does if the number of filters differs from ``projection_dim``.
+        n_words: int. Number of words that have an embedding. The projection takes it next to
+            the features of the characters.
+        word_dim: int. Features of a word embedding.
+        **kwargs: Arguments of ``FreezableLayer``.
 
     Call arguments:
-        inputs: Character ids, int, shape ``(..., characters)``; ``characters`` at
-            least the widest filter. With words, the id of the word stands in front of them.
+        inputs: Character ids, int, shape ``(..., characters)``; ``characters`` is at least
+            the width of the widest filter. With words, the word id precedes the character ids.
 
     Returns:
-        Token representation, float, shape ``(..., projection_dim)``.
+        Token representations, float, shape ``(..., projection_dim)``.
 
     Example:
 
@@ -58,17 +61,17 @@ class CharCNN(FreezableLayer):
 
     def __init__(
         self,
-        filters,
-        character_embedding_dim,
-        n_highway,
-        projection_dim,
-        activation="relu",
-        n_characters=N_CHARACTERS,
-        has_projection=None,
-        n_words=0,
-        word_dim=0,
-        **kwargs,
-    ):
+        filters: Sequence[Sequence[int]],
+        character_embedding_dim: int,
+        n_highway: int,
+        projection_dim: int,
+        activation: str = "relu",
+        n_characters: int = N_CHARACTERS,
+        has_projection: bool | None = None,
+        n_words: int = 0,
+        word_dim: int = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = tuple((width, count) for width, count in filters)
         self.character_embedding_dim = character_embedding_dim
@@ -82,11 +85,11 @@ class CharCNN(FreezableLayer):
         self.n_words = n_words
         self.word_dim = word_dim
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         n_filters = sum(count for _, count in self.filters)
         self.embeddings = self.add_weight(
             shape=(self.n_characters, self.character_embedding_dim),
-            initializer=_zero_padding(keras.initializers.RandomUniform(-1.0, 1.0)),
+            initializer=_with_zero_padding(keras.initializers.RandomUniform(-1.0, 1.0)),
             name="embeddings",
         )
         self.convolutions = []
@@ -96,7 +99,9 @@ class CharCNN(FreezableLayer):
             )
             bias = self.add_weight(shape=(count,), initializer="zeros", name=f"conv_{i}_bias")
             self.convolutions.append((kernel, bias))
-        self.highways = [Highway(name=f"highway_{i}", **self.inner) for i in range(self.n_highway)]
+        self.highways = [
+            Highway(name=f"highway_{i}", **self.part_arguments) for i in range(self.n_highway)
+        ]
         for highway in self.highways:
             highway.build((None, n_filters))
         if self.has_projection:
@@ -109,28 +114,28 @@ class CharCNN(FreezableLayer):
         if self.n_words:
             self.word_embeddings = self.add_weight(
                 shape=(self.n_words + 1, self.word_dim),
-                initializer=_zero_padding(keras.initializers.GlorotUniform()),
+                initializer=_with_zero_padding(keras.initializers.GlorotUniform()),
                 name="word_embeddings",
             )
             self.word_kernel = self.add_weight(
                 shape=(self.word_dim, self.projection_dim), name="word_kernel"
             )
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         *outer, characters = ops.shape(inputs)
-        rows, row_of_token = _distinct(ops.reshape(inputs, (-1, characters)))
+        rows, indices = _distinct(ops.reshape(inputs, (-1, characters)))
         x = self.represent(rows)
-        if row_of_token is not None:
-            x = ops.take(x, row_of_token, axis=0)
+        if indices is not None:
+            x = ops.take(x, indices, axis=0)
         return ops.reshape(x, (*outer, self.projection_dim))
 
-    def represent(self, rows, product_dtype=None):
-        """Compute every row, without looking for equal ones.
+    def represent(self, rows: Tensor, product_dtype: str | None = None) -> Tensor:
+        """Compute the representation of every row, without a search for equal rows.
 
         Args:
             rows: Character ids, int, shape ``(rows, characters)``.
-            product_dtype: Of the matrix products behind the convolutions, if not that of the
-                layer.
+            product_dtype: str or None. Dtype of the matrix products after the convolutions;
+                None for the dtype of the layer.
 
         Returns:
             Token representations, float, shape ``(rows, projection_dim)``.
@@ -143,26 +148,26 @@ class CharCNN(FreezableLayer):
         for pair in self.convolutions:
             kernel, bias = self.in_compute_dtype(*pair)
             windows = ops.conv(embedded, kernel, padding="valid", data_format="channels_last")
-            # relu and tanh grow with their input, so the activation can follow the maximum.
+            # relu and tanh are monotonic, so the activation can follow the maximum.
             features.append(activation(ops.max(windows, axis=1) + bias))
         x = ops.concatenate(features, axis=-1)
         for highway in self.highways:
             x = highway(x, product_dtype=product_dtype)
         if self.has_projection:
             kernel, bias = self.in_compute_dtype(self.projection_kernel, self.projection_bias)
-            x = affine(x, kernel, bias, product_dtype)
+            x = mixed_dense(x, kernel, bias, product_dtype)
         if self.n_words:
             embeddings, kernel = self.in_compute_dtype(self.word_embeddings, self.word_kernel)
             x = x + ops.matmul(_look_up(embeddings, rows[:, 0]), kernel)
         return x
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype=self.compute_dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:-1], self.projection_dim)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             "filters": self.filters,
@@ -177,14 +182,14 @@ class CharCNN(FreezableLayer):
         }
 
 
-def _distinct(rows):
-    """Return the distinct rows, and which of them every row is; or all rows and None."""
+def _distinct(rows: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return the distinct rows and the index of every row in them; or all rows and None."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
 
-        # UniqueV2 has no kernel for a GPU, and sorts under XLA.
-        if not (_in_xla() or is_for_a_converter() or tf.config.list_logical_devices("GPU")):
+        # UniqueV2 has no kernel for GPUs, and sorts under XLA.
+        if not (_in_xla() or is_exporting() or tf.config.list_logical_devices("GPU")):
             return tf.raw_ops.UniqueV2(x=rows, axis=[0])
     if backend == "torch" and rows.device.type == "cpu":
         import torch
@@ -193,44 +198,44 @@ def _distinct(rows):
     return rows, None
 
 
-def _in_xla():
-    """Tell whether TensorFlow builds a graph for XLA, which it tells nobody in public."""
+def _in_xla() -> bool:
+    """Return whether TensorFlow builds a graph for XLA. There is no public way to find out."""
     import tensorflow as tf
     from tensorflow.python.ops import control_flow_util
 
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def _look_up(table, ids):
-    """Take rows of the table.
+def _look_up(table: Tensor, ids: Tensor) -> Tensor:
+    """Take rows of the table, with a dense gradient.
 
-    The gradient of ``ops.take`` is sparse on TensorFlow, with a row for every id, and the norm
-    of those rows is not that of the gradient.
+    On TensorFlow the gradient of ``ops.take`` is sparse, with one row for every id. The norm of
+    those rows is not the norm of the gradient.
     """
-    [rows] = call_with_gradient(
-        _take, _record_take, _add_up_rows, (int(table.shape[0]),), (table, ids)
-    )
+    options = (int(table.shape[0]),)
+    functions = (_take, _take_with_residuals, _take_backward)
+    [rows] = call_with_gradient(*functions, options, (ids,), (table,))
     return rows
 
 
-def _take(options, table, ids):
+def _take(options: tuple, ids: Tensor, table: Tensor) -> tuple:
     return (ops.take(table, ids, axis=0),)
 
 
-def _record_take(options, table, ids):
-    return _take(options, table, ids), (ids,)
+def _take_with_residuals(options: tuple, ids: Tensor, table: Tensor) -> tuple:
+    return _take(options, ids, table), (ids,)
 
 
-def _add_up_rows(options, kept, upstream):
-    ids, rows = ops.reshape(kept[0], (-1,)), upstream[0]
+def _take_backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
+    ids, rows = ops.reshape(residuals[0], (-1,)), upstream[0]
     rows = ops.reshape(rows, (-1, rows.shape[-1]))
-    return ops.segment_sum(rows, ids, num_segments=options[0]), None
+    return None, ops.segment_sum(rows, ids, num_segments=options[0])
 
 
-def _zero_padding(initializer):
-    """Let row 0, that of padding, begin as the 0 that it is in a loaded biLM: no file holds it."""
+def _with_zero_padding(initializer: Callable) -> Callable:
+    """Let row 0, the padding, start at zero, as in a loaded biLM. No file contains this row."""
 
-    def initialize(shape, dtype=None):
+    def initialize(shape: tuple, dtype: Any = None) -> Tensor:
         values = initializer(shape, dtype=dtype)
         return ops.concatenate([ops.zeros_like(values[:1]), values[1:]])
 

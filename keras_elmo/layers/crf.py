@@ -1,13 +1,17 @@
 """The linear-chain conditional random field over tags (Lafferty et al., 2001)."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_elmo.layers.backend.scan import scan
+from keras_elmo.utils.typing import Tensor
 
-# The score of a tag that is ruled out: its share of every sum is exactly 0 in float32,
-# and adding up thousands of them does not overflow.
+# The score of an impossible tag. In float32 its share of every sum is exactly 0, and sums of
+# thousands of such scores do not overflow.
 FORBIDDEN = -1e30
 
 
@@ -15,17 +19,17 @@ FORBIDDEN = -1e30
 class CRF(keras.layers.Layer):
     """Score whole tag sequences: a linear-chain conditional random field.
 
-    With the score of each tag at each token, ``x``, as a ``Dense(n_tags)`` gives it,
-    the tags ``y_1 .. y_n`` of a sentence have the probability ``exp(s(x, y)) / Z(x)``::
+    For the scores ``x`` of each tag at each token, as from ``Dense(n_tags)``, the tags
+    ``y_1 .. y_n`` of a sentence have the probability ``exp(s(x, y)) / Z(x)``::
 
         s(x, y) = start[y_1] + sum_t x_t[y_t] + sum_t transitions[y_t, y_t+1] + end[y_n]
         Z(x) = sum of exp(s(x, y)) over all tag sequences y
 
     All weights start at zero, so an untrained CRF is a softmax at every token.
 
-    The layer hands the scores on, so that the model it stands in trains its weights;
-    ``loss`` is what to train with, ``decode`` gives the best tags. Two models share the
-    layers, one to train and one to use::
+    The layer returns its inputs, so that its weights belong to the model and are trained.
+    Train with ``loss``; ``decode`` returns the best tags. Use two models that share the layers,
+    one for training and one for tagging::
 
         crf = keras_elmo.CRF()
         scores = keras.layers.Dense(n_tags)(features)
@@ -34,26 +38,25 @@ class CRF(keras.layers.Layer):
         tagger = keras.Model(inputs, crf.decode(scores))
         tagger.save("tagger.keras")               # words to tags, once loaded
 
-    A saved functional or sequential ``model`` loads compiled, its loss bound to its own
-    CRF. To compile a loaded or cloned model anew, as a subclassed one must be, take the
-    loss from *its* CRF: ``model.get_layer("crf").loss``.
+    A saved functional or sequential ``model`` loads compiled, with the loss of its own CRF.
+    A cloned model and a loaded subclassed model must be compiled again, with the loss of their
+    own CRF: ``model.get_layer("crf").loss``.
 
-    Scores, weights and results are float32 whatever the dtype policy says.
+    Scores, weights and results are float32 under every dtype policy.
 
     Args:
-        **kwargs: Passed on to ``keras.layers.Layer``.
+        **kwargs: Arguments of ``keras.layers.Layer``.
 
     Call arguments:
         inputs: Scores, float, shape ``(batch, tokens, n_tags)``; ``n_tags`` static.
         mask: Bool, shape ``(batch, tokens)``, True for tokens; or None.
-        decode: Give the best tags, as ``decode`` does.
+        decode: bool. Return the best tags, as the method ``decode`` does.
 
     Returns:
-        The scores as they came, float32, shape ``(batch, tokens, n_tags)``. With
-        ``decode``, the most probable tags, int32, shape ``(batch, tokens)``.
+        The scores, float32, shape ``(batch, tokens, n_tags)``. With ``decode``, the most
+        probable tags, int32, shape ``(batch, tokens)``.
 
-    Masking: hands the incoming mask on. Padded tokens are left out of every sequence,
-    whatever they hold, and get tag 0.
+    Masking: returns the incoming mask. Padding belongs to no sequence and gets tag 0.
 
     Raises:
         ValueError: In ``build``, if the input is not 3-D or ``n_tags`` is unknown.
@@ -70,17 +73,17 @@ class CRF(keras.layers.Layer):
     0.4534
 
     Reference:
-        Lafferty et al., 2001, https://repository.upenn.edu/cis_papers/159;
-        for tagging with an LSTM: Lample et al., 2016, https://arxiv.org/abs/1603.01360
+        Lafferty et al., 2001, https://repository.upenn.edu/cis_papers/159. Lample et al.,
+        2016, https://arxiv.org/abs/1603.01360, use it for tagging with an LSTM.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
         self.serializing = False
         self.loss = CRFLoss(self)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         if len(input_shape) != 3 or input_shape[2] is None:
             raise ValueError(
                 "CRF expects scores of shape (batch, tokens, n_tags), n_tags known. "
@@ -96,11 +99,11 @@ class CRF(keras.layers.Layer):
             for name, shape in shapes.items()
         )
 
-    def call(self, inputs, mask=None, decode=False):
+    def call(self, inputs: Tensor, mask: Tensor | None = None, decode: bool = False) -> Tensor:
         scores = ops.cast(inputs, "float32")
         if not decode:
             return scores
-        if 0 in scores.shape[:2]:  # nothing to scan over
+        if 0 in scores.shape[:2]:  # The scan needs a token.
             return ops.zeros(scores.shape[:2], "int32")
         scores, mask = _clear_padding(scores, mask)
         scores, is_token = _time_first(scores, mask)
@@ -109,44 +112,44 @@ class CRF(keras.layers.Layer):
         tags = ops.transpose(ops.cast(ops.argmax(path[0], axis=-1), "int32"))
         return ops.where(mask, tags, ops.zeros_like(tags))
 
-    def decode(self, scores, mask=None):
-        """Find the most probable tags, by the Viterbi algorithm.
+    def decode(self, scores: Any, mask: Tensor | None = None) -> Tensor:
+        """Find the most probable tags with the Viterbi algorithm.
 
-        Of equally probable ones any may come.
+        If several sequences are equally probable, it returns any of them.
 
         Args:
-            scores: Float, shape ``(batch, tokens, n_tags)``; of a model, or an array.
-            mask: Bool, shape ``(batch, tokens)``; None for the one that Keras carries
-                with the scores, if any. What ``predict`` returns carries none.
+            scores: Float, shape ``(batch, tokens, n_tags)``; a tensor of a model or an array.
+            mask: Bool, shape ``(batch, tokens)``. None for the mask that Keras attached to the
+                scores, if any. The result of ``predict`` has no mask attached.
 
         Returns:
             Tags, int32, shape ``(batch, tokens)``, 0 in the padding.
         """
         return self(_as_array(scores, "scores"), mask=mask, decode=True)
 
-    def log_likelihood(self, scores, tags, mask=None):
+    def log_likelihood(self, scores: Any, tags: Any, mask: Tensor | None = None) -> Tensor:
         """Compute the log-probability of the tags of each sentence.
 
-        The score of the tags is the ``log Z`` of a chain in which all other tags are
-        ruled out, so both parts of the result come from the same additions.
+        The score of the tags is computed as the ``log Z`` of a chain in which all other tags
+        are impossible. Both parts of the result then have the same rounding errors.
 
         Args:
             scores: Float, shape ``(batch, tokens, n_tags)``.
-            tags: Int, shape ``(batch, tokens)``. Negative ones count as padding.
-            mask: Bool, shape ``(batch, tokens)``, or None: more tokens to leave out.
+            tags: Int, shape ``(batch, tokens)``. Negative tags are padding.
+            mask: Bool, shape ``(batch, tokens)``, or None. False marks more padding.
 
         Returns:
             Log-probability, float32, shape ``(batch,)``; 0 for an empty sentence.
 
         Raises:
-            ValueError: If the layer is not built, or a shape does not fit, or, in NumPy
-                arrays and lists, a tag is ``n_tags`` or more. In tensors such a tag has
-                a log-probability of about ``FORBIDDEN``.
+            ValueError: If the layer is not built, a shape does not fit, or an array or list
+                contains a tag of ``n_tags`` or more. In tensors such a tag gets a
+                log-probability of about ``FORBIDDEN``.
         """
         if not self.built:
             raise ValueError(
-                "CRF has no log_likelihood before it is built. Call it, or the model, first; "
-                "compile a model rebuilt from its config anew, with the loss of its own CRF"
+                "CRF has no log_likelihood before it is built. Call it, or the model, first. "
+                "A model made from a config must be compiled with the loss of its own CRF"
             )
         n_tags = self.start.shape[0]
         scores, tags = _as_array(scores, "scores"), _as_array(tags, "tags")
@@ -162,38 +165,40 @@ class CRF(keras.layers.Layer):
                 f"(batch, tokens). Received: scores.shape={tuple(scores.shape)}, "
                 f"tags.shape={tuple(tags.shape)}"
             )
-        if 0 in scores.shape[:2]:  # nothing to scan over
+        if 0 in scores.shape[:2]:  # The scan needs a token.
             return ops.sum(scores, axis=(1, 2))
         real = tags >= 0
         if mask is not None:
             real = ops.logical_and(real, ops.cast(mask, "bool"))
         scores, real = _clear_padding(scores, real)
-        # The same for all sequences, so it falls out of the result, and large scores with it.
+        # This changes log_z and score by the same amount, and avoids large numbers.
         scores = scores - ops.stop_gradient(ops.max(scores, axis=-1, keepdims=True))
         is_tag = ops.equal(tags[..., None], ops.arange(n_tags, dtype="int32"))
         only_tags = ops.where(is_tag, scores, FORBIDDEN)
-        # One recursion for both, as a step costs more than a wider batch.
+        # One scan over a batch of twice the size is faster than two scans.
         log_z = self._log_z(
             ops.concatenate([only_tags, scores], axis=0), ops.concatenate([real, real], axis=0)
         )
         score, log_z = ops.split(log_z, 2)
         return score - log_z
 
-    def _log_z(self, scores, mask):
+    def _log_z(self, scores: Tensor, mask: Tensor) -> Tensor:
         (last, _), _ = self._scan(_sum_of_prefixes, self.start, _time_first(scores, mask))
         log_z = ops.logsumexp(last + self.end, axis=-1)
         return ops.where(ops.any(mask, axis=1), log_z, ops.zeros_like(log_z))
 
-    def _scan(self, step, first, inputs, reverse=False):
-        """Run a step that carries its last output, and what the next one adds to its input."""
+    def _scan(
+        self, step: Callable, first: Tensor, inputs: tuple, reverse: bool = False
+    ) -> tuple[tuple, tuple]:
+        """Run a step. It carries its last output, and the scores to add to the next input."""
         zeros = ops.zeros_like(inputs[0][0])
         transitions = ops.convert_to_tensor(self.transitions)
         shapes = [(None, self.start.shape[0])]
         return scan(step, (zeros, zeros + first), inputs, (transitions,), shapes, reverse)
 
-    def get_config(self):
-        # Keras gives an id, for the loss to refer to, to what it serializes a second time;
-        # in the config of a functional model the first must have come before.
+    def get_config(self) -> dict:
+        # The config of the loss refers to this layer by an id. Keras assigns ids to objects
+        # that it serializes twice, so serialize the layer once more here.
         if not self.serializing:
             self.serializing = True
             try:
@@ -202,7 +207,9 @@ class CRF(keras.layers.Layer):
                 self.serializing = False
         return super().get_config()
 
-    def compute_output_spec(self, inputs, mask=None, decode=False):
+    def compute_output_spec(
+        self, inputs: Tensor, mask: Tensor | None = None, decode: bool = False
+    ) -> keras.KerasTensor:
         if decode:
             return keras.KerasTensor(inputs.shape[:2], "int32")
         return keras.KerasTensor(inputs.shape, "float32")
@@ -210,17 +217,18 @@ class CRF(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class CRFLoss(keras.losses.Loss):
-    """The negative log-likelihood of a sentence's tags under a CRF.
+    """Compute the negative log-likelihood of the tags of a sentence under a CRF.
 
     Args:
-        crf: The ``CRF`` that the model ends in. Saved with a model, the loss finds the
-            CRF of the model again.
-        reduction, name: As for every Keras loss; the mean is one over sentences.
+        crf: ``CRF``. The last layer of the model. A loss that was saved with a model uses the
+            CRF of the loaded model.
+        reduction: str. As for every Keras loss. The mean is over sentences.
+        name: str. Name of the loss.
 
     Call arguments:
         y_true: Tags, int, shape ``(batch, tokens)``; negative in the padding.
-        y_pred: Scores, float, shape ``(batch, tokens, n_tags)``. Tokens that are masked
-            by Keras are left out, whatever their tags.
+        y_pred: Scores, float, shape ``(batch, tokens, n_tags)``. Tokens that the Keras mask
+            excludes do not count, whatever their tags are.
         sample_weight: Float, shape ``(batch,)`` or ``(batch, 1)``, or None.
 
     Returns:
@@ -238,12 +246,14 @@ class CRFLoss(keras.losses.Loss):
     4.0
     """
 
-    def __init__(self, crf, reduction="sum_over_batch_size", name="crf_loss"):
+    def __init__(
+        self, crf: CRF, reduction: str = "sum_over_batch_size", name: str = "crf_loss"
+    ) -> None:
         super().__init__(name=name, reduction=reduction, dtype="float32")
-        # Not the layer itself: saving a model would look for weights in it by way of the loss.
-        self.log_likelihood = crf.log_likelihood
+        # A method and not the layer, in which Keras would look for weights when it saves a model.
+        self.log_likelihood: Any = crf.log_likelihood
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Tensor:
         y_true, y_pred = _as_array(y_true, "tags"), _as_array(y_pred, "scores")
         sample_weight = _as_array(sample_weight, "sample_weight")
         if len(y_true.shape) != 2:
@@ -253,77 +263,79 @@ class CRFLoss(keras.losses.Loss):
             )
         if sample_weight is not None and tuple(sample_weight.shape[1:]) not in ((), (1,)):
             raise ValueError(
-                "CRFLoss expects one sample_weight a sentence, shape (batch,). "
+                "CRFLoss expects one sample_weight per sentence, shape (batch,). "
                 f"Received: shape={tuple(sample_weight.shape)}"
             )
         mask = ops.cast(_KerasMask(reduction=None, dtype="float32")(y_pred, y_pred), "bool")
         y_true = ops.where(mask, ops.cast(y_true, "int32"), -1)
-        # New scores, to which Keras has not attached the mask: it is one of tokens, and would
-        # not fit the losses of sentences.
+        # A new tensor without the Keras mask of the tokens, which would not fit the losses of
+        # the sentences.
         y_pred = ops.where(mask[..., None], y_pred, 0)
         return super().__call__(y_true, y_pred, sample_weight)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return -self.log_likelihood(y_pred, y_true)
 
-    def get_config(self):
-        # By its id the CRF is recognised as the layer of a model in the same file. Without a
-        # build_config a CRF that is not recognised cannot pass for the layer.
+    def get_config(self) -> dict:
+        # Keras finds the CRF of a model in the same file by its id. Without a build_config, a
+        # CRF that is not in a model stays unbuilt, and log_likelihood raises an error.
         crf = keras.saving.serialize_keras_object(self.log_likelihood.__self__)
         crf.pop("build_config", None)
         return {**super().get_config(), "crf": crf}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict) -> "CRFLoss":
         crf = keras.saving.deserialize_keras_object(config["crf"])
         return cls(**{**config, "crf": crf})
 
 
 class _KerasMask(keras.losses.Loss):
-    """The mask that Keras carries with the scores: a loss of 1, that it masks, at every token.
+    """Return the Keras mask of the scores, as a loss of 1 at every token, which Keras masks.
 
-    There is no other public way to it: JAX keeps it in no attribute.
+    There is no other public way to read the mask: on JAX no attribute contains it.
     """
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return ops.ones_like(y_pred[..., 0])
 
 
-def _sum_of_prefixes(constants, carry, slices):
-    """Add up the scores of all prefixes that end in each tag."""
-    return _prefixes(ops.logsumexp, constants, carry, slices)
+def _sum_of_prefixes(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
+    """Sum the scores of all prefixes that end in each tag."""
+    return _prefixes(ops.logsumexp, constants, carry, inputs)
 
 
-def _best_prefixes(constants, carry, slices):
+def _best_prefixes(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     """Find the score of the best prefix that ends in each tag."""
-    return _prefixes(ops.max, constants, carry, slices)
+    return _prefixes(ops.max, constants, carry, inputs)
 
 
-def _prefixes(combine, constants, carry, slices):
-    scores, is_token = slices
+def _prefixes(
+    combine: Callable, constants: tuple, carry: tuple, inputs: tuple
+) -> tuple[tuple, tuple]:
+    scores, is_token = inputs
     output = scores + carry[1]
     following = combine(output[:, :, None] + constants[0], axis=1)
     return _unless_padding(is_token, output, following, carry), (output,)
 
 
-def _best_path(constants, carry, slices):
-    """Backward over the best prefixes: rank the tags given the best tag that follows."""
-    best, is_token = slices
+def _best_path(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
+    """Score each tag by its best prefix, given the best tag of the next token."""
+    best, is_token = inputs
     output = best + carry[1]
     before = ops.take(ops.transpose(constants[0]), ops.argmax(output, axis=-1), axis=0)
     return _unless_padding(is_token, output, before, carry), (output,)
 
 
-def _unless_padding(is_token, output, addition, carry):
+def _unless_padding(is_token: Tensor, output: Tensor, addition: Tensor, carry: tuple) -> tuple:
     return tuple(ops.where(is_token, x, y) for x, y in zip((output, addition), carry))
 
 
-def _time_first(scores, mask):
+def _time_first(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return ops.transpose(scores, (1, 0, 2)), ops.transpose(mask)[..., None]
 
 
-def _as_array(x, name):
-    """Return lists as an array: Keras would take them for the outputs of a model with many."""
+def _as_array(x: Any, name: str) -> Any:
+    """Return a list as an array. Keras would treat a list as several outputs of a model."""
     if not isinstance(x, list | tuple):
         return x
     try:
@@ -331,14 +343,14 @@ def _as_array(x, name):
     except ValueError as error:
         raise ValueError(
             f"CRF expects {name} in an array. Received: lists of unequal lengths. Pad them to "
-            "one length, the tags with -1"
+            "one length; pad tags with -1"
         ) from error
     if x.dtype.kind not in "biuf":
         raise ValueError(f"CRF expects numbers as {name}. Received: dtype={x.dtype}")
     return x
 
 
-def _clear_padding(scores, mask):
+def _clear_padding(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the scores with 0 in the padding, and the mask as a bool tensor."""
     if mask is None:
         mask = ops.ones_like(scores[..., 0])

@@ -1,84 +1,91 @@
-"""The biLM inside a Keras model: boundary tokens on, biLM, boundary tokens off."""
+"""The biLM in a Keras model: add boundary tokens, run the biLM, remove boundary tokens."""
+
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_elmo.config import BiLMConfig
+from keras_elmo.formats.bilm_files import BiLMFile, read_bilm, write_bilm
+from keras_elmo.formats.weight_mapping import fingerprint, variables_by_path
 from keras_elmo.layers.bilm import BiLM, representation_names, select_output
 from keras_elmo.layers.boundaries import TokenMask, add_boundaries, with_boundaries
 from keras_elmo.layers.carried_state import CarriedState
-from keras_elmo.layers.pretrained_layer import PretrainedLayer
-from keras_elmo.tokenizers.alphabets import alphabet_of, check_ids
+from keras_elmo.layers.input_checks import check_inputs, check_shape
+from keras_elmo.presets import Preset, bundled_facts, read_preset
+from keras_elmo.utils.checks import is_whole, shorten
+from keras_elmo.utils.typing import Tensor
 
 _OUTPUTS = ("layers", "all", "top", "average")
-# The largest whole number up to which a dtype holds every one.
-_LARGEST = {
-    "bfloat16": 256,
-    "float16": 2048,
-    "bool": 1,
-    "int8": 127,
-    "uint8": 255,
-    "int16": 32767,
-    "uint16": 65535,
-}
+
+
+class _ClassProperty:
+    """An attribute of a class that is computed at every access."""
+
+    def __init__(self, compute: Callable) -> None:
+        self.compute = compute
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self.compute()
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
-class ElmoLayer(PretrainedLayer):
-    """Give the layer representations of a pretrained biLM for every token.
+class ElmoLayer(keras.layers.Layer):
+    """Compute the layer representations of a pretrained biLM for every token.
 
-    The biLM is frozen: its weights are non-trainable whatever is done to
-    ``trainable`` on the layer or the model, and no gradient passes.
+    The biLM is frozen: ``trainable`` of the layer or of the model does not change its
+    weights, and no gradient passes through it. ``trainable_bilm=True`` makes it trainable.
 
     Args:
-        config: The ``BiLMConfig``. ``from_preset`` and ``from_hdf5`` read it, and the
-            weights, from files; without them the weights are random.
-        output: ``"layers"`` for all layers stacked, layer 0 the token representation
-            twice and layer l ``[forward_l; backward_l]``; ``"all"`` for a dict of the
-            2L + 1 representations ``token``, ``forward_1`` .. ``forward_L``,
-            ``backward_1`` .. ``backward_L``; ``"top"`` for the last layer,
-            ``"average"`` for the mean of all L + 1 layers.
-        keep_boundaries: Whether ``<S>`` and ``</S>`` stay in the output, which then
-            has ``tokens + 2``, both unmasked.
-        stateful: Let each row of a batch start from the state in which the same row
-            of the batch before ended, as bilm-tf and AllenNLP do, until
-            ``reset_state()``. For eager calls only; on PyTorch ``fit`` and ``predict``
-            are eager and carry the state too.
-        trainable_bilm: Make the weights of the biLM ordinary trainable weights, for
-            fine-tuning.
-        save_bilm: Whether saved models hold the weights of the biLM. With False they
-            hold a fingerprint instead: after loading, hand the same weights in with
-            ``load_preset`` or ``load_hdf5``. ``load_weights`` of such a file into a layer
-            that has another biLM raises if the layer was compiled (called by ``fit`` or
-            ``predict``) before: what is compiled would go on with the weights it has.
-        **kwargs: Passed on to ``keras.layers.Layer``.
+        config: ``BiLMConfig``. The architecture. The weights of a new layer are random;
+            ``from_preset`` and ``from_hdf5`` read the config and the weights from files.
+        output: str or int. ``"layers"`` returns all layers in one tensor: layer 0 contains the
+            token representation twice, layer l contains ``[forward_l; backward_l]``.
+            ``"top"`` returns the last layer, ``"average"`` the mean of all L + 1 layers.
+            A number from 0 to L returns that layer; negative numbers count from the end.
+            ``"all"`` returns a dict of the 2L + 1 representations ``token``, ``forward_1`` ..
+            ``forward_L``, ``backward_1`` .. ``backward_L``.
+        keep_boundaries: bool. Keep ``<S>`` and ``</S>`` in the output, which then has
+            ``tokens + 2`` tokens. The mask is True for both.
+        stateful: bool. Start each row of a batch from the final state of the same row of the
+            previous batch, as bilm-tf and AllenNLP do, until ``reset_state()``. It works in
+            eager calls only. On PyTorch, ``fit`` and ``predict`` are eager too.
+        trainable_bilm: bool. Make the weights of the biLM trainable, for fine-tuning.
+        save_bilm: bool. Whether saved models contain the weights of the biLM. With False they
+            contain its fingerprint. A loaded layer then raises an error when it is called,
+            until ``load_preset`` or ``load_hdf5`` gives it the biLM of that fingerprint.
+            Functions that were compiled before are not checked.
+        **kwargs: Arguments of ``keras.layers.Layer``.
 
     Call arguments:
-        inputs: Character ids of ``CharacterTokenizer``, int, shape ``(batch, tokens,
-            characters)``; an all-zero row is padding. ``characters`` is any number
-            from the widest filter (at least 3) to ``max_characters_per_token``; the
-            result is that of the full width if ``characters`` is at least the longest
-            token's bytes plus 2 plus the widest filter. Of a biLM over code points the ids
-            are those of its own tokenizer, ``CharacterTokenizer.from_preset``, where the id of
-            the word can stand in front.
+        inputs: Character ids from ``CharacterTokenizer``, int, shape ``(batch, tokens,
+            characters)``; a row of 0 is padding. ``characters`` is any number from the
+            widest filter (at least 3) to ``max_characters_per_token``. The result is exact if
+            ``characters`` is at least the bytes of the longest token, plus 2, plus the width
+            of the widest filter. A biLM over code points needs the ids of its own tokenizer,
+            from ``CharacterTokenizer.from_preset``; a word id may precede its character ids.
 
     Attributes:
-        presets: Facts about the bundled presets by name: ``description``, ``layers``,
+        presets: dict. Facts about the bundled presets by name: ``description``, ``layers``,
             ``width``, ``max_characters`` and ``path``.
 
     Returns:
-        Float, 0 in padding. For ``"layers"`` shape ``(batch, tokens, L + 1, 2 *
-        projection_dim)``; for ``"top"`` and ``"average"`` ``(batch, tokens, 2 *
-        projection_dim)``; for ``"all"`` a dict of ``(batch, tokens, projection_dim)``.
+        Float, 0 in padding. With ``"layers"``, shape ``(batch, tokens, L + 1, 2 *
+        projection_dim)``. With ``"top"``, ``"average"`` or a number, shape ``(batch, tokens,
+        2 * projection_dim)``. With ``"all"``, a dict of tensors of shape ``(batch, tokens,
+        projection_dim)``.
 
-    Masking: makes the Keras mask, bool ``(batch, tokens)``, from the ids: True up to
-        the last token that is not padding. An incoming mask is ignored.
+    Masking: computes the Keras mask from the ids, bool, shape ``(batch, tokens)``: True up to
+        the last token that is not padding. It ignores an incoming mask.
 
     Raises:
-        ValueError: If an argument or the shape of the input is not as above; if NumPy
-            ids are outside 0 .. 261 (ids inside a compiled graph are not checked); if
-            a stateful layer is called in a compiled graph.
+        ValueError: If an argument or the shape of the input is invalid; if NumPy ids are
+            outside 0 .. 261 (ids in tensors are not checked); if a stateful layer is called
+            in a compiled graph; if the layer waits for its biLM.
 
     Example:
 
@@ -92,35 +99,41 @@ class ElmoLayer(PretrainedLayer):
         Peters et al., 2018, https://arxiv.org/abs/1802.05365
     """
 
+    presets = _ClassProperty(bundled_facts)
+
     def __init__(
         self,
-        config,
-        output="layers",
-        keep_boundaries=False,
-        stateful=False,
-        trainable_bilm=False,
-        save_bilm=True,
-        **kwargs,
-    ):
-        # Ids given as floats must not be rounded to a half-precision compute dtype.
+        config: BiLMConfig,
+        output: str | int = "layers",
+        keep_boundaries: bool = False,
+        stateful: bool = False,
+        trainable_bilm: bool = False,
+        save_bilm: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        # Autocast would round float ids to the compute dtype.
         super().__init__(autocast=False, **kwargs)
         if not isinstance(config, BiLMConfig):
             raise ValueError(
-                f"ElmoLayer expects a BiLMConfig. Received: config={config!r}. Use "
-                "ElmoLayer.from_preset(...) or from_hdf5(...) for files, BiLMConfig.from_options "
-                "for options"
+                f"ElmoLayer expects a BiLMConfig. Received: config={shorten(config)}. Use "
+                "ElmoLayer.from_preset(...) or from_hdf5(...) for files, "
+                "BiLMConfig.from_options(...) for options"
             )
-        if output not in _OUTPUTS:
+        n = config.n_layers + 1
+        if is_whole(output, -n) and output < n:
+            output = int(output) % n
+        elif not (isinstance(output, str) and output in _OUTPUTS):
             raise ValueError(
-                f"ElmoLayer expects output to be one of {_OUTPUTS}. Received: output={output!r}"
+                f"ElmoLayer expects output to be one of {_OUTPUTS}, or a number from {-n} to "
+                f"{n - 1}. Received: output={shorten(output)}"
             )
         if trainable_bilm and not save_bilm:
             raise ValueError(
-                "ElmoLayer must save a biLM that is trained, or the training would be lost. "
-                "Received: trainable_bilm=True, save_bilm=False"
+                "ElmoLayer expects save_bilm=True with trainable_bilm=True, or the trained biLM "
+                "would be lost. Received: trainable_bilm=True, save_bilm=False"
             )
         self.config = config
-        self.alphabet = alphabet_of(config)
+        self.alphabet = config.alphabet
         self.output_kind = output
         self.keep_boundaries = keep_boundaries
         self.stateful = stateful
@@ -130,37 +143,153 @@ class ElmoLayer(PretrainedLayer):
         self.token_mask = TokenMask(name="token_mask")
         self.output_mask = TokenMask(keep_boundaries, name=f"{self.name}_mask")
         self.carried_state = CarriedState()
+        self._is_pretrained = False
+        self._awaited_fingerprint: str | None = None
+        self._warns_of_trainable = not trainable_bilm
+        if kwargs.get("trainable"):
+            self._warn_of_trainable()
 
-    def __call__(self, inputs, *args, **kwargs):
-        if isinstance(inputs, np.ndarray | list | tuple):
-            inputs = check_ids(inputs, self.config)
-        # A built layer, as from_preset gives, is not built again: check here too.
-        self._check_shape(inputs.shape)
-        self._check_dtype(inputs.dtype)
-        return super().__call__(inputs, *args, **kwargs)
+    @classmethod
+    def from_hdf5(
+        cls, options_file: str | os.PathLike, weight_file: str | os.PathLike, **kwargs: Any
+    ) -> "ElmoLayer":
+        """Build the layer from an options file and a weight file in bilm-tf's layout.
 
-    def _check_dtype(self, dtype):
-        dtype = keras.backend.standardize_dtype(dtype)
-        largest = _LARGEST.get(dtype, self.alphabet.largest_id)
-        if largest < self.alphabet.largest_id:
+        Args:
+            options_file: path. The ``options.json``.
+            weight_file: path. The ``weights.hdf5``.
+            **kwargs: Arguments of ``ElmoLayer``.
+
+        Returns:
+            A built ``ElmoLayer``.
+
+        Raises:
+            OSError: If a file is missing or damaged.
+            ValueError: If the options are not those of a biLM over characters, or the weights
+                do not fit them. The error names every tensor that does not fit.
+        """
+        return cls._from_bilm(read_bilm(options_file, weight_file), kwargs)
+
+    @classmethod
+    def from_preset(
+        cls, preset: Any, load_weights: bool = True, options: Any = None, **kwargs: Any
+    ) -> "ElmoLayer":
+        """Build the layer from a preset, or from the files of another program.
+
+        Args:
+            preset: str or path. Name of a bundled preset; or path of a directory, .zip or
+                .tar.gz with a biLM: options and hdf5 file in bilm-tf's layout, checkpoint of
+                bilm-tf, TF-Hub module, AllenNLP archive or model of ELMoForManyLangs. The path
+                of a checkpoint may lack its ending, as in ``model.ckpt-400``.
+            load_weights: bool. With False, read the options only and keep random weights.
+            options: dict or path of an options file. It replaces the options of the preset.
+                If a format does not record all options and this is None, the layer takes the
+                values of the released models, and a warning names them.
+            **kwargs: Arguments of ``ElmoLayer``.
+
+        Returns:
+            A built ``ElmoLayer``.
+
+        Raises:
+            OSError: If a file is missing or damaged.
+            ValueError: If the preset does not exist, or its files do not fit together.
+            ImportError: If the format needs PyTorch, and PyTorch is missing.
+        """
+        if load_weights:
+            return cls._from_bilm(read_preset(preset, options), kwargs)
+        layer = cls(Preset(preset, options).read_config(), **kwargs)
+        layer._build_unbuilt()
+        return layer
+
+    @classmethod
+    def _from_bilm(cls, bilm: BiLMFile, kwargs: dict) -> "ElmoLayer":
+        layer = cls(bilm.config, **kwargs)
+        layer._load(bilm)
+        return layer
+
+    def load_hdf5(self, options_file: str | os.PathLike, weight_file: str | os.PathLike) -> None:
+        """Load weights into this layer, and build it; arguments and errors of ``from_hdf5``."""
+        self._load(read_bilm(options_file, weight_file))
+
+    def load_preset(self, preset: Any, options: Any = None) -> None:
+        """Load the weights of a preset into this layer; see ``from_preset``."""
+        self._load(read_preset(preset, options))
+
+    def _load(self, bilm: BiLMFile) -> None:
+        if bilm.config != self.config:
             raise ValueError(
-                f"ElmoLayer expects character ids, and {dtype} has no room above {largest}. "
-                f"Received: dtype={dtype}. Pass int32, or start the model with "
-                f'keras.Input((None, {self.alphabet.row_length}), dtype="int32")'
+                "ElmoLayer expects a biLM with the options of this layer. "
+                f"Expected: {self.config}. Received: {bilm.config}, from {bilm.origin}"
+            )
+        if self._awaited_fingerprint:
+            received = bilm.fingerprint(self.variable_dtype)
+            if received != self._awaited_fingerprint:
+                raise ValueError(
+                    "ElmoLayer expects the biLM that the model was saved with. "
+                    f"Expected: fingerprint={self._awaited_fingerprint}. "
+                    f"Received: fingerprint={received}, of {bilm.origin}"
+                )
+        self._build_unbuilt()
+        bilm.assign(variables_by_path(self.bilm))
+        self._awaited_fingerprint = None
+        self._is_pretrained = True
+
+    def _build_unbuilt(self) -> None:
+        if not self.built:
+            self.build((None, None, self.alphabet.row_length))
+
+    def save_hdf5(self, directory: str | os.PathLike) -> None:
+        """Write ``options.json`` and ``weights.hdf5``, which AllenNLP and bilm-tf load.
+
+        Args:
+            directory: path. The directory is created if it does not exist. Files of these
+                names are replaced, both or none.
+
+        Raises:
+            ValueError: If the layer is not built, or waits for its biLM.
+            OSError: If the files cannot be written.
+        """
+        self.check_weights()
+        write_bilm(directory, self.config, variables_by_path(self.bilm))
+
+    def save_to_preset(self, directory: str | os.PathLike) -> None:
+        """Write a preset, as ``save_hdf5`` does. KerasHub uses this name."""
+        self.save_hdf5(directory)
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the weights of the biLM, in hexadecimal."""
+        self.check_weights()
+        return fingerprint(variables_by_path(self.bilm))
+
+    def check_weights(self) -> None:
+        """Raise a ``ValueError`` if the layer is not built, or waits for its biLM."""
+        if not self.built:
+            raise ValueError("ElmoLayer has no weights before it is built. Call it first")
+        if self._awaited_fingerprint:
+            raise ValueError(
+                "ElmoLayer was saved without its biLM (save_bilm=False) and has no weights yet. "
+                "Call load_preset or load_hdf5 with the biLM of fingerprint "
+                f"{self._awaited_fingerprint}"
             )
 
-    def _check_shape(self, shape):
-        fewest = max(3, self.config.widest_filter) + self.alphabet.leading
-        most = self.alphabet.row_length
-        if len(shape) != 3 or shape[2] not in range(fewest, most + 1):
-            raise ValueError(
-                "ElmoLayer expects character ids of shape (batch, tokens, characters) with "
-                f"{fewest} to {most} characters. Received: shape={tuple(shape)}. "
-                "CharacterTokenizer makes them from tokens"
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Not a property: on TensorFlow, Keras skips the setter if the value does not change.
+        if name == "trainable" and value:
+            self._warn_of_trainable()
+        super().__setattr__(name, value)
+
+    def _warn_of_trainable(self) -> None:
+        if self._warns_of_trainable:
+            self._warns_of_trainable = False
+            warnings.warn(
+                f"ElmoLayer {self.name!r} expects trainable_bilm=True to train its biLM. "
+                "Received: trainable=True, which leaves the biLM frozen. Make the layer with "
+                "trainable_bilm=True for fine-tuning",
+                stacklevel=3,
             )
 
-    def build(self, input_shape):
-        self._check_shape(input_shape)
+    def build(self, input_shape: tuple) -> None:
+        check_shape(input_shape, self.config)
         self.bilm = BiLM(
             self.config,
             frozen=not self.trainable_bilm,
@@ -170,12 +299,13 @@ class ElmoLayer(PretrainedLayer):
         )
         self.bilm.build(input_shape)
 
-    def call(self, inputs):
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(check_inputs(inputs, self.config), *args, **kwargs)
+
+    def call(self, inputs: Tensor) -> Any:
         self.check_weights()
-        if not self.save_bilm and _is_being_compiled(inputs):
-            self._is_compiled = True
-        if inputs.shape[0] == 0:  # the maximum over characters refuses a batch of no sentence
-            return self._nothing(inputs.shape)
+        if inputs.shape[0] == 0:  # The maximum over characters fails without a sentence.
+            return self._empty_output(inputs.shape)
         ids = ops.cast(inputs, "int32")
         mask = self.token_mask(ids)
         representations = self._run_bilm(
@@ -184,23 +314,23 @@ class ElmoLayer(PretrainedLayer):
         if not self.trainable_bilm:
             representations = {k: ops.stop_gradient(x) for k, x in representations.items()}
         if not self.keep_boundaries:
-            # The </S> of a short sentence lands on a masked place and becomes 0 there.
+            # The </S> of a short sentence is inside the slice, where the mask sets it to 0.
             keep = ops.cast(mask, self.compute_dtype)[..., None]
             representations = {k: x[:, 1:-1] * keep for k, x in representations.items()}
         return select_output(representations, self.output_kind)
 
-    def _nothing(self, input_shape):
+    def _empty_output(self, input_shape: tuple) -> Any:
         shape = self.compute_output_shape(input_shape)
         if isinstance(shape, dict):
             return {name: ops.zeros(s, dtype=self.compute_dtype) for name, s in shape.items()}
         return ops.zeros(shape, dtype=self.compute_dtype)
 
-    def _run_bilm(self, ids, mask):
+    def _run_bilm(self, ids: Tensor, mask: Tensor) -> dict:
         if not self.stateful:
             return self.bilm(ids, mask=mask)[0]
         if _in_compiled_graph(ids):
             raise ValueError(
-                "ElmoLayer(stateful=True) is for eager calls, layer(ids). Received: a call inside "
+                "ElmoLayer(stateful=True) expects eager calls, layer(ids). Received: a call inside "
                 "a compiled graph, such as fit or predict. Use stateful=False there"
             )
         state = self.carried_state.of_rows(ids.shape[0])
@@ -208,13 +338,13 @@ class ElmoLayer(PretrainedLayer):
         self.carried_state.update(state)
         return representations
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
         mask = self.output_mask(inputs)
         if self.output_kind == "all":
             return {name: mask for name in representation_names(self.config)}
         return mask
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> Any:
         batch, tokens, _ = input_shape
         if self.keep_boundaries and tokens is not None:
             tokens += 2
@@ -226,19 +356,42 @@ class ElmoLayer(PretrainedLayer):
         return (batch, tokens, 2 * width)
 
     @property
-    def state(self):
-        """The carried state as NumPy, ``h`` and ``c``, or None before the first batch.
+    def state(self) -> tuple[np.ndarray, ...] | None:
+        """The carried state, ``h`` and ``c`` as NumPy, or None before the first batch.
 
-        Shapes ``(L, rows, 2 * projection_dim)`` and ``(L, rows, 2 * lstm_dim)``,
-        forward before backward.
+        The shapes are ``(L, rows, 2 * projection_dim)`` and ``(L, rows, 2 * lstm_dim)``. The
+        forward features come first.
         """
         return self.carried_state.as_numpy()
 
     def reset_state(self) -> None:
-        """Let every row of the next batch start from a zero state."""
+        """Start every row of the next batch from a zero state."""
         self.carried_state.reset()
 
-    def get_config(self):
+    def save_own_variables(self, store: Any) -> None:
+        if not self.save_bilm:
+            digest = self._awaited_fingerprint or self.fingerprint()
+            store["fingerprint"] = np.frombuffer(bytes.fromhex(digest), "uint8")
+
+    def load_own_variables(self, store: Any) -> None:
+        if ("fingerprint" in store.keys()) == self.save_bilm:
+            raise ValueError(
+                "ElmoLayer expects a file written with the same save_bilm. "
+                f"Received: save_bilm={self.save_bilm}, and a file written with the opposite"
+            )
+        if self.save_bilm:
+            return
+        saved = np.asarray(store["fingerprint"]).tobytes().hex()
+        own = fingerprint(variables_by_path(self.bilm))
+        if saved != own and self._is_pretrained:
+            raise ValueError(
+                "ElmoLayer expects a file that was saved with the biLM of this layer. "
+                f"Expected: fingerprint={own}. Received: fingerprint={saved}. Make the layer "
+                "from the biLM that the file was saved with"
+            )
+        self._awaited_fingerprint = None if saved == own else saved
+
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             "config": self.config.to_options(),
@@ -250,17 +403,17 @@ class ElmoLayer(PretrainedLayer):
         }
 
     @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "config": BiLMConfig.from_options(config["config"])})
+    def from_config(cls, config: dict) -> "ElmoLayer":
+        arguments = {**config, "config": BiLMConfig.from_options(config["config"])}
+        trainable = arguments.pop("trainable", True)
+        layer = cls(**arguments)
+        # Keras sets trainable of all layers when it loads a model, so do not warn.
+        layer._warns_of_trainable = False
+        layer.trainable = trainable
+        return layer
 
 
-def _is_being_compiled(tensor):
-    """Tell whether a call is traced to be run later, not only for the shape of its output."""
-    with keras.SymbolicScope() as scope:
-        return _in_compiled_graph(tensor) and scope.original_scope is None
-
-
-def _in_compiled_graph(tensor):
+def _in_compiled_graph(tensor: Tensor) -> bool:
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return not hasattr(tensor, "numpy")

@@ -1,51 +1,54 @@
-"""What the parts of a biLM have in common: weights that stay frozen, or out of saved files."""
+"""The base class of the parts of a biLM: their weights can be frozen, or left out of files."""
+
+from typing import Any
 
 import keras
 from keras import ops
+
+from keras_elmo.utils.typing import Tensor
 
 
 class FreezableLayer(keras.layers.Layer):
     """A part of a biLM.
 
-    Keras lets any model switch the weights of its layers to trainable, whatever
-    their own constructor was told; only a weight that is *created* non-trainable
-    stays so. Likewise a saved model holds the weights of every layer inside it
-    unless that layer itself leaves them out.
+    In Keras, any model can set ``trainable`` of the layers inside it. Only a weight that was
+    created non-trainable stays frozen, so a frozen layer creates its weights that way.
+    A saved model contains the weights of every layer inside it, unless that layer itself
+    leaves them out.
 
     Args:
-        frozen: Create all weights non-trainable, out of reach of every
-            ``trainable`` toggle.
-        saved: Whether saved models hold the weights of this layer.
-        **kwargs: Passed on to ``keras.layers.Layer``.
+        frozen: bool. Create all weights non-trainable.
+        saved: bool. Whether saved models contain the weights of this layer.
+        **kwargs: Arguments of ``keras.layers.Layer``.
     """
 
-    def __init__(self, *, frozen=False, saved=True, **kwargs):
+    def __init__(self, *, frozen: bool = False, saved: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.frozen = frozen
         self.saved = saved
 
     @property
-    def inner(self) -> dict:
-        """Arguments for a part inside this one."""
+    def part_arguments(self) -> dict:
+        """Arguments for a part inside this layer."""
         return {"frozen": self.frozen, "saved": self.saved, "dtype": self.dtype_policy}
 
-    def add_weight(self, **kwargs):
+    def add_weight(self, **kwargs: Any) -> keras.Variable:
         return super().add_weight(trainable=not self.frozen, **kwargs)
 
-    def in_compute_dtype(self, *weights) -> list:
-        """Return weights as tensors to compute with, None for None.
+    def in_compute_dtype(self, *weights: Any) -> list[Tensor]:
+        """Return weights as tensors of the compute dtype; None for None.
 
-        Keras casts them inside a call of the layer only, and its other methods need them too.
+        Keras casts weights only inside ``call``. Other methods need this cast.
         """
         return [None if w is None else ops.cast(w, self.compute_dtype) for w in weights]
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         if self.saved:
             super().save_own_variables(store)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         if self.saved:
             super().load_own_variables(store)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "frozen": self.frozen, "saved": self.saved}

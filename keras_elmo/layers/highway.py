@@ -1,27 +1,31 @@
-"""The highway of the character CNN (Srivastava et al., 2015)."""
+"""The highway layer of the character CNN (Srivastava et al., 2015)."""
 
 import keras
 from keras import ops
 
-from keras_elmo.layers.backend.half_precision import affine
+from keras_elmo.layers.backend.half_precision import mixed_dense
 from keras_elmo.layers.freezable_layer import FreezableLayer
+from keras_elmo.utils.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class Highway(FreezableLayer):
-    """Let a gate choose, feature by feature, between a transform and the input itself.
+    """Mix a transform of the input with the input itself, by a gate for each feature.
 
-    ``gate * relu(x W_transform + b_transform) + (1 - gate) * x`` with
-    ``gate = sigmoid(x W_gate + b_gate)``. The gate starts nearly closed (bias -2).
+    The output is ``gate * relu(x W_transform + b_transform) + (1 - gate) * x`` with
+    ``gate = sigmoid(x W_gate + b_gate)``. The bias of the gate starts at -2, so that an
+    untrained layer passes most of its input on.
 
     Args:
-        **kwargs: Passed on to ``FreezableLayer``.
+        **kwargs: Arguments of ``FreezableLayer``.
 
     Call arguments:
-        inputs: Float, shape ``(..., width)``, ``width`` static.
+        inputs: Float, shape ``(..., width)``; ``width`` static.
+        product_dtype: str or None. Dtype of the matrix products; None for the dtype of the
+            inputs.
 
     Returns:
-        Float, shape of the input.
+        Float, shape of the inputs.
 
     Example:
 
@@ -32,7 +36,7 @@ class Highway(FreezableLayer):
         Srivastava et al., 2015, https://arxiv.org/abs/1505.00387
     """
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         width = input_shape[-1]
         spread = keras.initializers.RandomNormal(stddev=width**-0.5)
         self.transform_kernel = self.add_weight(
@@ -48,16 +52,11 @@ class Highway(FreezableLayer):
             shape=(width,), initializer=keras.initializers.Constant(-2.0), name="gate_bias"
         )
 
-    def call(self, inputs, product_dtype=None):
-        transform, gate = (
-            affine(inputs, *pair, product_dtype)
-            for pair in (
-                (self.transform_kernel, self.transform_bias),
-                (self.gate_kernel, self.gate_bias),
-            )
-        )
+    def call(self, inputs: Tensor, product_dtype: str | None = None) -> Tensor:
+        transform = mixed_dense(inputs, self.transform_kernel, self.transform_bias, product_dtype)
+        gate = mixed_dense(inputs, self.gate_kernel, self.gate_bias, product_dtype)
         transform, gate = ops.relu(transform), ops.sigmoid(gate)
         return gate * transform + (1 - gate) * inputs
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape

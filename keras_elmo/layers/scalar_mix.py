@@ -1,12 +1,14 @@
-"""The task-specific collapse of the layer representations (Peters et al., 2018, eq. 1)."""
+"""The learned sum of the layer representations (Peters et al., 2018, eq. 1)."""
 
-import numbers
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_elmo.presets import Preset
+from keras_elmo.utils.checks import is_number, is_whole, shorten
+from keras_elmo.utils.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
@@ -18,34 +20,34 @@ class ScalarMix(keras.layers.Layer):
     ``gamma`` at one, so an untrained mix is the plain average of the layers.
 
     Args:
-        layer_norm: Normalise every layer first to mean 0 and variance 1, without scale or
-            shift. ``True`` takes both, as bilm-tf does, over all features of all unmasked
-            tokens of the *whole batch*: the result for a sentence then depends on the other
-            sentences of its batch. ``<S>`` and ``</S>`` do not count (unless
-            ``ElmoLayer(keep_boundaries=True)`` keeps them); AllenNLP counts them, and
-            differs by 0.1 to 0.3. ``"token"`` takes them over the features of each token
-            alone (Ba et al., 2016), so that batch-mates make no difference; it is the one
-            for models that serve single sentences.
-        dropout: Rate in [0, 1) on the mixed representation, in training only.
-        l2: Weight of the penalty ``sum(scalars**2)``, on the scalars before the
+        layer_norm: bool or str. Normalise every layer to mean 0 and variance 1 before the sum,
+            without scale or shift. ``True`` computes both over all features of all unmasked
+            tokens of the whole batch, as bilm-tf does. The result for a sentence then depends
+            on the other sentences of its batch. ``<S>`` and ``</S>`` count only with
+            ``ElmoLayer(keep_boundaries=True)``; AllenNLP counts them always, and differs by
+            0.1 to 0.3. ``"token"`` computes both over the features of each token (Ba et al.,
+            2016). The result then does not depend on other sentences: use it in models that
+            serve single sentences.
+        dropout: float. Rate in [0, 1) on the mixed representation, in training only.
+        l2: float. Weight of the penalty ``sum(scalars**2)``, on the scalars before the
             softmax. 1 keeps the mix near the average, 1e-3 lets the layers differ
             (sections 3.3 and 5.1 of the paper).
-        **kwargs: Passed on to ``keras.layers.Layer``.
+        **kwargs: Arguments of ``keras.layers.Layer``.
 
     Call arguments:
         inputs: Layer representations, float, shape ``(batch, tokens, layers, width)``;
             ``layers`` static, index 0 the token representation.
-        mask: Bool, shape ``(batch, tokens)``, or None. Keras passes on the one that
-            ``ElmoLayer`` gives.
+        mask: Bool, shape ``(batch, tokens)``, or None. Keras passes the mask of
+            ``ElmoLayer``.
 
     Returns:
-        Mixed representation, float, shape ``(batch, tokens, width)``.
+        ELMo representations, float, shape ``(batch, tokens, width)``.
 
-    Masking: hands the incoming mask on; padded tokens leave as zeros.
+    Masking: returns the incoming mask; the output is 0 in padding.
 
     Raises:
-        ValueError: If ``layer_norm`` is none of the above, ``dropout`` or ``l2`` out of its
-            range; in ``build``, if the input is not 4-D or ``layers`` is unknown.
+        ValueError: If an argument is invalid; in ``build``, if the input is not 4-D or
+            ``layers`` is unknown.
 
     Example:
 
@@ -58,17 +60,25 @@ class ScalarMix(keras.layers.Layer):
         https://arxiv.org/abs/1607.06450
     """
 
-    def __init__(self, layer_norm=False, dropout=0.0, l2=0.0, **kwargs):
+    def __init__(
+        self,
+        layer_norm: bool | str = False,
+        dropout: float = 0.0,
+        l2: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if not (isinstance(layer_norm, bool) or layer_norm == "token"):
             raise ValueError(
                 'ScalarMix expects layer_norm to be False, True or "token". '
-                f"Received: layer_norm={layer_norm!r}"
+                f"Received: layer_norm={shorten(layer_norm)}"
             )
-        if not (isinstance(dropout, numbers.Real) and 0 <= dropout < 1):
-            raise ValueError(f"ScalarMix expects dropout in [0, 1). Received: dropout={dropout!r}")
-        if not (isinstance(l2, numbers.Real) and 0 <= l2 < float("inf")):
-            raise ValueError(f"ScalarMix expects l2 of 0 or more. Received: l2={l2!r}")
+        if not (is_number(dropout) and 0 <= dropout < 1):
+            raise ValueError(
+                f"ScalarMix expects dropout in [0, 1). Received: dropout={shorten(dropout)}"
+            )
+        if not (is_number(l2) and l2 >= 0):
+            raise ValueError(f"ScalarMix expects l2 of 0 or more. Received: l2={shorten(l2)}")
         self.layer_norm = layer_norm
         self.dropout = dropout
         self.l2 = l2
@@ -76,28 +86,28 @@ class ScalarMix(keras.layers.Layer):
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     @classmethod
-    def from_preset(cls, preset, index=0, **kwargs):
-        """Build the mix that a preset holds: that of an AllenNLP archive or a TF-Hub module.
+    def from_preset(cls, preset: Any, index: int = 0, **kwargs: Any) -> "ScalarMix":
+        """Build the learned mix of an AllenNLP archive or a TF-Hub module.
 
         Args:
-            preset: As for ``ElmoLayer.from_preset``.
-            index: Which of the mixes of an archive.
-            **kwargs: Passed on to ``ScalarMix``; ``layer_norm`` is that of the archive if not
-                given.
+            preset: str or path. A preset, as for ``ElmoLayer.from_preset``.
+            index: int. Number of the mix in an archive with several.
+            **kwargs: Arguments of ``ScalarMix``. The default of ``layer_norm`` is the setting
+                in the archive.
 
         Returns:
             A built ``ScalarMix``, with the learned ``scalars`` and ``gamma``.
 
         Raises:
             OSError: If a file is missing or damaged.
-            ValueError: If the preset holds no such mix.
+            ValueError: If the preset contains no such mix.
         """
         mixes = Preset(preset).read_mixes()
-        if not isinstance(index, numbers.Integral) or index not in range(len(mixes)):
+        if not is_whole(index) or index >= len(mixes):
             raise ValueError(
                 f"ScalarMix expects the index of one of the {len(mixes)} mixes of {preset}. "
-                f"Received: index={index!r}. AllenNLP archives, TF-Hub modules and what "
-                "keras-elmo convert makes of them hold mixes"
+                f"Received: index={shorten(index)}. Mixes are in AllenNLP archives and TF-Hub "
+                "modules, and in presets that keras-elmo convert makes of them"
             )
         learned = mixes[index]
         mix = cls(**{"layer_norm": learned.layer_norm, **kwargs})
@@ -106,12 +116,12 @@ class ScalarMix(keras.layers.Layer):
         mix.gamma.assign(np.float32(learned.gamma))
         return mix
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         if len(input_shape) != 4 or input_shape[2] is None:
             raise ValueError(
                 "ScalarMix expects layer representations of shape (batch, tokens, layers, width), "
                 f"layers known. Received: shape={tuple(input_shape)}. "
-                'ElmoLayer(output="layers") gives them'
+                'ElmoLayer(output="layers") returns them'
             )
         self.input_spec = keras.layers.InputSpec(ndim=4, axes={2: input_shape[2]})
         self.scalars = self.add_weight(
@@ -122,8 +132,10 @@ class ScalarMix(keras.layers.Layer):
         )
         self.gamma = self.add_weight(shape=(), initializer="ones", name="gamma")
 
-    def call(self, inputs, mask=None, training=None):
-        if mask is not None:  # whatever stands in the padding, NaN too
+    def call(
+        self, inputs: Tensor, mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
+        if mask is not None:  # A product with 0 would keep NaN in padding.
             inputs = ops.where(ops.cast(mask, "bool")[..., None, None], inputs, 0)
         if self.layer_norm:
             normalize = _normalize_tokens if self.layer_norm == "token" else _normalize_batch
@@ -144,10 +156,10 @@ class ScalarMix(keras.layers.Layer):
             )
         return ops.convert_to_numpy(ops.softmax(ops.cast(self.scalars, "float32")))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:2], input_shape[3])
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             "layer_norm": self.layer_norm,
@@ -156,14 +168,14 @@ class ScalarMix(keras.layers.Layer):
         }
 
 
-def _normalize_tokens(x, mask):
-    """Shift and scale every layer of every token by the mean and variance of its features."""
+def _normalize_tokens(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Normalise every layer of every token over its features."""
     mean, variance = ops.moments(x, axes=-1, keepdims=True)
     return (x - mean) * ops.rsqrt(variance + 1e-12)
 
 
-def _normalize_batch(x, mask):
-    """Shift and scale every layer by one mean and one variance of its unmasked values."""
+def _normalize_batch(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Normalise every layer over the features of all unmasked tokens."""
     if mask is None:
         mask = ops.ones_like(x[:, :, 0, 0])
     real = ops.cast(mask, x.dtype)[:, :, None, None]

@@ -7,7 +7,7 @@ import numpy as np
 from keras_elmo.config import BiLMConfig
 from keras_elmo.layers.bilm import DIRECTIONS
 from keras_elmo.onnx.graph import Graph
-from keras_elmo.tokenizers.byte_ids import BEGIN_SENTENCE, END_SENTENCE, boundary_row
+from keras_elmo.tokenizers.characters import BEGIN_SENTENCE, END_SENTENCE, boundary_row
 
 
 def check_alphabet(config):

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS
-from keras_elmo.tokenizers.byte_ids import PAD, character_ids
+from keras_elmo.tokenizers.characters import PAD, character_ids
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL_TOKENS))
 # The position in front of the first batch of a Corpus.

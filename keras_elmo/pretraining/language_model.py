@@ -147,7 +147,7 @@ class BiLanguageModel(keras.Model):
         top = []
         for d, direction in enumerate(DIRECTIONS):
             x = _look_up(token, inputs["words"][:, d])
-            outputs, _ = self.bilm.read(
+            outputs, _ = self.bilm.run_direction(
                 direction, x, dropout=drop_out, product_dtype=self.product_dtype
             )
             top.append(drop_out(outputs[f"{direction}_{self.config.n_layers}"]))

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.layers.backend.half_precision import matmul
+from keras_elmo.layers.backend.half_precision import mixed_matmul
 from keras_elmo.utils.typing import Tensor
 
 _LEAST_PARTS = 4
@@ -112,7 +112,7 @@ def softmax_loss(
         true_kernel: Tensor,
         true_bias: Tensor,
     ) -> tuple[Tensor, ...]:
-        logits = matmul(x, ops.transpose(candidates), product_dtype) + offsets
+        logits = mixed_matmul(x, ops.transpose(candidates), product_dtype) + offsets
         logits = ops.where(place[:, None] == columns, -1e9, logits)
         true = ops.sum(x * true_kernel, axis=-1) + true_bias
         largest = ops.maximum(ops.max(logits, axis=-1, initial=-1e9), true)
@@ -123,9 +123,9 @@ def softmax_loss(
         true_errors = weights * (true_exp / total - 1)
         return (
             loss,
-            matmul(ops.transpose(errors), x, product_dtype),
+            mixed_matmul(ops.transpose(errors), x, product_dtype),
             ops.sum(errors, axis=0),
-            matmul(errors, candidates, product_dtype) + true_errors[:, None] * true_kernel,
+            mixed_matmul(errors, candidates, product_dtype) + true_errors[:, None] * true_kernel,
             true_errors[:, None] * x,
             true_errors,
         )

@@ -3,7 +3,7 @@
 import collections
 import pathlib
 
-from keras_elmo.tokenizers.byte_ids import BOUNDARY_TOKENS
+from keras_elmo.tokenizers.characters import BOUNDARY_TOKENS
 from keras_elmo.utils.files import read_vocabulary_lines
 
 UNKNOWN = "<UNK>"

@@ -1,54 +1,233 @@
-"""``CharacterTokenizer`` and ``CodePointTokenizer``: tokens to character ids, as Keras layers."""
+"""Tokens to character ids: the bytes of UTF-8 between word markers, as bilm-tf numbers them."""
 
-import numbers
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.config import CodePoints
-from keras_elmo.presets import Preset
-from keras_elmo.tokenizers.alphabets import ByteAlphabet, CodePointAlphabet
-from keras_elmo.tokenizers.byte_ids import (
-    BEGIN_WORD,
-    BOUNDARY_TOKENS,
-    END_WORD,
-    PAD,
-    REMEDY,
-    boundary_row,
-    unpadded,
-    utf8,
+from keras_elmo.utils.checks import check_whole, shorten
+from keras_elmo.utils.typing import Tensor
+
+# Ids 1 to 256 are the bytes, 257 to 261 the markers below plus 1. Id 0 is padding.
+N_CHARACTERS = 262
+
+# The markers, counted like the bytes from 0.
+BEGIN_SENTENCE = 256
+END_SENTENCE = 257
+BEGIN_WORD = 258
+END_WORD = 259
+PAD = 260
+
+# Tokens that become the rows of the sentence boundaries.
+BOUNDARY_TOKENS = {b"<S>": BEGIN_SENTENCE, b"</S>": END_SENTENCE}
+
+_ADVICE = (
+    "Pass a batch of sentences, each a list of tokens, as in "
+    '[["ELMo", "reads", "characters"], ["Two", "tokens"]]'
 )
 
 
-class _Tokenizer(keras.layers.Layer):
-    """What the tokenizers have in common.
+class ByteAlphabet:
+    """Turn tokens into rows of byte ids, and give the sizes that a biLM needs.
 
-    A subclass gives ``alphabet``, and ``_rows_of_tensor`` for tensors of TensorFlow.
+    ``CodePointAlphabet`` has the same attributes and methods.
+
+    Args:
+        max_characters: int. Ids of a token, both word markers included.
+
+    Attributes:
+        boundary_tokens: tuple of bytes. The tokens that stand for ``<S>`` and ``</S>``.
+        n_characters: int. Number of character ids, padding included.
+        n_words: int. Number of words with an embedding.
+        word_dim: int. Features of a word embedding.
+        leading: int. Word ids in a row, before the character ids: 0 or 1.
+        row_length: int. Ids in a row.
+        largest_id: int. The largest id in a row.
     """
 
-    def __init__(self, max_characters, **kwargs):
+    boundary_tokens = tuple(BOUNDARY_TOKENS)
+    n_characters = N_CHARACTERS
+    n_words = 0
+    word_dim = 0
+    leading = 0
+    largest_id = N_CHARACTERS - 1
+
+    def __init__(self, max_characters: int) -> None:
+        self.row_length = max_characters
+
+    def rows(self, tokens: Sequence[bytes]) -> np.ndarray:
+        """Return the rows of UTF-8 tokens: int32, shape ``(len(tokens), row_length)``."""
+        return character_ids(tokens, self.row_length)
+
+    def lengths(self, rows: np.ndarray) -> np.ndarray:
+        """Return the number of characters in each row: markers count, pads do not."""
+        return (rows != PAD + 1).sum(axis=1)
+
+    def boundary_rows(self, row_length: int) -> list[np.ndarray]:
+        """Return the rows of ``<S>`` and ``</S>``: int32, shape ``(row_length,)``."""
+        return [boundary_row(marker, row_length) for marker in (BEGIN_SENTENCE, END_SENTENCE)]
+
+    def id_ranges(self, ids: np.ndarray) -> list[tuple[str, np.ndarray, int]]:
+        """Return each kind of ids in rows: its name, the ids, the largest allowed."""
+        return [("character ids", ids, self.largest_id)]
+
+
+def boundary_row(marker: int, max_characters: int) -> np.ndarray:
+    """Return the character ids of ``<S>`` or ``</S>``.
+
+    Args:
+        marker: int. ``BEGIN_SENTENCE`` or ``END_SENTENCE``.
+        max_characters: int. Length of the row, 3 or more.
+
+    Returns:
+        int32, shape ``(max_characters,)``.
+    """
+    row = np.full(max_characters, PAD, "int32")
+    row[:3] = BEGIN_WORD, marker, END_WORD
+    return row + 1
+
+
+def character_ids(tokens: Sequence[bytes], max_characters: int) -> np.ndarray:
+    """Return the character ids of UTF-8 tokens.
+
+    Args:
+        tokens: sequence of bytes. Bytes of a token beyond ``max_characters - 2`` are cut.
+        max_characters: int. Length of a row.
+
+    Returns:
+        int32, shape ``(len(tokens), max_characters)``. No id is 0.
+
+    Example:
+
+    >>> character_ids([b"to"], 6)
+    array([[259, 117, 112, 260, 261, 261]], dtype=int32)
+    """
+    longest = max_characters - 2
+    lengths = np.array([min(len(token), longest) for token in tokens], "int32")
+    text = b"".join(token[:longest].ljust(longest, b"\0") for token in tokens)
+    codes = np.frombuffer(text, "uint8").reshape(len(tokens), longest)
+    ids = np.full((len(tokens), max_characters), PAD, "int32")
+    ids[:, 0] = BEGIN_WORD
+    inside = np.arange(longest) < lengths[:, None]
+    np.copyto(ids[:, 1:-1], codes, where=inside)
+    ids[np.arange(len(tokens)), lengths + 1] = END_WORD
+    ids += 1
+    for row, token in enumerate(tokens):
+        if token in BOUNDARY_TOKENS:
+            ids[row] = boundary_row(BOUNDARY_TOKENS[token], max_characters)
+    return ids
+
+
+def unpadded(array: np.ndarray) -> list[list]:
+    """Return the rows of a token array as lists, without the trailing ``""``."""
+    sentences = array.tolist()
+    for sentence in sentences:
+        while sentence and sentence[-1] in ("", b""):
+            sentence.pop()
+    return sentences
+
+
+def utf8(token: object) -> bytes:
+    """Return a token as UTF-8, without lone surrogates.
+
+    Raises:
+        ValueError: If the token is not a str or bytes.
+    """
+    if isinstance(token, str):
+        return token.encode("utf-8", "ignore")
+    if isinstance(token, bytes):
+        return token
+    raise ValueError(
+        "CharacterTokenizer expects every token to be a str or UTF-8 bytes. "
+        f"Received: {shorten(token)} of type {type(token).__name__}. {_ADVICE}"
+    )
+
+
+@keras.saving.register_keras_serializable(package="keras_elmo")
+class CharacterTokenizer(keras.layers.Layer):
+    """Turn tokens into the character ids that a biLM reads.
+
+    A token becomes the row ``begin-word, its UTF-8 bytes, end-word, pad, pad, ...``.
+    Every id is raised by one, because 0 is padding. A longer token is cut to its first
+    ``max_characters - 2`` bytes. The tokens ``<S>`` and ``</S>`` become the sentence
+    boundaries. ``ElmoLayer`` adds the boundaries to every sentence itself.
+
+    Args:
+        max_characters: int. Ids per token, both word markers included; 3 or more. Every
+            released biLM has 50.
+        **kwargs: Arguments of ``keras.layers.Layer``.
+
+    Call arguments:
+        inputs: Tokens of a batch of sentences, shape ``(batch, tokens)``. In a list of lists
+            of ``str`` (or of UTF-8 ``bytes``) and in a ragged ``tf.string`` tensor every
+            element is a token, also ``""``. In a NumPy string array and in a dense
+            ``tf.string`` tensor the trailing ``""`` of a row are padding. (NumPy drops a NUL
+            at the end of a string.)
+
+    Returns:
+        int32, shape ``(batch, tokens, max_characters)``; padding is a row of 0. The result is
+        a tensor of the Keras backend, and of TensorFlow inside ``tf.data``.
+
+    Masking: receives and returns no mask; ``ElmoLayer`` computes the mask from the ids.
+
+    Raises:
+        ValueError: If ``max_characters`` is invalid or the input is not a batch of tokenised
+            sentences.
+
+    Example:
+
+    >>> ids = CharacterTokenizer(max_characters=6)([["é", "a"], ["</S>"]])
+    >>> keras.ops.convert_to_numpy(ids)[0]
+    array([[259, 196, 170, 260, 261, 261],
+           [259,  98, 260, 261, 261, 261]], dtype=int32)
+
+    Reference:
+        Peters et al., 2018, section 3.4, https://arxiv.org/abs/1802.05365. The ids equal
+        those of bilm-tf.
+    """
+
+    def __init__(self, max_characters: int = 50, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not isinstance(max_characters, numbers.Integral) or max_characters < 3:
-            raise ValueError(
-                "CharacterTokenizer expects max_characters to be a whole number, 3 or more. "
-                f"Received: max_characters={max_characters!r}"
-            )
-        self.max_characters = int(max_characters)
-        self.supports_jit = False
-        # Keras would turn lists into float tensors and refuse strings; both switches
-        # are private, and KerasHub relies on them too.
+        self.max_characters = check_whole("CharacterTokenizer", "max_characters", max_characters, 3)
+        self.alphabet: Any = ByteAlphabet(self.max_characters)
+        self.supports_jit = False  # XLA has no strings
+        # Keras would convert lists to float tensors and refuse strings. Both switches are
+        # private; KerasHub uses them too.
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
 
-    def __call__(self, inputs, **kwargs):
-        # Keras would look into every single token of lists for a tensor, ten times the work.
+    @classmethod
+    def from_preset(cls, preset: Any, options: Any = None, **kwargs: Any) -> "CharacterTokenizer":
+        """Make the tokenizer of a preset. Reads the options, and no weights if possible.
+
+        Args:
+            preset: str or path. A preset, as for ``ElmoLayer.from_preset``.
+            options: dict or path. Options, as for ``ElmoLayer.from_preset``.
+            **kwargs: Arguments of the tokenizer.
+
+        Returns:
+            A ``CharacterTokenizer``. For a biLM over code points, such as the models of
+            ELMoForManyLangs, a ``CodePointTokenizer``.
+
+        Raises:
+            OSError: If a file is missing or damaged.
+            ValueError: If the preset does not exist or contains no biLM over characters.
+        """
+        alphabet = read_alphabet(preset, options)
+        if isinstance(alphabet, ByteAlphabet):
+            return cls(**{"max_characters": alphabet.row_length, **kwargs})
+        return alphabet.make_tokenizer(**kwargs)
+
+    def __call__(self, inputs: Any, **kwargs: Any) -> Tensor:
+        # Keras would search every token of a list for tensors, which takes ten times as long.
         if isinstance(inputs, list | tuple) and not kwargs:
             return self.call(inputs)
         return super().__call__(inputs, **kwargs)
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Tensor:
         tf = sys.modules.get("tensorflow")
         if tf is not None and isinstance(inputs, tf.Tensor | tf.RaggedTensor):
             ids = self._ids_of_tensor(tf, inputs)
@@ -62,22 +241,26 @@ class _Tokenizer(keras.layers.Layer):
         return ops.convert_to_tensor(ids, dtype="int32")
 
     @staticmethod
-    def check(sentences) -> list[bytes]:
-        """Return all tokens as UTF-8; raise if these are not sequences of tokens."""
+    def check(sentences: Any) -> list[bytes]:
+        """Return the tokens of all sentences as UTF-8.
+
+        Raises:
+            ValueError: If the sentences are not lists of tokens.
+        """
         if not isinstance(sentences, list | tuple | np.ndarray):
             raise ValueError(
                 "CharacterTokenizer expects a batch of tokenised sentences. "
-                f"Received: {type(sentences).__name__}. {REMEDY}"
+                f"Received: {type(sentences).__name__}. {_ADVICE}"
             )
         for sentence in sentences:
             if not isinstance(sentence, list | tuple | np.ndarray):
                 raise ValueError(
                     "CharacterTokenizer expects every sentence to be a list of tokens. "
-                    f"Received: {sentence!r}. {REMEDY}"
+                    f"Received: {shorten(sentence)}. {_ADVICE}"
                 )
         return [utf8(token) for sentence in sentences for token in sentence]
 
-    def _ids_of_lists(self, sentences):
+    def _ids_of_lists(self, sentences: Any) -> np.ndarray:
         tokens = self.check(sentences)
         lengths = np.array([len(sentence) for sentence in sentences], "int64")
         shape = (len(sentences), lengths.max(initial=0), self.alphabet.row_length)
@@ -85,16 +268,16 @@ class _Tokenizer(keras.layers.Layer):
         ids[np.arange(shape[1]) < lengths[:, None]] = self.alphabet.rows(tokens)
         return ids
 
-    def _ids_of_array(self, array):
+    def _ids_of_array(self, array: np.ndarray) -> np.ndarray:
         if array.ndim != 2:
             raise ValueError(
                 "CharacterTokenizer expects an array of shape (batch, tokens). "
-                f"Received: shape={array.shape}. {REMEDY}"
+                f"Received: shape={array.shape}. {_ADVICE}"
             )
         ids = self._ids_of_lists(unpadded(array))
         return np.pad(ids, [(0, 0), (0, array.shape[1] - ids.shape[1]), (0, 0)])
 
-    def _ids_of_tensor(self, tf, tokens):
+    def _ids_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         if tokens.dtype != tf.string or tokens.shape.rank != 2:
             raise ValueError(
                 "CharacterTokenizer expects a tf.string tensor of shape (batch, tokens). "
@@ -110,110 +293,14 @@ class _Tokenizer(keras.layers.Layer):
             real = tf.cumsum(filled, axis=1, reverse=True) > 0
         return tf.where(real[..., None], self._rows_of_tensor(tf, tokens), 0)
 
-    def compute_output_spec(self, inputs):
-        if keras.backend.backend() != "tensorflow":
-            raise ValueError(
-                "CharacterTokenizer can be part of a model only on TensorFlow. Received: "
-                f"keras.backend.backend()={keras.backend.backend()!r}. Call it in front of the "
-                f"model, which then starts at keras.Input((None, {self.alphabet.row_length}), "
-                'dtype="int32")'
-            )
-        if inputs.dtype != "string" or len(inputs.shape) != 2:
-            raise ValueError(
-                "CharacterTokenizer expects strings of shape (batch, tokens), as of "
-                'keras.Input((None,), dtype="string"). '
-                f"Received: dtype={inputs.dtype}, shape={inputs.shape}"
-            )
-        return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype="int32")
-
-    def compute_output_shape(self, input_shape):
-        return (*input_shape, self.alphabet.row_length)
-
-    def get_config(self):
-        return {**super().get_config(), "max_characters": self.max_characters}
-
-
-@keras.saving.register_keras_serializable(package="keras_elmo")
-class CharacterTokenizer(_Tokenizer):
-    """Turn tokens into the character ids that a biLM reads.
-
-    A token becomes the row ``begin-word, its UTF-8 bytes, end-word, pad, pad, ...``,
-    every id shifted by one so that 0 is left for padding. A token too long is cut
-    to its first ``max_characters - 2`` bytes. The tokens ``<S>`` and ``</S>`` become
-    the sentence boundaries; ``ElmoLayer`` adds those at both ends of a sentence
-    itself.
-
-    Args:
-        max_characters: Ids per token, both word markers included; 3 or more.
-            50 in every released biLM.
-        **kwargs: Passed on to ``keras.layers.Layer``.
-
-    Call arguments:
-        inputs: Tokens of a batch of sentences, shape ``(batch, tokens)``. A list of
-            lists of ``str`` (or of UTF-8 ``bytes``) and a ragged ``tf.string``
-            tensor hold tokens only, ``""`` too; in a NumPy string array and in a
-            dense ``tf.string`` tensor the trailing ``""`` of a row are padding.
-            (NumPy itself drops a NUL at the end of a string.)
-
-    Returns:
-        int32, shape ``(batch, tokens, max_characters)``; padding is a row of 0. A
-        tensor of the Keras backend, inside ``tf.data`` one of TensorFlow.
-
-    Masking: none comes in or goes out; ``ElmoLayer`` finds the mask in the ids.
-
-    Raises:
-        ValueError: If the input is not a batch of tokenised sentences.
-
-    Example:
-
-    >>> ids = CharacterTokenizer(max_characters=6)([["é", "a"], ["</S>"]])
-    >>> keras.ops.convert_to_numpy(ids)[0]
-    array([[259, 196, 170, 260, 261, 261],
-           [259,  98, 260, 261, 261, 261]], dtype=int32)
-
-    Reference:
-        Peters et al., 2018, section 3.4, https://arxiv.org/abs/1802.05365; the ids
-        are those of bilm-tf.
-    """
-
-    def __init__(self, max_characters=50, **kwargs):
-        super().__init__(max_characters, **kwargs)
-        self.alphabet = ByteAlphabet(self.max_characters)
-
-    @classmethod
-    def from_preset(cls, preset, options=None, **kwargs):
-        """Make the tokenizer that belongs to a preset, whatever its alphabet.
-
-        Only the options are read, where a preset has them.
-
-        Args:
-            preset: As for ``ElmoLayer.from_preset``.
-            options: As for ``ElmoLayer.from_preset``.
-            **kwargs: Passed on to the tokenizer.
-
-        Returns:
-            A ``CharacterTokenizer``; for a biLM over code points, as those of
-            ELMoForManyLangs, a ``CodePointTokenizer``.
-
-        Raises:
-            OSError: If a file is missing or damaged.
-            ValueError: If there is no such preset, or not one of a biLM over characters.
-        """
-        config = Preset(preset, options).read_config()
-        kwargs = {"max_characters": config.max_characters_per_token, **kwargs}
-        if config.code_points is None:
-            return cls(**kwargs)
-        known = config.code_points
-        return CodePointTokenizer(known.characters, known.words, **kwargs)
-
-    def _rows_of_tensor(self, tf, tokens):
-        """Return the rows of a dense tensor of tokens."""
-        room = self.max_characters - 2
-        lengths = tf.minimum(tf.strings.length(tokens), room)[..., None]
-        text = tf.cast(tf.io.decode_raw(tokens, tf.uint8, fixed_length=room), tf.int32)
-        text = tf.pad(text, [[0, 0], [0, 0], [1, 1]])
+    def _rows_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
+        """Return the rows of a dense string tensor."""
+        longest = self.max_characters - 2
+        lengths = tf.minimum(tf.strings.length(tokens), longest)[..., None]
+        codes = tf.cast(tf.io.decode_raw(tokens, tf.uint8, fixed_length=longest), tf.int32)
+        codes = tf.pad(codes, [[0, 0], [0, 0], [1, 1]])
         position = tf.range(self.max_characters)
-        ids = tf.where(position <= lengths, text, PAD)
+        ids = tf.where(position <= lengths, codes, PAD)
         ids = tf.where(position == lengths + 1, END_WORD, ids)
         ids = tf.where(position == 0, BEGIN_WORD, ids) + 1
         for token, marker in BOUNDARY_TOKENS.items():
@@ -221,88 +308,32 @@ class CharacterTokenizer(_Tokenizer):
             ids = tf.where((tokens == token)[..., None], row, ids)
         return ids
 
+    def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
+        if keras.backend.backend() != "tensorflow":
+            raise ValueError(
+                "CharacterTokenizer can be part of a model only on TensorFlow. Received: "
+                f"keras.backend.backend()={keras.backend.backend()!r}. Call it before the model, "
+                f"and start the model with keras.Input((None, {self.alphabet.row_length}), "
+                'dtype="int32")'
+            )
+        if inputs.dtype != "string" or len(inputs.shape) != 2:
+            raise ValueError(
+                "CharacterTokenizer expects strings of shape (batch, tokens), as from "
+                'keras.Input((None,), dtype="string"). '
+                f"Received: dtype={inputs.dtype}, shape={inputs.shape}"
+            )
+        return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype="int32")
 
-@keras.saving.register_keras_serializable(package="keras_elmo")
-class CodePointTokenizer(_Tokenizer):
-    """Turn tokens into the ids that a biLM of ELMoForManyLangs reads.
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return (*input_shape, self.alphabet.row_length)
 
-    A token becomes the row ``word, <eow>, its code points, <bow>, <pad>, <pad>, ...``, the
-    word only if there are words. A token too long is cut to its first ``max_characters - 2``
-    code points, before it is looked up. The tokens ``<bos>`` and ``<eos>`` become the sentence
-    boundaries. ``CharacterTokenizer.from_preset`` makes one of a preset.
+    def get_config(self) -> dict:
+        return {**super().get_config(), "max_characters": self.max_characters}
 
-    Args:
-        characters: The characters that the biLM knows, behind ``<bos> <eos> <bow> <eow> <pad>
-            <oov>``. Others are ``<oov>``.
-        words: The words that it knows, behind ``<bos> <eos> <oov>``; empty if none.
-        max_characters: Ids of the characters of a token, both word markers included; 3 or more.
-        **kwargs: Passed on to ``keras.layers.Layer``.
 
-    Call arguments:
-        inputs: Tokens of a batch of sentences, as for ``CharacterTokenizer``.
+def read_alphabet(preset: Any, options: Any = None) -> Any:
+    """Read the alphabet of a preset's biLM."""
+    # Imported here, because presets read a config, and a config has an alphabet.
+    from keras_elmo.presets import Preset
 
-    Returns:
-        int32, shape ``(batch, tokens, max_characters)``, with words one more; padding is a row
-        of 0. A tensor of the Keras backend, inside ``tf.data`` one of TensorFlow.
-
-    Masking: none comes in or goes out; ``ElmoLayer`` finds the mask in the ids.
-
-    Raises:
-        ValueError: If an argument is not as above, or the input not a batch of tokenised
-            sentences.
-
-    Example:
-
-    >>> special = ["<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>"]
-    >>> ids = CodePointTokenizer([*special, "水"], max_characters=6)([["水ab"]])
-    >>> keras.ops.convert_to_numpy(ids)[0]
-    array([[4, 7, 6, 6, 3, 5]], dtype=int32)
-
-    Reference:
-        Che et al., 2018, https://arxiv.org/abs/1807.03121; the ids are those of
-        ELMoForManyLangs, in another order.
-    """
-
-    def __init__(self, characters, words=(), max_characters=50, **kwargs):
-        super().__init__(max_characters, **kwargs)
-        word_dim = 1 if words else 0  # which ids do not depend on
-        self.code_points = CodePoints(characters=characters, words=words, word_dim=word_dim)
-        self.alphabet = CodePointAlphabet(self.code_points, self.max_characters)
-        self._table = None
-
-    def _rows_of_tensor(self, tf, tokens):
-        """Return the rows of a dense tensor of tokens."""
-        alphabet = self.alphabet
-        codes = tf.strings.unicode_decode(tokens, "UTF-8", errors="ignore")[..., : alphabet.room]
-        words = tf.strings.unicode_encode(codes, "UTF-8").to_tensor()
-        codes = codes.to_tensor(default_value=-1, shape=[None, None, alphabet.room])
-        lengths = tf.reduce_sum(tf.cast(codes >= 0, tf.int32), axis=-1, keepdims=True)
-        table = tf.constant(alphabet.character_table)
-        ids = tf.gather(table, tf.clip_by_value(codes, 0, len(alphabet.character_table) - 1))
-        ids = tf.pad(ids, [[0, 0], [0, 0], [1, 1]])
-        position = tf.range(self.max_characters)
-        ids = tf.where(position <= lengths, ids, alphabet.PAD)
-        ids = tf.where(position == lengths + 1, alphabet.BOW, ids)
-        ids = tf.where(position == 0, alphabet.EOW, ids)
-        if alphabet.leading:
-            word_ids = self._word_table(tf).lookup(words)
-            ids = tf.concat([word_ids[..., None], ids], axis=-1)
-        boundaries = alphabet.boundary_rows(alphabet.row_length)
-        for token, row in zip(alphabet.boundary_tokens, boundaries, strict=True):
-            ids = tf.where((words == token)[..., None], row, ids)
-        return ids
-
-    def _word_table(self, tf):
-        if self._table is None:
-            with tf.init_scope():
-                words, ids = zip(*self.alphabet.word_ids.items(), strict=True)
-                pairs = tf.lookup.KeyValueTensorInitializer(words, tf.constant(ids, tf.int32))
-                self._table = tf.lookup.StaticHashTable(pairs, self.alphabet.WORD_OOV)
-        return self._table
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "characters": list(self.code_points.characters),
-            "words": list(self.code_points.words),
-        }
+    return Preset(preset, options).read_config().alphabet

@@ -1,33 +1,35 @@
-"""Lines of tokenised text, as every command that reads them takes them."""
+"""Lines of tokenised text."""
 
 import bz2
 import gzip
 import lzma
 import pathlib
 import re
+from collections.abc import Callable, Iterator
+from typing import IO
 
-# What opens a compressed text, by the end of its name.
-OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+# The function that opens a compressed text, by the ending of the file.
+OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 _TOKEN = re.compile(r"[^ \t]+")
 
 
 def without_end(line: str) -> str:
-    r"""Return a line without its end: ``\n``, ``\r\n``, and any ``\r`` more."""
+    r"""Return a line without its end: ``\n``, ``\r\n``, or several ``\r``."""
     return line.rstrip("\r\n")
 
 
 def split_tokens(line: str) -> list[str]:
-    r"""Return the tokens of a line, which stand between spaces (or tabs).
+    r"""Return the tokens of a line: the text between spaces and tabs.
 
-    Nothing else separates: a no-break space, U+3000, U+2028 and their like are part of
-    a token, as they are for whoever joined the tokens by spaces.
+    No other character separates tokens. A no-break space, U+3000 or U+2028 is part of a token,
+    because the program that joined the tokens with spaces treated it so.
 
     Args:
-        line: With or without its end, ``\n`` or ``\r\n``.
+        line: str. The line, with or without its end, ``\n`` or ``\r\n``.
 
     Returns:
-        List of tokens, none of them empty.
+        list of str. No token is empty.
 
     Example:
 
@@ -37,8 +39,8 @@ def split_tokens(line: str) -> list[str]:
     return _TOKEN.findall(without_end(line))
 
 
-def read_lines(file):
-    """Yield the lines of a file that is open for bytes or text, decoded, without their ends.
+def read_lines(file: IO) -> Iterator[str]:
+    """Yield the lines of a binary or text file, decoded, without their ends.
 
     Raises:
         ValueError: If the bytes are not UTF-8; the error names the line.
@@ -48,11 +50,11 @@ def read_lines(file):
             text = line.decode("utf-8") if isinstance(line, bytes) else line
         except UnicodeDecodeError as error:
             name = str(getattr(file, "name", "the input"))
-            remedy = "Convert the file first, for example with iconv"
+            advice = "Convert the file first, for example with iconv"
             if pathlib.Path(name).suffix.lower() in OPENERS:
-                remedy = "Decompress the file first, for example with zcat, bzcat or xzcat"
+                advice = "Decompress the file first, for example with zcat, bzcat or xzcat"
             raise ValueError(
-                f"Expected UTF-8 text. Received: line {number} of {name}, with bytes that are not "
-                f"({error.reason}). {remedy}"
+                f"Expected UTF-8 text. Received: line {number} of {name}, which is not UTF-8 "
+                f"({error.reason}). {advice}"
             ) from None
         yield without_end(text.removeprefix("\ufeff") if number == 1 else text)

@@ -13,7 +13,7 @@ import pytest
 import keras_elmo
 from keras_elmo import CharacterTokenizer, ElmoLayer, ScalarMix
 from keras_elmo.cli import main
-from keras_elmo.config import CodePoints
+from keras_elmo.tokenizers.code_points import CodePoints
 from keras_elmo.formats import tensor_bundle
 from keras_elmo.formats.bilm_weights import AS_IS
 from keras_elmo.formats.crc32c import crc32c, masked_crc32c

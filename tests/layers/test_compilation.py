@@ -90,6 +90,22 @@ def test_distinct_tokens_are_sought_without_xla_only(jit_compile):
 
 
 @only_tensorflow
+def test_eager_calls_of_other_shapes_log_no_retracing(caplog):
+    """One graph serves all batch sizes and lengths, also of several models."""
+    import tensorflow as tf
+
+    tf.get_logger().propagate = True
+    try:
+        for lstm_dim in (10, 11, 12):
+            layer = ElmoLayer(make_config(lstm_dim=lstm_dim))
+            for ids in (IDS, IDS[:2, :3], IDS[1:, :4]):
+                layer(ids)
+    finally:
+        tf.get_logger().propagate = False
+    assert not [record for record in caplog.records if "retracing" in record.getMessage()]
+
+
+@only_tensorflow
 @pytest.mark.parametrize("exporter", ["keras.src.export.onnx", "keras.src.export.litert"])
 def test_what_converters_cannot_read_is_left_out(exporter):
     """The search for equal tokens; and places written last to first, which tf2onnx mistakes."""

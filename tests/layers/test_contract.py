@@ -41,6 +41,7 @@ LAYERS = {
         {"config": make_config(), "output": "all", "keep_boundaries": True, "trainable_bilm": True},
         IDS,
     ),
+    "elmo_layer_1": (layers.ElmoLayer, {"config": make_config(), "output": 1}, IDS),
     "elmo_top": (layers.ElmoLayer, {"config": make_config(), "output": "top"}, IDS),
 }
 

@@ -1,6 +1,7 @@
 """ElmoLayer against the NumPy specification, for every shape a biLM can have."""
 
 import json
+import warnings
 
 import keras
 import numpy as np
@@ -9,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_elmo import ElmoLayer, ScalarMix
-from keras_elmo.config import SPECIAL_CHARACTERS, CodePoints
 from keras_elmo.formats.hdf5 import read_arrays
+from keras_elmo.tokenizers.code_points import SPECIAL_CHARACTERS, CodePoints
 from tests import reference
 from tests.conftest import (
     BACKEND,
@@ -64,6 +65,15 @@ def test_outputs(tiny_preset):
     np.testing.assert_array_equal(reference.stacked_batch(everything, 2), layers)
     np.testing.assert_array_equal(numpy(get(output="top")), layers[:, :, 2])
     np.testing.assert_allclose(numpy(get(output="average")), layers.mean(2), atol=1e-6)
+    for layer in range(-3, 3):
+        np.testing.assert_array_equal(numpy(get(output=layer)), layers[:, :, layer])
+
+
+def test_a_numbered_output_is_serialised():
+    config = ElmoLayer(make_config(), output=np.int64(-3), keep_boundaries=True).get_config()
+    assert json.loads(json.dumps(config))["output"] == 0
+    again = ElmoLayer.from_config(config)
+    assert tuple(again.compute_output_shape((None, 4, 13))) == (None, 6, 12)
 
 
 def test_boundaries(tiny_preset):
@@ -153,7 +163,7 @@ def test_state_is_carried_row_by_row(tiny_preset):
 @pytest.mark.skipif(BACKEND == "torch", reason="predict of PyTorch is eager")
 def test_a_stateful_layer_refuses_a_compiled_call(tiny_preset):
     model = keras.Sequential([ElmoLayer.from_preset(tiny_preset, stateful=True)])
-    with pytest.raises(ValueError, match=r"stateful=True\) is for eager calls, .* stateful=False"):
+    with pytest.raises(ValueError, match=r"stateful=True\) expects eager calls, .* stateful=False"):
         model.predict(tokenize(SENTENCES, 13), verbose=0)
 
 
@@ -166,9 +176,12 @@ def test_freezing(tiny_preset, trainable_bilm):
     model.add(keras.layers.Dense(3))
     for layer in model._flatten_layers():
         layer.trainable = False
-    model.trainable = True
-    for layer in model._flatten_layers():
-        layer.trainable = True
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.trainable = True
+        for layer in model._flatten_layers():
+            layer.trainable = True
+    assert len(caught) == (0 if trainable_bilm else 1)  # once per layer
     assert len(elmo.trainable_weights) == (len(elmo.weights) if trainable_bilm else 0)
     before = elmo.get_weights()
     model.compile("sgd", "mse")
@@ -180,6 +193,25 @@ def test_freezing(tiny_preset, trainable_bilm):
     summary = []
     model.summary(print_fn=lambda line, **_: summary.append(line))
     assert f"Non-trainable params: {frozen:,}" in "\n".join(summary)
+
+
+def test_trainable_does_not_unfreeze_the_bilm_and_says_so(tiny_preset):
+    expected = "Received: trainable=True, which leaves the biLM frozen. .* trainable_bilm=True for"
+    with pytest.warns(UserWarning, match=expected):
+        layer = ElmoLayer.from_preset(tiny_preset, trainable=True)
+    assert not layer.trainable_weights
+    layer.trainable = True  # A second warning would be an error here.
+    with pytest.warns(UserWarning, match=expected):
+        ElmoLayer.from_preset(tiny_preset).trainable = True
+    again = ElmoLayer.from_config(layer.get_config())
+    again.trainable = True  # Keras does so when it loads a model.
+    tuned = ElmoLayer.from_preset(tiny_preset, trainable=True, trainable_bilm=True)
+    tuned.trainable = True
+    assert len(tuned.trainable_weights) == len(tuned.weights)
+    tuned.trainable = False
+    assert not tuned.trainable_weights
+    frozen = ElmoLayer.from_config({**layer.get_config(), "trainable": False})
+    assert not frozen.trainable
 
 
 @pytest.mark.skipif(BACKEND != "torch", reason="PyTorch keeps activations by tensor")
@@ -225,7 +257,7 @@ def test_load_into_a_layer(tiny_preset):
     again.load_preset(tiny_preset)
     assert again.fingerprint() == fingerprint
     with pytest.raises(
-        ValueError, match="the options that it was made with. Expected: .*lstm_dim=11"
+        ValueError, match="a biLM with the options of this layer. Expected: .*lstm_dim=11"
     ):
         ElmoLayer(make_config(lstm_dim=11)).load_preset(tiny_preset)
 
@@ -235,6 +267,9 @@ def test_bad_arguments():
         ElmoLayer("elmo")
     with pytest.raises(ValueError, match="output to be one of .* Received: output='mean'"):
         ElmoLayer(make_config(), output="mean")
+    for output in (3, -4, True, 1.0, None):
+        with pytest.raises(ValueError, match="or a number from -3 to 2. Received: output="):
+            ElmoLayer(make_config(), output=output)
     with pytest.raises(ValueError, match="trainable_bilm=True, save_bilm=False"):
         ElmoLayer(make_config(), trainable_bilm=True, save_bilm=False)
     for call in (
@@ -278,7 +313,9 @@ def test_bad_symbolic_input(tiny_layer):
 
 def test_bfloat16_ids_are_refused(tiny_layer):
     ids = keras.ops.cast(tokenize(SENTENCES, 13), "bfloat16")
-    with pytest.raises(ValueError, match=r"bfloat16 has no room above 256.*Input\(\(None, 13\)"):
+    with pytest.raises(
+        ValueError, match=r"dtype=bfloat16, which is exact up to 256.*Input\(\(None, 13\)"
+    ):
         tiny_layer(ids)
 
 
@@ -290,7 +327,9 @@ def test_float16_ids_are_refused_where_they_are_rounded(tiny_layer):
     code_points = CodePoints(characters=(*SPECIAL_CHARACTERS, *characters), words=())
     layer = ElmoLayer(make_config(code_points=code_points))
     for ids in (half, keras.Input((None, 13), dtype="float16")):
-        with pytest.raises(ValueError, match=r"float16 has no room above 2048. Received: dtype=fl"):
+        with pytest.raises(
+            ValueError, match="ids up to 2106. Received: dtype=float16, which is exact up to 2048"
+        ):
             layer(ids)
 
 
@@ -299,7 +338,7 @@ def test_integers_too_small_for_the_ids_are_refused(tiny_layer):
     ids = tokenize(SENTENCES, 13)
     np.testing.assert_array_equal(numpy(tiny_layer(ids.astype("int16"))), numpy(tiny_layer(ids)))
     for few in (ids.astype("uint8"), keras.Input((None, 13), dtype="uint8")):
-        with pytest.raises(ValueError, match="uint8 has no room above 255"):
+        with pytest.raises(ValueError, match="dtype=uint8, which is exact up to 255"):
             tiny_layer(few)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_elmo.pretraining.corpus import START, Batcher, Corpus
-from keras_elmo.tokenizers.byte_ids import character_ids
+from keras_elmo.tokenizers.characters import character_ids
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "a", "b", "c", "long"]
 TOKENS = st.sampled_from(["a", "b", "c", "longer", "x", "Ünïcödé", "a" * 70])

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keras_elmo import CharacterTokenizer
-from keras_elmo.tokenizers.byte_ids import BEGIN_SENTENCE, boundary_row, character_ids
+from keras_elmo.tokenizers.characters import BEGIN_SENTENCE, boundary_row, character_ids
 from tests import reference
 from tests.conftest import BACKEND, SENTENCES, numpy, only_tensorflow, tokenize
 
@@ -153,7 +153,7 @@ def test_numpy_integers_are_whole_numbers():
     assert CharacterTokenizer(np.int64(9)).get_config()["max_characters"] == 9
 
 
-@pytest.mark.parametrize("bad", [2, 0, "50", 5.0])
+@pytest.mark.parametrize("bad", [2, 0, "50", 5.0, True])
 def test_bad_max_characters(bad):
     with pytest.raises(ValueError, match="max_characters to be a whole number, 3 or more"):
         CharacterTokenizer(max_characters=bad)

@@ -61,7 +61,12 @@ def test_they_pickle_and_serve_threads(name):
 @pytest.mark.parametrize(
     "name, missing, error, message",
     [
-        ("mecab", None, ValueError, "of penn, toktok, kiwi, whitespace. Received: name='mecab'"),
+        (
+            "mecab",
+            None,
+            ValueError,
+            "one of penn, toktok, kiwi, whitespace. Received: name='mecab'",
+        ),
         ("kiwi", "kiwipiepy", ImportError, r"need Kiwi: pip install 'keras-elmo\[korean\]'"),
         ("toktok", "nltk.tokenize.toktok", ImportError, r"pip install 'keras-elmo\[pretrain\]'"),
     ],

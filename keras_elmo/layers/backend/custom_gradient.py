@@ -1,97 +1,141 @@
-"""Functions whose gradient is written out, on every backend."""
+"""Functions with a written-out gradient, on every backend."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_elmo.utils.typing import Tensor
 
-def call_with_gradient(run, record, differentiate, options, tensors):
-    """Call ``run``, or ``record`` where a gradient may be asked for.
 
-    Unlike ``keras.ops.custom_gradient`` it takes any number of outputs on PyTorch, and what
-    only the gradient needs is not computed without one. All three are functions of a module
-    that take all tensors from their arguments, so that eager calls are compiled once.
+def call_with_gradient(
+    forward: Callable,
+    forward_with_residuals: Callable,
+    backward: Callable,
+    options: tuple,
+    tensors: tuple,
+    weights: tuple,
+) -> tuple:
+    """Call ``forward``, or ``forward_with_residuals`` if a gradient may be computed.
+
+    Residuals are the tensors that the forward pass stores for the gradient. Unlike
+    ``keras.ops.custom_gradient`` this supports several outputs on PyTorch, and computes the
+    residuals only if they are needed.
+
+    The three functions must be functions of a module and get all tensors as arguments, so that
+    eager calls are compiled once. They receive the options, then all tensors and weights.
 
     Args:
-        run: Function of the options and the tensors; returns a tuple of tensors.
-        record: The same; returns the outputs, and a tuple of tensors that the gradient needs.
-        differentiate: Function of the options, that tuple and the gradient of every output;
-            returns a gradient for every tensor, None for those that have none.
-        options: Tuple of numbers, strings and None.
-        tensors: Tuple of tensors and None.
+        forward: function. Returns a tuple of outputs.
+        forward_with_residuals: function. Returns the tuple of outputs and a tuple of residuals.
+        backward: function. Takes the options, the residuals and the gradients of the outputs.
+            Returns the gradient of every tensor and weight; None if it has no gradient.
+        options: tuple of numbers, strings and None.
+        tensors: tuple of tensors and None. All axes but the last may differ in size from call
+            to call, and the only axis of a vector.
+        weights: tuple of tensors and None, of fixed shapes.
 
     Returns:
         The outputs. They have no second derivative.
     """
-    functions = (run, record, differentiate)
     backend = keras.backend.backend()
+    arguments = (*tensors, *weights)
     if backend == "jax":
-        return _jax_function(*functions)(options, *tensors)
+        return _jax_function(forward, forward_with_residuals, backward)(options, *arguments)
     if backend == "torch":
         import torch
 
-        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
-            return _torch_function(*functions).apply(options, *tensors)
-        return run(options, *tensors)
+        needs_gradient = any(x is not None and x.requires_grad for x in arguments)
+        if torch.is_grad_enabled() and needs_gradient:
+            return _torch_function(forward_with_residuals, backward).apply(options, *arguments)
+        return forward(options, *arguments)
     import tensorflow as tf
 
-    is_there = tuple(x is not None for x in tensors)
-    # A variable would look like one more, hidden argument to TensorFlow.
-    given = [tf.convert_to_tensor(x) for x in tensors if x is not None]
-    # One function for each width: TensorFlow forgets sizes that differ from call to call.
-    widths = tuple(x.shape[-1] for x in given)
+    # TensorFlow would treat a variable as one more, hidden argument.
+    arguments = tuple(None if x is None else tf.convert_to_tensor(x) for x in arguments)
+    signature = tuple(
+        None
+        if x is None
+        else tf.TensorSpec(_general_shape(x) if i < len(tensors) else x.shape, x.dtype)
+        for i, x in enumerate(arguments)
+    )
     eager = tf.executing_eagerly()
-    return _tensorflow_function(*functions, options, is_there, widths, eager)(*given)
+    function = _tensorflow_function(forward_with_residuals, backward, options, signature, eager)
+    return function(*(x for x in arguments if x is not None))
+
+
+def _general_shape(x: Tensor) -> list:
+    """Return the shape of a tensor, with None for all sizes that differ from call to call."""
+    rank = len(x.shape)
+    return [None] if rank == 1 else [*[None] * (rank - 1), x.shape[-1]]
 
 
 @functools.cache
-def _jax_function(run, record, differentiate):
+def _jax_function(
+    forward: Callable, forward_with_residuals: Callable, backward: Callable
+) -> Callable:
     import jax
 
-    function = jax.custom_vjp(run, nondiff_argnums=(0,))
-    function.defvjp(record, differentiate)
+    function = jax.custom_vjp(forward, nondiff_argnums=(0,))
+    function.defvjp(forward_with_residuals, backward)
     return jax.jit(function, static_argnums=(0,))
 
 
 @functools.cache
-def _torch_function(run, record, differentiate):
+def _torch_function(forward_with_residuals: Callable, backward_function: Callable) -> Any:
     import torch
 
     class Function(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, options, *tensors):
-            outputs, kept = record(options, *tensors)
+        def forward(ctx: Any, options: tuple, *arguments: Any) -> tuple:
+            outputs, residuals = forward_with_residuals(options, *arguments)
             ctx.options = options
-            ctx.save_for_backward(*kept)
+            ctx.save_for_backward(*residuals)
             return outputs
 
         @staticmethod
         @torch.autograd.function.once_differentiable
-        def backward(ctx, *upstream):
-            return None, *differentiate(ctx.options, ctx.saved_tensors, upstream)
+        def backward(ctx: Any, *upstream: Tensor) -> tuple:
+            return None, *backward_function(ctx.options, ctx.saved_tensors, upstream)
 
     return Function
 
 
 @functools.cache
-def _tensorflow_function(run, record, differentiate, options, is_there, widths, eager):
-    """The function of the tensors that are there.
+def _tensorflow_function(
+    forward_with_residuals: Callable,
+    backward: Callable,
+    options: tuple,
+    signature: tuple,
+    eager: bool,
+) -> Callable:
+    """Return a function of the tensors that are not None.
 
-    Eager calls go through a graph, which leaves out what only the gradient needs.
+    Eager calls run a graph, which skips residuals that no gradient needs. The signature makes
+    it one graph for all batch sizes and lengths.
     """
     import tensorflow as tf
 
-    @tf.custom_gradient
-    def function(*given):
-        given = iter(given)
-        outputs, kept = record(options, *(next(given) if there else None for there in is_there))
+    is_given = [spec is not None for spec in signature]
 
-        def gradient(*upstream):
+    @tf.custom_gradient
+    def function(*tensors: Tensor) -> tuple:
+        remaining = iter(tensors)
+        arguments = (next(remaining) if given else None for given in is_given)
+        outputs, residuals = forward_with_residuals(options, *arguments)
+
+        def gradient(*upstream: Tensor) -> list:
             upstream = tuple(ops.convert_to_tensor(x) for x in upstream)
-            gradients = differentiate(options, kept, upstream)
-            return [x for x, there in zip(gradients, is_there, strict=True) if there]
+            gradients = backward(options, residuals, upstream)
+            return [x for x, given in zip(gradients, is_given, strict=True) if given]
 
         return outputs, gradient
 
-    return tf.function(function, autograph=False, reduce_retracing=True) if eager else function
+    if not eager:
+        return function
+    specs = [spec for spec in signature if spec is not None]
+    # A partial, because TensorFlow counts the traces of all functions that share their code,
+    # and would warn of retracing after the first traces of a few of them.
+    return tf.function(functools.partial(function), input_signature=specs, autograph=False)

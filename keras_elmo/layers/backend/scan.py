@@ -1,82 +1,113 @@
-"""A loop over time steps that every backend runs at its own best."""
+"""A loop over time steps, written for each backend."""
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 
-from keras_elmo.layers.backend.tracing import is_for_a_converter
+from keras_elmo.layers.backend.tracing import is_exporting
+from keras_elmo.utils.typing import Tensor
 
 
-def scan(step, carry, inputs, constants, output_shapes, reverse=False, output_dtypes=None):
-    """Run ``step`` over the first axis of arrays, and stack what it gives.
+def scan(
+    step: Callable,
+    carry: tuple,
+    inputs: tuple,
+    constants: tuple,
+    output_shapes: Sequence[tuple],
+    reverse: bool = False,
+    output_dtypes: Sequence | None = None,
+) -> tuple[tuple, tuple]:
+    """Run ``step`` over the first axis of the inputs, and stack its outputs.
 
     Args:
-        step: Function of the constants, the carried tuple and a tuple of slices, one time
-            step of every input; returns the new carried tuple and a tuple of outputs. Make
-            it a function of a module, that takes all tensors from its arguments: JAX
-            compiles eager calls once for every step, and a new function is a new step.
-        carry: Tuple of tensors.
-        inputs: Tuple of tensors, time on the first axis, the first of them no None; slices of
-            None are None.
-        constants: Tuple of what all time steps share: tensors, numbers, None.
-        output_shapes: Shapes of one time step of each output, None for unknown sizes.
-        reverse: Go from the last time step to the first. The outputs stay in the order of
+        step: function. Takes the constants, the carried tuple and one time step of every
+            input; returns the new carried tuple and a tuple of outputs. It must be a function
+            of a module and get all tensors as arguments: JAX compiles eager calls once for
+            every function, so a new closure would be compiled at every call.
+        carry: tuple of tensors. The values that the first step receives.
+        inputs: tuple of tensors and None, time on the first axis. The first must be a tensor.
+            The step receives None for None.
+        constants: tuple of tensors, numbers and None. Shared by all steps.
+        output_shapes: list of tuples. Shape of one time step of every output; None for
+            unknown sizes.
+        reverse: bool. Run from the last time step to the first. The outputs keep the order of
             the inputs.
-        output_dtypes: Their dtypes; None for that of the first carried tensor.
+        output_dtypes: list of dtypes, one for every output; None for the dtype of the first
+            carried tensor.
 
     Returns:
-        The last carried tuple, and the tuple of the outputs, time on the first axis.
+        The last carried tuple, and the tuple of outputs with time on the first axis.
     """
     backend = keras.backend.backend()
     if backend == "jax":
         return _jax_scan()(step, reverse, constants, carry, inputs)
     if backend == "torch":
-        import torch
+        return _torch_scan(step, carry, inputs, constants, reverse)
+    if output_dtypes is None:
+        output_dtypes = [carry[0].dtype] * len(output_shapes)
+    return _tensorflow_scan(step, carry, inputs, constants, output_shapes, reverse, output_dtypes)
 
-        n = inputs[0].shape[0]
-        outputs = [None] * n
-        for t in reversed(range(n)) if reverse else range(n):
-            carry, outputs[t] = step(constants, carry, _slices(inputs, t))
-        return carry, tuple(torch.stack(parts) for parts in zip(*outputs))
+
+def _torch_scan(
+    step: Callable, carry: tuple, inputs: tuple, constants: tuple, reverse: bool
+) -> tuple[tuple, tuple]:
+    import torch
+
+    n = inputs[0].shape[0]
+    outputs: list[Any] = [None] * n
+    for t in reversed(range(n)) if reverse else range(n):
+        carry, outputs[t] = step(constants, carry, _time_step(inputs, t))
+    return carry, tuple(torch.stack(parts) for parts in zip(*outputs))
+
+
+def _tensorflow_scan(
+    step: Callable,
+    carry: tuple,
+    inputs: tuple,
+    constants: tuple,
+    output_shapes: Sequence[tuple],
+    reverse: bool,
+    output_dtypes: Sequence,
+) -> tuple[tuple, tuple]:
     import tensorflow as tf
 
     n = tf.shape(inputs[0])[0]
-    output_dtypes = output_dtypes or [carry[0].dtype] * len(output_shapes)
     arrays = tuple(
         tf.TensorArray(dtype, n, element_shape=shape)
         for dtype, shape in zip(output_dtypes, output_shapes, strict=True)
     )
+    # tf2onnx expects the output that is written first at index 0.
+    flip = reverse and is_exporting()
 
-    # tf2onnx takes for granted that what is written first stands first.
-    flipped = reverse and is_for_a_converter()
-
-    def body(k, carry, arrays):
+    def body(k: Tensor, carry: tuple, arrays: tuple) -> tuple:
         t = n - 1 - k if reverse else k
-        carry, outputs = step(constants, carry, _slices(inputs, t))
-        place = k if flipped else t
-        return k + 1, carry, tuple(a.write(place, x) for a, x in zip(arrays, outputs))
+        carry, outputs = step(constants, carry, _time_step(inputs, t))
+        index = k if flip else t
+        return k + 1, carry, tuple(a.write(index, x) for a, x in zip(arrays, outputs))
 
     _, carry, arrays = tf.while_loop(
         lambda k, *_: k < n,
         body,
         (0, carry, arrays),
         parallel_iterations=1,
-        maximum_iterations=n,  # XLA needs it for the gradient
+        maximum_iterations=n,  # XLA needs a bound for the gradient.
     )
     outputs = tuple(array.stack() for array in arrays)
-    return carry, tuple(tf.reverse(x, [0]) for x in outputs) if flipped else outputs
+    return carry, tuple(tf.reverse(x, [0]) for x in outputs) if flip else outputs
 
 
-def _slices(inputs, t):
+def _time_step(inputs: tuple, t: Any) -> tuple:
     return tuple(None if x is None else x[t] for x in inputs)
 
 
 @functools.cache
-def _jax_scan():
-    """One compiled function for all: a scan outside of it would be compiled at every call."""
+def _jax_scan() -> Callable:
+    """Return one compiled function for all scans; an uncompiled scan compiles at every call."""
     import jax
 
-    def run(step, reverse, constants, carry, inputs):
+    def run(step: Callable, reverse: bool, constants: tuple, carry: tuple, inputs: tuple) -> Any:
         return jax.lax.scan(functools.partial(step, constants), carry, inputs, reverse=reverse)
 
     return jax.jit(run, static_argnums=(0, 1))

@@ -1,18 +1,20 @@
-"""What the converters of TensorFlow's graphs to ONNX and LiteRT cannot read."""
+"""Find out for whom TensorFlow traces a graph."""
 
 import sys
 
 _EXPORTERS = ("keras.src.export.onnx", "keras.src.export.litert")
 
 
-def is_for_a_converter() -> bool:
-    """Tell whether TensorFlow traces a graph for ``model.export`` to ONNX or LiteRT.
+def is_exporting() -> bool:
+    """Return whether TensorFlow traces a graph for ``model.export`` to ONNX or LiteRT.
 
-    Keras tells nobody, so its modules are looked for among the callers.
+    Keras has no flag for it, so this looks for its export modules among the callers.
     """
     import tensorflow as tf
 
-    frame = None if tf.executing_eagerly() else sys._getframe()
+    if tf.executing_eagerly():
+        return False
+    frame = sys._getframe().f_back
     while frame:
         if frame.f_globals.get("__name__") in _EXPORTERS:
             return True

@@ -1,0 +1,137 @@
+"""The options file of a biLM, in the layout of bilm-tf: ``options.json``."""
+
+import re
+import warnings
+from typing import Any
+
+from keras_elmo.tokenizers.characters import N_CHARACTERS
+from keras_elmo.tokenizers.code_points import CodePoints
+from keras_elmo.utils.checks import shorten
+
+# The attribute of BiLMConfig for each (section, key) of an options file.
+_ATTRIBUTES = {
+    ("char_cnn", "activation"): "activation",
+    ("char_cnn", "filters"): "filters",
+    ("char_cnn", "n_highway"): "n_highway",
+    ("char_cnn", "max_characters_per_token"): "max_characters_per_token",
+    ("char_cnn", "embedding"): "character_embedding_dim",
+    ("lstm", "dim"): "lstm_dim",
+    ("lstm", "projection_dim"): "projection_dim",
+    ("lstm", "n_layers"): "n_layers",
+    ("lstm", "cell_clip"): "cell_clip",
+    ("lstm", "proj_clip"): "projection_clip",
+    ("lstm", "use_skip_connections"): "use_skip_connections",
+}
+# The defaults of bilm-tf for keys that may be missing. All other keys are required.
+_DEFAULTS = {
+    "n_highway": 0,
+    "n_layers": 1,
+    "cell_clip": None,
+    "projection_clip": None,
+    "use_skip_connections": False,
+}
+# Settings of the trainers of bilm-tf and of its rewrite in PyTorch. They do not change what
+# the biLM computes.
+_TRAINING_KEY = re.compile(
+    "all_clip_norm_val|batch_size|clip_grad_norm|dropout|eval_max_batches|learning_rate"
+    r"|lr_decay_\w+|max_steps|n_epochs|n_negative_samples_batch|n_tokens_vocab|n_train_tokens"
+    r"|sample_softmax|steps_per_epoch|unroll_steps|\w+_every_steps"
+)
+
+
+def parse_options(options: object, origin: object = None) -> dict[str, Any]:
+    """Return the arguments of ``BiLMConfig`` for the content of an options file.
+
+    Args:
+        options: dict. The decoded JSON object.
+        origin: str or path. Name of the file, for the warning; or None.
+
+    Raises:
+        ValueError: If the options are not those of a biLM over characters.
+    """
+    if not isinstance(options, dict):
+        raise ValueError(
+            f"BiLMConfig expects the options as a JSON object. Received: {type(options).__name__}"
+        )
+    arguments: dict[str, Any] = {}
+    unknown = []
+    for key, value in options.items():
+        if key in ("char_cnn", "lstm"):
+            if not isinstance(value, dict):
+                raise ValueError(
+                    f"BiLMConfig expects '{key}' in the options to be a JSON object. "
+                    f"Received: {key}={shorten(value)}"
+                )
+            for inner, setting in value.items():
+                if (key, inner) in _ATTRIBUTES:
+                    arguments[_ATTRIBUTES[key, inner]] = setting
+                elif (key, inner) != ("char_cnn", "n_characters"):
+                    unknown.append(f"{key}.{inner}")
+        elif key == "code_points":
+            arguments["code_points"] = CodePoints.from_options(value)
+        elif key == "bidirectional":
+            if value is not True:
+                raise ValueError(
+                    "BiLMConfig expects a biLM that reads in both directions. "
+                    f"Received: bidirectional={shorten(value)}"
+                )
+        elif key == "share_embedding_softmax":
+            if value is not False:
+                raise ValueError(
+                    "BiLMConfig expects a biLM over characters, whose softmax has weights of "
+                    f"its own. Received: share_embedding_softmax={shorten(value)}"
+                )
+        elif not _TRAINING_KEY.fullmatch(str(key)):
+            file = "the options" if origin is None else f"options file {origin}"
+            warnings.warn(
+                f"BiLMConfig ignores the unknown key {str(key)[:60]!r} of {file}", stacklevel=3
+            )
+    missing = [
+        f"{section}.{key}"
+        for (section, key), name in _ATTRIBUTES.items()
+        if name not in arguments and name not in _DEFAULTS
+    ]
+    if unknown or missing:
+        raise ValueError(
+            "BiLMConfig expects the options of a bilm-tf biLM over characters. "
+            f"Received: missing keys {missing}, unknown keys {shorten(unknown)}"
+        )
+    n_characters = options["char_cnn"].get("n_characters", N_CHARACTERS)
+    _check_n_characters(n_characters, arguments.get("code_points"))
+    embedding = arguments["character_embedding_dim"]
+    if not isinstance(embedding, dict) or set(embedding) != {"dim"}:
+        raise ValueError(
+            "BiLMConfig expects char_cnn.embedding to be an object with the one key 'dim'. "
+            f"Received: embedding={shorten(embedding)}"
+        )
+    arguments["character_embedding_dim"] = embedding["dim"]
+    if arguments.get("n_highway", 0) is None:
+        arguments["n_highway"] = 0
+    return _DEFAULTS | arguments
+
+
+def _check_n_characters(n_characters: object, code_points: CodePoints | None) -> None:
+    if code_points is not None:
+        if n_characters != len(code_points.characters) + 1:
+            raise ValueError(
+                "BiLMConfig expects char_cnn.n_characters to be one more than the characters "
+                f"of code_points. Received: n_characters={shorten(n_characters)}, for {code_points}"
+            )
+    elif n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
+        raise ValueError(
+            f"BiLMConfig expects char_cnn.n_characters to be {N_CHARACTERS - 1} (in training) "
+            f"or {N_CHARACTERS} (in use). Received: n_characters={shorten(n_characters)}. A "
+            "biLM over another alphabet than the bytes of UTF-8 is not supported"
+        )
+
+
+def format_options(config: Any) -> dict:
+    """Return the content of an options file for a ``BiLMConfig``, ready for ``json.dump``."""
+    options: dict = {"char_cnn": {"n_characters": config.n_characters}, "lstm": {}}
+    for (section, key), name in _ATTRIBUTES.items():
+        options[section][key] = getattr(config, name)
+    options["char_cnn"]["filters"] = [list(pair) for pair in config.filters]
+    options["char_cnn"]["embedding"] = {"dim": config.character_embedding_dim}
+    if config.code_points is not None:
+        options["code_points"] = config.code_points.to_options()
+    return options

@@ -1,0 +1,292 @@
+"""The alphabet of ELMoForManyLangs: code points of Unicode, and known words before them."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_elmo.tokenizers.characters import CharacterTokenizer, read_alphabet
+from keras_elmo.utils.checks import is_whole, shorten
+from keras_elmo.utils.typing import Tensor
+
+# The first entries of the characters and of the words of a biLM, in this order.
+SPECIAL_CHARACTERS = ("<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>")
+SPECIAL_WORDS = ("<bos>", "<eos>", "<oov>")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CodePoints:
+    """The characters and words that a biLM of ELMoForManyLangs knows.
+
+    Attributes:
+        characters: tuple of str. ``SPECIAL_CHARACTERS``, then the known characters. The first
+            has the id 1.
+        words: tuple of str. ``SPECIAL_WORDS``, then the known words. Empty if the biLM reads
+            characters only.
+        word_dim: int. Features of a word embedding; 0 without words.
+
+    Raises:
+        ValueError: If an attribute is invalid.
+    """
+
+    characters: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    word_dim: int = 0
+
+    def __post_init__(self) -> None:
+        for name, special in (("characters", SPECIAL_CHARACTERS), ("words", SPECIAL_WORDS)):
+            tokens = getattr(self, name)
+            if not (isinstance(tokens, list | tuple) and all(isinstance(t, str) for t in tokens)):
+                raise ValueError(
+                    f"CodePoints expects {name} to be a list of text. "
+                    f"Received: {name}={shorten(tokens)}"
+                )
+            object.__setattr__(self, name, tuple(tokens))
+            if tuple(tokens[: len(special)]) != special and (tokens or name == "characters"):
+                raise ValueError(
+                    f"CodePoints expects {name} to start with {special}. "
+                    f"Received: {name}={shorten(tokens)}"
+                )
+            if len(set(tokens)) < len(tokens):
+                raise ValueError(f"CodePoints expects all {name} to differ. Received: one twice")
+        if not is_whole(self.word_dim) or bool(self.word_dim) != bool(self.words):
+            raise ValueError(
+                "CodePoints expects word_dim to be a whole number, 1 or more with words and 0 "
+                f"without. Received: word_dim={shorten(self.word_dim)}, {len(self.words)} words"
+            )
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.characters)} characters, {len(self.words)} words"
+        return f"CodePoints({sizes}, word_dim={self.word_dim})"
+
+    @classmethod
+    def from_options(cls, options: object) -> "CodePoints":
+        """Read the value of ``code_points`` in an options file."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        if not isinstance(options, dict) or not set(options) <= names:
+            raise ValueError(
+                "BiLMConfig expects 'code_points' in the options to have characters, words "
+                f"and word_dim. Received: code_points={shorten(options)}"
+            )
+        return cls(**{"characters": (), **options})
+
+    def to_options(self) -> dict:
+        """Return the value of ``code_points`` in an options file."""
+        return {
+            "characters": list(self.characters),
+            "words": list(self.words),
+            "word_dim": self.word_dim,
+        }
+
+
+class CodePointAlphabet:
+    """Turn tokens into rows of code-point ids, and give the sizes that a biLM needs.
+
+    A token is cut to ``max_characters - 2`` code points. Its row is the id of the word, if the
+    biLM knows words; then ``<eow>``, the characters, ``<bow>``, ``<pad>``, ... ELMoForManyLangs
+    swaps the two markers in training, so this class swaps them too. Ids start at 1; 0 is padding.
+
+    Args:
+        code_points: ``CodePoints``. The known characters and words.
+        max_characters: int. Character ids of a token, both word markers included.
+
+    Attributes:
+        code_points: ``CodePoints``. The known characters and words.
+        max_characters: int. Character ids of a token.
+        longest: int. Code points of the longest token that is not cut.
+
+    The other attributes are those of ``ByteAlphabet``.
+    """
+
+    boundary_tokens = tuple(token.encode() for token in SPECIAL_WORDS[:2])
+    BOS, EOS, BOW, EOW, PAD, OOV = range(1, len(SPECIAL_CHARACTERS) + 1)
+    WORD_OOV = SPECIAL_WORDS.index("<oov>") + 1
+
+    def __init__(self, code_points: CodePoints, max_characters: int) -> None:
+        self.code_points = code_points
+        self.max_characters = max_characters
+        self.n_characters = len(code_points.characters) + 1
+        self.n_words = len(code_points.words)
+        self.word_dim = code_points.word_dim
+        self.leading = 1 if code_points.words else 0
+        self.row_length = max_characters + self.leading
+        self.largest_id = max(len(code_points.characters), len(code_points.words))
+        self.longest = max_characters - 2
+
+    @functools.cached_property
+    def word_ids(self) -> dict[str, int]:
+        """The id of every word."""
+        return {word: i for i, word in enumerate(self.code_points.words, 1)}
+
+    @functools.cached_property
+    def character_table(self) -> np.ndarray:
+        """The ids of all code points up to the last known one, then ``<oov>`` for all others."""
+        known = [(ord(c), i) for i, c in enumerate(self.code_points.characters, 1) if len(c) == 1]
+        table = np.full(max((code for code, _ in known), default=0) + 2, self.OOV, "int32")
+        for code, i in known:
+            table[code] = i
+        return table
+
+    def rows(self, tokens: Sequence[bytes]) -> np.ndarray:
+        """Return the rows of UTF-8 tokens: int32, shape ``(len(tokens), row_length)``."""
+        texts = [token.decode("utf-8", "ignore")[: self.longest] for token in tokens]
+        lengths = np.array([len(text) for text in texts], "int32")
+        joined = "".join(text.ljust(self.longest, "\0") for text in texts).encode("utf-32-le")
+        codes = np.frombuffer(joined, "<u4").reshape(len(texts), self.longest)
+        codes = np.minimum(codes, len(self.character_table) - 1)
+        ids = np.full((len(texts), self.row_length), self.PAD, "int32")
+        characters = ids[:, self.leading :]
+        characters[:, 0] = self.EOW
+        inside = np.arange(self.longest) < lengths[:, None]
+        np.copyto(characters[:, 1:-1], self.character_table[codes], where=inside)
+        characters[np.arange(len(texts)), lengths + 1] = self.BOW
+        if self.leading:
+            ids[:, 0] = [self.word_ids.get(text, self.WORD_OOV) for text in texts]
+        boundaries = self.boundary_rows(self.row_length)
+        for row, text in enumerate(texts):
+            if text in SPECIAL_WORDS[:2]:
+                ids[row] = boundaries[SPECIAL_WORDS.index(text)]
+        return ids
+
+    def lengths(self, rows: np.ndarray) -> np.ndarray:
+        """Return the number of characters in each row: markers count, pads do not."""
+        return (rows[:, self.leading :] != self.PAD).sum(axis=1)
+
+    def boundary_rows(self, row_length: int) -> list[np.ndarray]:
+        """Return the rows of ``<bos>`` and ``<eos>``: int32, shape ``(row_length,)``."""
+        rows = []
+        for marker in (self.BOS, self.EOS):
+            row = np.full(row_length, self.PAD, "int32")
+            row[: self.leading] = marker  # <bos> and <eos> have the same ids as words
+            row[self.leading : self.leading + 3] = self.EOW, marker, self.BOW
+            rows.append(row)
+        return rows
+
+    def id_ranges(self, ids: np.ndarray) -> list[tuple[str, np.ndarray, int]]:
+        """Return each kind of ids in rows: its name, the ids, the largest allowed."""
+        most = self.n_characters - 1
+        if not self.leading or not ids.ndim:
+            return [("character ids", ids, most)]
+        return [("word ids", ids[..., 0], self.n_words), ("character ids", ids[..., 1:], most)]
+
+    def make_tokenizer(self, **kwargs: Any) -> "CodePointTokenizer":
+        """Make the Keras layer for these characters and words."""
+        known = self.code_points
+        arguments = {"max_characters": self.max_characters, **kwargs}
+        return CodePointTokenizer(known.characters, known.words, **arguments)
+
+
+@keras.saving.register_keras_serializable(package="keras_elmo")
+class CodePointTokenizer(CharacterTokenizer):
+    """Turn tokens into the ids that a biLM of ELMoForManyLangs reads.
+
+    A token becomes the row ``word, <eow>, its code points, <bow>, <pad>, <pad>, ...``. The word
+    id is only there if there are words. A longer token is cut to its first
+    ``max_characters - 2`` code points, before the word is looked up. The tokens ``<bos>`` and
+    ``<eos>`` become the sentence boundaries.
+
+    Args:
+        characters: list of str. ``<bos> <eos> <bow> <eow> <pad> <oov>``, then the characters
+            that the biLM knows. All other characters are ``<oov>``.
+        words: list of str. ``<bos> <eos> <oov>``, then the words that the biLM knows; or empty.
+        max_characters: int. Character ids per token, both word markers included; 3 or more.
+        **kwargs: Arguments of ``keras.layers.Layer``.
+
+    Call arguments:
+        inputs: Tokens of a batch of sentences, as for ``CharacterTokenizer``.
+
+    Returns:
+        int32, shape ``(batch, tokens, max_characters)``, or one id more with words; padding is
+        a row of 0. The result is a tensor of the Keras backend, and of TensorFlow inside
+        ``tf.data``.
+
+    Masking: receives and returns no mask; ``ElmoLayer`` computes the mask from the ids.
+
+    Raises:
+        ValueError: If an argument is invalid or the input is not a batch of tokenised
+            sentences.
+
+    Example:
+
+    >>> special = ["<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>"]
+    >>> ids = CodePointTokenizer([*special, "水"], max_characters=6)([["水ab"]])
+    >>> keras.ops.convert_to_numpy(ids)[0]
+    array([[4, 7, 6, 6, 3, 5]], dtype=int32)
+
+    Reference:
+        Che et al., 2018, https://arxiv.org/abs/1807.03121. The ids are those of
+        ELMoForManyLangs in another order.
+    """
+
+    def __init__(
+        self,
+        characters: Sequence[str],
+        words: Sequence[str] = (),
+        max_characters: int = 50,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(max_characters, **kwargs)
+        word_dim = 1 if words else 0  # The ids do not depend on it.
+        known: dict[str, Any] = {"characters": characters, "words": words, "word_dim": word_dim}
+        self.code_points = CodePoints(**known)
+        self.alphabet = CodePointAlphabet(self.code_points, self.max_characters)
+        self._table = None
+
+    @classmethod
+    def from_preset(cls, preset: Any, options: Any = None, **kwargs: Any) -> "CodePointTokenizer":
+        """Make the tokenizer of a preset; see ``CharacterTokenizer.from_preset``.
+
+        Raises:
+            OSError: If a file is missing or damaged.
+            ValueError: If the preset does not exist or its biLM reads bytes.
+        """
+        alphabet = read_alphabet(preset, options)
+        if not isinstance(alphabet, CodePointAlphabet):
+            raise ValueError(
+                "CodePointTokenizer expects a preset whose biLM reads code points. "
+                f"Received: preset={str(preset)!r}, whose biLM reads bytes. "
+                "Use CharacterTokenizer.from_preset"
+            )
+        return alphabet.make_tokenizer(**kwargs)
+
+    def _rows_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
+        """Return the rows of a dense string tensor."""
+        alphabet = self.alphabet
+        codes = tf.strings.unicode_decode(tokens, "UTF-8", errors="ignore")
+        codes = codes[..., : alphabet.longest]
+        words = tf.strings.unicode_encode(codes, "UTF-8").to_tensor()
+        codes = codes.to_tensor(default_value=-1, shape=[None, None, alphabet.longest])
+        lengths = tf.reduce_sum(tf.cast(codes >= 0, tf.int32), axis=-1, keepdims=True)
+        table = tf.constant(alphabet.character_table)
+        ids = tf.gather(table, tf.clip_by_value(codes, 0, len(alphabet.character_table) - 1))
+        ids = tf.pad(ids, [[0, 0], [0, 0], [1, 1]])
+        position = tf.range(self.max_characters)
+        ids = tf.where(position <= lengths, ids, alphabet.PAD)
+        ids = tf.where(position == lengths + 1, alphabet.BOW, ids)
+        ids = tf.where(position == 0, alphabet.EOW, ids)
+        if alphabet.leading:
+            word_ids = self._word_table(tf).lookup(words)
+            ids = tf.concat([word_ids[..., None], ids], axis=-1)
+        boundaries = alphabet.boundary_rows(alphabet.row_length)
+        for token, row in zip(alphabet.boundary_tokens, boundaries, strict=True):
+            ids = tf.where((words == token)[..., None], row, ids)
+        return ids
+
+    def _word_table(self, tf: Any) -> Any:
+        """Return the lookup table of the words; an attribute, so that exports include it."""
+        if self._table is None:
+            with tf.init_scope():
+                words, ids = zip(*self.alphabet.word_ids.items(), strict=True)
+                pairs = tf.lookup.KeyValueTensorInitializer(words, tf.constant(ids, tf.int32))
+                self._table = tf.lookup.StaticHashTable(pairs, self.alphabet.WORD_OOV)
+        return self._table
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "characters": list(self.code_points.characters),
+            "words": list(self.code_points.words),
+        }

@@ -1,0 +1,48 @@
+"""Checks of numbers, and the values that errors show."""
+
+import numpy as np
+import pytest
+
+from keras_elmo.utils.checks import check_whole, is_number, is_whole, shorten
+
+
+@pytest.mark.parametrize("value", [3, np.int64(3), 10**100])
+def test_a_whole_number(value):
+    assert is_whole(value, 3)
+    assert not is_whole(value, 10**101)
+
+
+@pytest.mark.parametrize("value", [True, 3.0, "3", None, float("nan")])
+def test_other_values_are_no_whole_numbers(value):
+    assert not is_whole(value)
+
+
+@pytest.mark.parametrize("value", [0.5, 3, np.float32(0.5)])
+def test_a_number(value):
+    assert is_number(value)
+    assert is_number(value, above=0)
+    assert not is_number(value, above=3)
+
+
+@pytest.mark.parametrize("value", [True, "3", None, float("nan"), float("inf"), 1j])
+def test_other_values_are_no_numbers(value):
+    assert not is_number(value)
+
+
+def test_a_whole_number_beyond_the_largest_float_is_not_finite():
+    assert not is_number(10**400)
+
+
+def test_check_whole_returns_an_int_or_raises():
+    assert type(check_whole("Layer", "rows", np.int32(2))) is int
+    expected = "^Layer expects rows to be a whole number, 1 or more. Received: rows=0$"
+    with pytest.raises(ValueError, match=expected):
+        check_whole("Layer", "rows", 0)
+    with pytest.raises(ValueError, match="rows to be a whole number, 3 or more. Received: rows=2"):
+        check_whole("Layer", "rows", 2, 3)
+
+
+def test_a_shown_value_is_short():
+    assert shorten([1, "two"]) == "[1, 'two']"
+    assert len(shorten("long" * 1000)) < 300
+    assert len(shorten([["nested" * 100] * 100] * 100)) < 1100
