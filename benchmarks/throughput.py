@@ -64,7 +64,7 @@ def measure_limit(config, sentences, batch_tokens):
 
 def fresh(embedder):
     """Let an Embedder forget its words, but nothing that it compiled, as in a long run."""
-    embedder._words.table = embedder._words.without_memory()
+    embedder._table = embedder._new_table()
     return embedder
 
 

@@ -14,6 +14,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # where it says so in SAME_LINE.
 LINES = [
     {"config", "tokenizers.text", "utils.cpu", "formats.hdf5"},
+    {"utils.batches", "utils.checks", "utils.typing"},
     {"tokenizers.byte_ids", "tokenizers.words"},
     {"tokenizers.alphabets", "layers.backend.tracing"},
     {"layers.backend.scan", "layers.backend.custom_gradient", "layers.backend.half_precision"},
@@ -52,7 +53,7 @@ LINES = [
     {"onnx.bilm_graph"},
     {"onnx.models"},
     {"onnx.export"},
-    {"embed.token_table", "embed.weight_values"},
+    {"embed.token_table", "embed.run_folder"},
     {"embed.layer_file", "embed.parquet"},
     {"embed.layer_dataset", "embed.keras_engine", "embed.onnx_engine"},
     {"embed.embedder"},

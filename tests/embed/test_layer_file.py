@@ -56,9 +56,11 @@ def test_resume_after_a_failure(embedder, text, tmp_path, monkeypatch):
         with pytest.raises(RuntimeError, match="power cut"):
             embedder.embed_file(text, output, progress=False)
     assert not output.exists()
-    with pytest.raises(ValueError, match="holds the parts of a run that did not finish. Resume it"):
+    with pytest.raises(ValueError, match="contains the files of an earlier run. Continue that run"):
         embedder.embed_file(text, output, progress=False)
-    with pytest.raises(ValueError, match="a run with other settings. Expected: .*'all'.*'top'"):
+    with pytest.raises(
+        ValueError, match="a run with other settings. Expected: .*'all'}. Received: .*'top'}. Use"
+    ):
         embedder.embed_file(text, output, "top", resume=True, progress=False)
     other = Embedder(embedder.elmo, batch_tokens=512)
     with pytest.raises(ValueError, match="other settings. Expected: .*2048.* Received: .*512"):
@@ -70,9 +72,7 @@ def test_resume_after_a_failure(embedder, text, tmp_path, monkeypatch):
         other.embed_file(text, output, resume=True, progress=False)
     original = text.read_bytes()
     text.write_bytes(b"x" + original)
-    with pytest.raises(
-        ValueError, match="holds other lines or settings than these. Was the input changed"
-    ):
+    with pytest.raises(ValueError, match="was made from other lines. Was the input changed"):
         embedder.embed_file(text, output, resume=True, progress=False)
     text.write_bytes(original)
     counts = embedder.embed_file(text, output, resume=True, progress=False)
@@ -90,7 +90,7 @@ from tests.forks import run_in_fork
 layer_file.SENTENCES_IN_A_PART = 1000
 parts, *command = sys.argv[1:]
 for number, kills in enumerate((True, True, False)):
-    part = f"{parts}/{number:08}.json"
+    part = f"{parts}/{number:08}.sha256"
     is_due = (lambda: os.path.exists(part)) if kills else None
     status = run_in_fork(lambda: main(command), is_due, linger=0.1)
     if status != (-signal.SIGKILL if kills else 0):
@@ -158,7 +158,7 @@ def test_no_part_knows_words_from_before_it(embedder, text, tmp_path):
     ours = Embedder(embedder.elmo)
     ours.embed(MANY)
     represent, rows = ours._engine.represent, []
-    ours._engine.represent = lambda ids, weights: rows.append(len(ids)) or represent(ids, weights)
+    ours._engine.represent = lambda ids: rows.append(len(ids)) or represent(ids)
     ours.embed_file(text, tmp_path / "out.hdf5", progress=False)
     sentences = [line.split(" ") for line in lines(text)]
     parts = [sentences[i : i + 3] for i in range(0, len(sentences), 3)]
@@ -180,10 +180,14 @@ def test_a_finished_file_is_recognised(embedder, text, tmp_path, monkeypatch):
     fewer = original[: original.rindex(b"\n", 0, -1) + 1]
     for changed in (b"x" + original, original + b"more\n", fewer):
         text.write_bytes(changed)
-        with pytest.raises(ValueError, match="out.hdf5 is finished, and holds other lines .* Remo"):
+        with pytest.raises(
+            ValueError, match="out.hdf5 is finished and contains other lines. .* Remo"
+        ):
             embedder.embed_file(text, output, resume=True, progress=False)
     text.write_bytes(original)
-    with pytest.raises(ValueError, match="out.hdf5 is there, and not what .* Received: .*'all'"):
+    with pytest.raises(
+        ValueError, match="out.hdf5 exists and was made with other settings. .* Received: .*'all'"
+    ):
         embedder.embed_file(text, output, "top", resume=True, progress=False)
     # The same weights under other options are another biLM.
     options = {"activation": "tanh", "cell_clip": 0.01}
@@ -191,7 +195,7 @@ def test_a_finished_file_is_recognised(embedder, text, tmp_path, monkeypatch):
     other.build((None, None, embedder.config.max_characters_per_token))
     other.set_weights(embedder.elmo.get_weights())
     assert other.fingerprint() == embedder.elmo.fingerprint()
-    with pytest.raises(ValueError, match="out.hdf5 is there, and not .* Received: .*'options'"):
+    with pytest.raises(ValueError, match="out.hdf5 exists and was made .* Received: .*'options'"):
         Embedder(other).embed_file(text, output, resume=True, progress=False)
     assert output.read_bytes() == before
     output.write_bytes(before[: len(before) // 2])
@@ -300,7 +304,7 @@ def test_damaged_parts(embedder, text, tmp_path, monkeypatch):
     embedder.embed_file(text, whole, progress=False)
     parts = interrupt(embedder, text, output, monkeypatch)
     files = sorted(parts.iterdir())
-    assert [file.suffix for file in files] == [".hdf5", ".json", ".hdf5", ".json", ".json"]
+    assert [file.suffix for file in files] == [".hdf5", ".sha256", ".hdf5", ".sha256", ".json"]
     generator = random.Random(0)
     for number in range(150):
         file = files[number % len(files)]
@@ -333,17 +337,21 @@ def test_a_folder_of_other_files_is_left_alone(embedder, text, tmp_path, resume)
     mine = tmp_path / "out.hdf5.parts" / "mine.txt"
     mine.write_text("mine")
     for _ in range(2):
-        with pytest.raises(ValueError, match="parts, .* holds files that are no parts"):
+        with pytest.raises(
+            ValueError, match="parts, which this run would write to, contains other files"
+        ):
             embedder.embed_file(text, tmp_path / "out.hdf5", resume=resume, progress=False)
     assert mine.read_text() == "mine" and os.listdir(mine.parent) == ["mine.txt"]
-    mine.rename(mine.with_name("settings.json.0.tmp"))  # of a run that was killed at once
+    mine.rename(mine.with_name("_settings.json.0.tmp"))  # of a run that was killed at once
     embedder.embed_file(text, tmp_path / "out.hdf5", resume=resume, progress=False)
     assert not mine.parent.exists()
 
 
 @pytest.mark.parametrize("line, shown", [("a\0b", r"'.x00'"), ("a\ud800", r"'.ud800'")])
 def test_lines_that_hdf5_cannot_hold(embedder, tmp_path, line, shown):
-    with pytest.raises(ValueError, match=f"no NUL .* lone surrogate. Received: {shown} in line 2"):
+    with pytest.raises(
+        ValueError, match=f"NUL characters or lone surrogates. Received: {shown} in line 2"
+    ):
         embedder.embed_file(io.StringIO(f"a\n{line}\n"), tmp_path / "out.hdf5", progress=False)
 
 
