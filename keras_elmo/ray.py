@@ -168,9 +168,10 @@ def embed_files(
     if not parts:
         raise ValueError(f"Expected sentences to embed. Received: {source}, without any")
     # Actors have another working directory.
-    paths = {name: _absolute(kwargs[name]) for name in ("options", "token_cache") if name in kwargs}
-    arguments = {"preset": _absolute(preset), "layers": layers, "float16": float16, **kwargs}
-    arguments |= {"column": column if is_parquet else "tokens", **paths}
+    paths = {name: _absolute(kwargs[name]) for name in {"options", "token_cache"} & kwargs.keys()}
+    arguments: dict[str, Any] = {"preset": _absolute(preset), **kwargs, **paths}
+    arguments |= {"column": column if is_parquet else "tokens"}
+    arguments |= {"layers": layers, "float16": float16}
     fingerprint = _fingerprint(preset, kwargs.get("options"))
     cache = kwargs.get("token_cache")
     defaults = inspect.signature(Embedder).parameters.values()
@@ -282,7 +283,7 @@ class _EmbedPart:
             rows = range(len(lengths))
             bounds = ROWS_IN_A_GROUP, TOKENS_IN_A_GROUP
             with atomic_write(_file_of(self._folder, part.number)) as (temporary,):
-                writer = None
+                writer: Any = None
                 for group in cut(rows, lengths.__getitem__, *bounds):
                     embedded = self._embed(table.slice(group[0], len(group)))
                     writer = writer or parquet.ParquetWriter(temporary, embedded.schema)
