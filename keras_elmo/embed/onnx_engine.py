@@ -86,7 +86,10 @@ class OnnxEngine:
                     for path, variable in variables_by_path(self._elmo.bilm).items()
                     if path.startswith("char_cnn/") == is_for_tokens
                 }
-                model = make_model(self._elmo.config, weights, self._dtype == "int8")
+                dtype = self._dtype
+                if dtype == "int8" and overflows_in_int8(cpu_flags()):
+                    dtype = "uint8"
+                model = make_model(self._elmo.config, weights, dtype)
                 self._sessions[make_model] = _start(model)
             return self._sessions[make_model]
 
@@ -111,9 +114,6 @@ def _start(model: Any) -> Any:
     options.log_severity_level = 3
     # Idle threads must not spin: they would keep cores from other processes.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    if overflows_in_int8(cpu_flags()):
-        # Use exact products, which are much slower than the ones that can overflow.
-        options.add_session_config_entry("session.x64quantprecision", "1")
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

@@ -29,13 +29,14 @@ class BiLMGraph:
         config: BiLMConfig.
         weights: dict. float32 arrays by the paths of the variables of a ``BiLM``, such as
             ``char_cnn/embeddings`` and ``forward_1/kernel``.
-        int8: bool. Whether matrix products round both sides to eight bits.
+        kernel_dtype: str. ``"float32"``; with ``"int8"`` or ``"uint8"`` the matrix products
+            round both sides to eight bits.
     """
 
     graph: Graph
     config: BiLMConfig
     weights: dict[str, np.ndarray]
-    int8: bool = False
+    kernel_dtype: str = "float32"
 
     def __post_init__(self) -> None:
         check_alphabet(self.config)
@@ -69,7 +70,8 @@ class BiLMGraph:
         if config.has_projection:
             # Not in eight bits: it costs a tenth of the highways, and would have three times
             # their error.
-            x = dataclasses.replace(self, int8=False)._affine((x, None), "char_cnn/projection")
+            exact = dataclasses.replace(self, kernel_dtype="float32")
+            x = exact._affine((x, None), "char_cnn/projection")
         return x
 
     def contextualize(
@@ -220,7 +222,7 @@ class BiLMGraph:
 
     def _left(self, x: str, bound: float | None = None) -> tuple[str, str | None]:
         """Return the left side of products, and the scale of its rows or None."""
-        return self.graph.rounded(x, bound) if self.int8 else (x, None)
+        return (x, None) if self.kernel_dtype == "float32" else self.graph.rounded(x, bound)
 
     def _scaled_product(
         self, left: tuple[str, str | None], name: str, columns: slice | None = None
@@ -232,7 +234,7 @@ class BiLMGraph:
         kernel = self.weights[name]
         if columns:
             kernel, name = kernel[:, columns], f"{name}_{columns.start // self.config.lstm_dim}"
-        return self.graph.product(x, kernel, name, self.int8)
+        return self.graph.product(x, kernel, name, self.kernel_dtype)
 
     def _clip(self, x: str, bound: float | None) -> str:
         if bound is None:

@@ -27,7 +27,8 @@ def export_onnx(
         preset: str or path. As for ``ElmoLayer.from_preset``.
         file: Path of the file to write.
         int8: bool. Whether to store the kernels of LSTMs and highways in eight bits, a quarter
-            of the size, and to multiply in eight bits.
+            of the size, and to multiply in eight bits. ONNX Runtime computes such a file wrongly
+            on a CPU with AVX2 but without VNNI: sums overflow.
         stateful: bool. Whether the state is an input and an output, as
             ``ElmoLayer(stateful=True)`` carries it.
         options: dict, path or None. As for ``ElmoLayer.from_preset``.
@@ -58,7 +59,7 @@ def export_onnx(
     metadata = {"fingerprint": digest, "max_characters": str(bilm.config.max_characters_per_token)}
     weights = load(bilm_rows(bilm.config, bilm.arrays), bilm.arrays)
     weights = {path: array.astype("float32") for path, array in weights.items()}
-    model = bilm_model(bilm.config, weights, int8, stateful, metadata)
+    model = bilm_model(bilm.config, weights, "int8" if int8 else "float32", stateful, metadata)
     content = model.SerializeToString()
     with atomic_write(file) as (temporary,):
         temporary.write_bytes(content)

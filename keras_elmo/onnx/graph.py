@@ -58,20 +58,27 @@ class Graph:
         """Add a cast; return the name of its output."""
         return self.op("Cast", x, to=_onnx_type(dtype))
 
-    def product(self, x: str, kernel: np.ndarray, name: str, int8: bool = False) -> str:
+    def product(self, x: str, kernel: np.ndarray, name: str, dtype: str = "float32") -> str:
         """Add a matrix product with a constant; return the name of its output.
 
         Args:
-            x: str. Name of the left side, float32; for ``int8`` the output of ``rounded``.
+            x: str. Name of the left side, float32; the output of ``rounded`` if the kernel is.
             kernel: float32 array, shape ``(inputs, outputs)``. The right side.
             name: str. Name of the constant.
-            int8: bool. Whether to round the kernel to eight bits, with a scale for each output.
+            dtype: str. How to store the kernel: ``"float32"``, or rounded to eight bits with a
+                scale for each output, ``"int8"`` or ``"uint8"``. On CPUs without VNNI the
+                sums of int8 products can overflow; uint8 is exact there. On CPUs with AMX some
+                versions of ONNX Runtime compute uint8 wrongly.
         """
-        if int8:
-            rounded, scale = quantize(kernel)
-            inputs = (self.constant(rounded, f"{name}/int8"), self.constant(scale, f"{name}/scale"))
-            return self.op("MatMul", x, self.op("DequantizeLinear", *inputs, axis=1))
-        return self.op("MatMul", x, self.constant(kernel, name))
+        if dtype == "float32":
+            return self.op("MatMul", x, self.constant(kernel, name))
+        rounded, scale = quantize(kernel)
+        zero = 128 if dtype == "uint8" else 0
+        shifted = (rounded.astype("int16") + zero).astype(dtype)
+        inputs = [self.constant(shifted, f"{name}/{dtype}"), self.constant(scale, f"{name}/scale")]
+        if zero:
+            inputs.append(self.constant(np.full(len(scale), zero, dtype)))
+        return self.op("MatMul", x, self.op("DequantizeLinear", *inputs, axis=1))
 
     def rounded(self, x: str, bound: float | None = None) -> tuple[str, str | None]:
         """Round rows to eight bits, each row independent of the others.

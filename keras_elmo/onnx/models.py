@@ -12,20 +12,20 @@ from keras_elmo.onnx.graph import Graph, Values
 Weights = dict[str, np.ndarray]
 
 
-def token_model(config: BiLMConfig, weights: Weights, int8: bool = False) -> Any:
+def token_model(config: BiLMConfig, weights: Weights, kernel_dtype: str = "float32") -> Any:
     """Return the character CNN as an ``onnx.ModelProto``.
 
     Args:
         config: BiLMConfig. Sizes of the biLM.
         weights: dict. As for ``BiLMGraph``.
-        int8: bool. As for ``BiLMGraph``.
+        kernel_dtype: str. As for ``BiLMGraph``.
 
     Returns:
         A model from ``ids``, int32, shape ``(rows, characters)``, to ``token``, float32, shape
         ``(rows, projection_dim)``.
     """
     graph = Graph()
-    found = BiLMGraph(graph, config, weights, int8).represent("ids")
+    found = BiLMGraph(graph, config, weights, kernel_dtype).represent("ids")
     graph.op("Identity", found, name="token")
     return graph.model(
         {"ids": ("int32", ["rows", "characters"])},
@@ -33,7 +33,7 @@ def token_model(config: BiLMConfig, weights: Weights, int8: bool = False) -> Any
     )
 
 
-def lstm_model(config: BiLMConfig, weights: Weights, int8: bool = False) -> Any:
+def lstm_model(config: BiLMConfig, weights: Weights, kernel_dtype: str = "float32") -> Any:
     """Return the LSTMs as an ``onnx.ModelProto``; arguments as for ``token_model``.
 
     Returns:
@@ -42,7 +42,7 @@ def lstm_model(config: BiLMConfig, weights: Weights, int8: bool = False) -> Any:
         float32, shaped as ``token``, with any values in padding.
     """
     graph = Graph()
-    outputs, _ = BiLMGraph(graph, config, weights, int8).contextualize("token", "mask")
+    outputs, _ = BiLMGraph(graph, config, weights, kernel_dtype).contextualize("token", "mask")
     for name, found in outputs.items():
         graph.op("Identity", found, name=name)
     shape: list[int | str] = ["tokens", "batch", config.projection_dim]
@@ -55,7 +55,7 @@ def lstm_model(config: BiLMConfig, weights: Weights, int8: bool = False) -> Any:
 def bilm_model(
     config: BiLMConfig,
     weights: Weights,
-    int8: bool = False,
+    kernel_dtype: str = "float32",
     stateful: bool = False,
     metadata: dict[str, str] | None = None,
 ) -> Any:
@@ -64,7 +64,7 @@ def bilm_model(
     Args:
         config: BiLMConfig. Sizes of the biLM.
         weights: dict. As for ``BiLMGraph``.
-        int8: bool. As for ``BiLMGraph``.
+        kernel_dtype: str. As for ``BiLMGraph``.
         stateful: bool. Whether the initial state is an input and the final state an output:
             ``state_h``, float32, shape ``(L, batch, 2 * projection_dim)``, and ``state_c``,
             ``(L, batch, 2 * lstm_dim)``, forward before backward; ``next_state_h`` and
@@ -77,7 +77,7 @@ def bilm_model(
         ``mask``, bool, shape ``(batch, tokens)``.
     """
     graph = Graph()
-    bilm = BiLMGraph(graph, config, weights, int8)
+    bilm = BiLMGraph(graph, config, weights, kernel_dtype)
     op, cast, constant = graph.op, graph.cast, graph.constant
     ids, with_boundaries, inside = bilm.add_boundaries(cast("ids", "int64"))
     token = bilm.represent_distinct(ids)

@@ -14,12 +14,14 @@ from keras_elmo.formats.weight_mapping import load
 from keras_elmo.onnx.export import export_onnx
 from keras_elmo.onnx.graph import quantize
 from keras_elmo.onnx.models import bilm_model
+from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
 from tests import reference
 from tests.conftest import GOLDEN, SENTENCES, make_arrays, make_config, numpy, tokenize
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
+OVERFLOWS = overflows_in_int8(cpu_flags())
 BATCHES = ["mixed", "single", "uniform", "special", "empty_sentence"]
 
 
@@ -48,22 +50,26 @@ def test_layers_of_the_goldens(golden, tmp_path):
         ids = tokenize(facts["batches"][name])
         expected = np.moveaxis(arrays[f"{name}.activations"], 0, 2)[:, 1:-1]
         inside = (ids > 0).any(-1)
-        for run, bound in ((exact, 1e-5), (rounded, 0.1)):
+        for run, bound in ((exact, 1e-5), (rounded, 0.1))[: 1 if OVERFLOWS else 2]:
             layers, mask = run.run(["layers", "mask"], {"ids": ids})
             np.testing.assert_array_equal(mask, inside)
             assert not layers[~mask].any()
             assert np.abs(layers - expected)[mask].max() < bound
         errors = ((layers - expected)[mask] ** 2).mean((0, 2)) / (expected[mask] ** 2).mean((0, 2))
-        assert (0 < errors).all() and (errors < 0.03**2).all()
+        assert OVERFLOWS or ((0 < errors).all() and (errors < 0.03**2).all())
 
 
 @pytest.mark.parametrize("stateful", [False, True])
-def test_all_products_of_int8_are_of_eight_bits(tiny_preset, tmp_path, stateful):
-    """ONNX Runtime leaves a product as it is, and rounds for nothing, where its pattern is lost."""
-    export_onnx(tiny_preset, tmp_path / "bilm.onnx", int8=True, stateful=stateful)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_all_products_are_of_eight_bits(dtype, stateful, tmp_path):
+    """ONNX Runtime merges the nodes of a product only if it recognises the whole pattern."""
+    config = make_config()
+    weights = load(bilm_rows(config), make_arrays(config))
+    model = bilm_model(config, weights, dtype, stateful).SerializeToString()
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    onnxruntime.InferenceSession(tmp_path / "bilm.onnx", options)
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(model, options)
     graph = onnx.load(tmp_path / "optimized.onnx").graph
     [*steps] = [a.g for node in graph.node for a in node.attribute if a.name == "body"]
     kinds = collections.Counter(node.op_type for step in steps for node in step.node)
@@ -137,6 +143,7 @@ def test_no_sentence_depends_on_its_neighbours(tiny_preset, tmp_path, int8):
     np.testing.assert_allclose(narrow, wide, atol=1e-6)
 
 
+@pytest.mark.skipif(OVERFLOWS, reason="int8 files need a CPU with VNNI")
 def test_int8_on_the_bundled_bilm(tmp_path):
     """At most 3% of every layer, in a quarter of the bytes of what it rounds."""
     text = "The river Thames flows through London , and its banks were once marshes ."
@@ -186,7 +193,9 @@ def test_command_line(tiny_preset, tmp_path, capsys):
 def test_code_points_are_refused():
     code_points = CodePoints(characters=("<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>", "a"))
     config = make_config(code_points=code_points)
-    with pytest.raises(ValueError, match="ONNX expects a biLM that reads bytes. Received: a biLM that"):
+    with pytest.raises(
+        ValueError, match="ONNX expects a biLM that reads bytes. Received: a biLM that"
+    ):
         bilm_model(config, {})
     layer = keras_elmo.ElmoLayer(config)
     layer.build((None, None, 13))
