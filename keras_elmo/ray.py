@@ -37,12 +37,12 @@ class EmbedBatch:
     that Ray computes again has the same bits.
 
     Args:
-        preset: str or path. As for ``ElmoLayer.from_preset``; a path must exist on every node.
+        preset: str or path. As in ``ElmoLayer.from_preset``; a path must exist on every node.
         column: str. Column of the sentences: lists of tokens, or strings with spaces between
             tokens. A null stays null.
         output: str. Name of the new column, a ``large_list<fixed_size_list<float>>`` with one
             list for each token. ``read_layers`` returns its arrays.
-        layers: str or int. As for ``Embedder.embed``.
+        layers: str or int. As in ``Embedder.embed``.
         float16: bool. Whether to store float16.
         **kwargs: Arguments of ``Embedder``, such as ``dtype`` and ``batch_tokens``.
 
@@ -128,15 +128,15 @@ def embed_files(
     that fails.
 
     Args:
-        preset: str or path. As for ``ElmoLayer.from_preset``. All paths must exist on every node.
+        preset: str or path. As in ``ElmoLayer.from_preset``. All paths must exist on every node.
         input_path: Path of a UTF-8 text with one sentence a line, of a Parquet file, or of a
             folder of Parquet files.
         output_folder: Path of the folder to make. For a text its files have the columns ``id``
             (the line from 0), ``tokens`` and ``layers``; for Parquet, all columns and ``layers``.
-        address: str or None. Address of the cluster, as for ``ray.init``. None uses the running
+        address: str or None. Address of the cluster, as in ``ray.init``. None uses the running
             cluster, or starts Ray on this machine.
         column: str. Column of the sentences in Parquet.
-        layers: str or int. As for ``Embedder.embed``.
+        layers: str or int. As in ``Embedder.embed``.
         float16: bool. Whether to store float16.
         resume: bool. Whether to continue an interrupted run in the folder.
         cpus: float. CPUs of each actor.

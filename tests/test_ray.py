@@ -75,7 +75,7 @@ def test_a_batch(tiny_preset, expected):
 
 
 def test_inputs_that_do_not_fit(tiny_preset, text, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))  # it is not reached
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))  # Nothing calls it.
     arguments = str(tiny_preset), text, tmp_path / "out"
     claim_folder(tmp_path / "out", {"preset": "x", "input": "y"}, resume=False)
     (tmp_path / "out" / "layers-00000000.parquet").touch()
@@ -199,7 +199,7 @@ def cluster():
 
 
 def workers_of(node):
-    """The processes of a node that embed."""
+    """Return the processes of a node that embed."""
     import psutil
 
     [raylet] = node.all_processes["raylet"]
@@ -208,7 +208,7 @@ def workers_of(node):
 
 
 def when_begun(folder, act):
-    """Act once the first file is there."""
+    """Call ``act`` once the folder contains a file, in a thread."""
 
     def wait():
         while not list(folder.glob("*.parquet")):
@@ -220,7 +220,7 @@ def when_begun(folder, act):
     return thread
 
 
-@pytest.mark.filterwarnings("ignore")  # of Ray's own
+@pytest.mark.filterwarnings("ignore")  # Ray warns.
 def test_a_cluster_that_loses_processes(
     cluster, tiny_preset, text, expected, tmp_path, monkeypatch
 ):
@@ -244,7 +244,7 @@ def test_a_cluster_that_loses_processes(
         table = parquet.read_table(folder)
         assert table["id"].to_pylist() == list(range(len(LINES)))
         same(on_ray.read_layers(table), expected)
-    # A job that was stopped: some files are missing, one is half written.
+    # Make the folder of an interrupted run: without some files, which were being written.
     for path in sorted((tmp_path / "node").glob("*.parquet"))[3::4]:
         path.rename(path.with_suffix(".parquet.1.tmp"))
     command = ["embed", str(tiny_preset), str(text), str(tmp_path / "node"), "--ray", "--quiet"]

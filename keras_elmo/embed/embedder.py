@@ -40,9 +40,9 @@ Path = str | os.PathLike
 class Embedder:
     """Turn tokenised sentences into the layer representations of a biLM, as NumPy arrays.
 
-    The representations are those of ``ElmoLayer``; no sentence depends on another one. Every
-    distinct token goes through the character CNN once, and sentences of similar length share
-    a batch. Any number of threads may use one ``Embedder``.
+    An ``Embedder`` computes what ``ElmoLayer`` computes, and faster: every distinct token goes
+    through the character CNN once, and sentences of similar length share a batch. No sentence
+    depends on another one. Any number of threads may use one ``Embedder``.
 
     An ``Embedder`` made from a layer copies the weights. It does not see later changes of the
     layer: after training, make a new ``Embedder``.
@@ -60,7 +60,7 @@ class Embedder:
             file with its token representations, from ``write_token_cache`` or bilm-tf. Only
             other tokens go through the character CNN.
         batch_tokens: int. Tokens in a batch of the LSTMs, padding included.
-        options: dict, path or None. As for ``ElmoLayer.from_preset``; not for a layer.
+        options: dict, path or None. As in ``ElmoLayer.from_preset``; not for a layer.
         engine: str. ``"keras"`` computes with the backend of Keras. ``"onnxruntime"`` computes
             with ONNX Runtime on the CPU, whatever the backend is, and needs seconds to start.
 
@@ -188,7 +188,7 @@ class Embedder:
 
         Args:
             sentences: List of lists of str or UTF-8 bytes, the tokens; or a NumPy array of
-                shape ``(sentences, tokens)``. As for ``CharacterTokenizer``, trailing ``""``
+                shape ``(sentences, tokens)``. As in ``CharacterTokenizer``, trailing ``""``
                 are padding in an array, and tokens in a list.
             layers: str or int. ``"all"``, ``"top"``, ``"average"``, or the number of one layer:
                 0 is the token representation, and -1 the last layer.
@@ -230,8 +230,8 @@ class Embedder:
         """Return one vector for each sentence, the mean over its tokens.
 
         Args:
-            sentences: As for ``embed``. An empty sentence gives zeros.
-            layers: As for ``embed``.
+            sentences: As in ``embed``. An empty sentence gives zeros.
+            layers: As in ``embed``.
 
         Returns:
             A float32 array, ``(sentences, layers, width)`` for ``"all"``, else
@@ -269,7 +269,7 @@ class Embedder:
             output_file: Path of the hdf5 file. It gets one dataset for each line, named by the
                 index of the line from 0, with the array of ``embed``; and the lines themselves
                 as the dataset ``sentences``.
-            layers: As for ``embed``.
+            layers: As in ``embed``.
             float16: bool. Whether to store float16, half the size.
             compression: str or None. ``"gzip"`` or ``"lzf"``, as in ``h5py``.
             resume: bool. Whether to continue an interrupted run. An unfinished output is a

@@ -1,8 +1,8 @@
 """Write the layer representations of many sentences to one hdf5 file, in parts.
 
-The layout is that of bilm-tf and AllenNLP. Each line of the input has a dataset named by its
-index from 0, of shape ``(layers, tokens, width)`` or ``(tokens, width)``. The dataset
-``sentences`` contains the lines.
+bilm-tf and AllenNLP use this layout. Each line of the input has a dataset named by its index
+from 0, of shape ``(layers, tokens, width)`` or ``(tokens, width)``. The dataset ``sentences``
+contains the lines.
 """
 
 import contextlib
@@ -36,21 +36,13 @@ _NOT_IN_HDF5 = re.compile("[\0\ud800-\udfff]")
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Lines of the input that are embedded together.
-
-    Attributes:
-        number: int. The number of the part, from 0.
-        start: int. The index of its first line in the input.
-        lines: list of str. The lines, without line ends.
-        sentences: list of lists of str. The tokens of each line.
-        already_written: bool. Whether an earlier run embedded it.
-    """
+    """Lines of the input that are embedded together."""
 
     number: int
-    start: int
-    lines: list[str]
-    sentences: list[list[str]]
-    already_written: bool
+    start: int  # The index of the first line in the input.
+    lines: list[str]  # Without line ends.
+    sentences: list[list[str]]  # The tokens of each line.
+    already_written: bool  # By an earlier run.
 
     @property
     def tokens(self) -> int:
@@ -64,19 +56,14 @@ class LayerFileWriter:
     The parts are files in the folder ``OUTPUT.parts`` until ``finish`` merges them. Parts and
     output are first written under a temporary name and then renamed. A second file next to each
     part contains two SHA-256 digests: of the lines and settings it was made from, and of the
-    part, so that damage is noticed. Inside ``with``, the lock ``OUTPUT.lock`` is held.
+    part, so that damage is noticed. The lock ``OUTPUT.lock`` is held inside ``with``, whose
+    start raises the errors of ``claim_folder`` and ``locked``.
 
     Args:
         output: Path of the hdf5 file.
         settings: dict for JSON. Everything that the arrays depend on, apart from the lines.
         resume: bool. Whether to use the parts of an earlier run, or its finished file.
         compression: str or None. ``"gzip"`` or ``"lzf"``, as in ``h5py``.
-
-    Raises:
-        OSError: On entering ``with``, if another process writes the output, if the files of an
-            earlier run are damaged, or if a file cannot be written.
-        ValueError: On entering ``with``, if there is an earlier run and ``resume`` is False, if
-            it had other settings, or if the folder contains other files.
 
     Example:
 
@@ -115,13 +102,7 @@ class LayerFileWriter:
         self._exit.close()
 
     def parts(self, lines: Iterable[str]) -> Iterator[Part]:
-        """Cut the input into parts, and check which of them are written.
-
-        Args:
-            lines: Iterable of str. The lines without line ends, spaces between tokens.
-
-        Yields:
-            Each ``Part``, in order.
+        """Cut lines without line ends into parts, and check which parts are written.
 
         Raises:
             OSError: If a written part is damaged.
@@ -145,13 +126,7 @@ class LayerFileWriter:
             raise self._other_lines()
 
     def write(self, part: Part, arrays: Iterable[tuple[int, np.ndarray]]) -> None:
-        """Write a part.
-
-        Args:
-            part: Part. One of those that ``parts`` yields.
-            arrays: Iterable of pairs. The index of a sentence in the part, and its array. Every
-                index occurs once, in any order. One array is in memory at a time.
-        """
+        """Write a part: the index in the part and the array of each sentence, in any order."""
         path = self._part_file(part.number)
         with atomic_write(path, path.with_suffix(".sha256")) as (temporary, digests):
             with h5py.File(temporary, "w") as file:

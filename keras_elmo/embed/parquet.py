@@ -46,8 +46,7 @@ def add_layers(
     Args:
         table: pyarrow.Table.
         name: str. Name of the new column.
-        arrays: Sequence of float arrays, one for each row, ``(layers, tokens, width)`` or
-            ``(tokens, width)``; None for a null.
+        arrays: Sequence of arrays as from ``Embedder.embed``, one for each row; None for a null.
         shape: tuple of int. ``(layers, width)``, or ``(width,)`` for one layer.
         float16: bool. Whether to store float16.
     """
@@ -139,11 +138,7 @@ def parquet_files(path: str | os.PathLike) -> list[Path]:
 
 
 class ParquetLayers:
-    """The layer representations in Parquet files, read one row group at a time.
-
-    Args:
-        path: Path of a file, or of a folder of files, which are read in the order of their names.
-        name: str. Name of the column.
+    """The layer representations in a Parquet file or a folder of files, read by row group.
 
     Raises:
         OSError: If a file cannot be read.

@@ -11,12 +11,8 @@ _SETTINGS = "_settings.json"  # Readers of Parquet skip files whose names begin 
 def claim_folder(folder: pathlib.Path, settings: dict, resume: bool) -> None:
     """Make the folder of a run, or check that this run can continue the one in it.
 
-    A folder with settings and nothing else is free: its run has written nothing yet.
-
-    Args:
-        folder: Path of the folder, in a folder that exists.
-        settings: dict for JSON. Everything that the results depend on.
-        resume: bool. Whether to continue an earlier run.
+    ``settings``, for JSON, are everything that the results depend on. A folder with settings and
+    nothing else is free: its run has written nothing yet.
 
     Raises:
         OSError: If the settings of the earlier run are damaged.

@@ -65,14 +65,7 @@ class TokenTable:
         return len(self._fixed.places) + len(self._places)
 
     def look_up(self, tokens: Sequence[bytes]) -> np.ndarray:
-        """Return the representations of tokens.
-
-        Args:
-            tokens: Sequence of bytes. Distinct tokens in UTF-8.
-
-        Returns:
-            A new float32 array, shape ``(len(tokens), projection_dim)``.
-        """
+        """Return the representations of distinct tokens, UTF-8 bytes, in a new array."""
         rows = np.empty((len(tokens), self._rows.shape[1]), "float32")
         known = _copy_known(tokens, self._fixed.places, self._fixed.rows, rows)
         with self._lock:
@@ -114,15 +107,7 @@ def _copy_known(
 def read_token_cache(
     vocabulary_file: str | os.PathLike, embedding_file: str | os.PathLike, width: int
 ) -> FixedTokens:
-    """Read a token cache in bilm-tf's layout, as ``write_token_cache`` writes it.
-
-    Args:
-        vocabulary_file: Path. A UTF-8 text with one token a line.
-        embedding_file: Path. An hdf5 file with the single dataset ``embedding``.
-        width: int. Features of a token representation.
-
-    Returns:
-        The ``FixedTokens``.
+    """Read a token cache in bilm-tf's layout, for token representations of this width.
 
     Raises:
         OSError: If a file cannot be read.
@@ -148,12 +133,6 @@ def write_token_cache(
     embedding_file: str | os.PathLike,
 ) -> None:
     """Write a token cache: a vocabulary, and an hdf5 file with the dataset ``embedding``.
-
-    Args:
-        table: TokenTable. Gives the token representations.
-        tokens: Sequence of bytes. Distinct tokens in UTF-8.
-        vocabulary_file: Path of the vocabulary to write.
-        embedding_file: Path of the hdf5 file to write.
 
     Raises:
         ValueError: If a token is empty, contains a line end, is not UTF-8 or occurs twice.

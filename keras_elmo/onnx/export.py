@@ -24,14 +24,14 @@ def export_onnx(
     The model adds the boundary tokens.
 
     Args:
-        preset: str or path. As for ``ElmoLayer.from_preset``.
+        preset: str or path. As in ``ElmoLayer.from_preset``.
         file: Path of the file to write.
         int8: bool. Whether to store the kernels of LSTMs and highways in eight bits, a quarter
             of the size, and to multiply in eight bits. ONNX Runtime computes such a file wrongly
             on a CPU with AVX2 but without VNNI: sums overflow.
         stateful: bool. Whether the state is an input and an output, as
             ``ElmoLayer(stateful=True)`` carries it.
-        options: dict, path or None. As for ``ElmoLayer.from_preset``.
+        options: dict, path or None. As in ``ElmoLayer.from_preset``.
 
     Returns:
         A dict of ``fingerprint``, ``bytes``, ``inputs`` and ``outputs``. The last two are dicts

@@ -111,7 +111,7 @@ class Graph:
         inputs: Sequence[str],
         reverse: bool = False,
     ) -> list[str]:
-        """Add a loop over the first axis of some inputs, with one stacked output.
+        """Add a loop over the first axis of some inputs; return its final carry and its output.
 
         Args:
             body: The ``Graph`` of a step, made with this one as ``outer``; its inputs and its
@@ -120,9 +120,6 @@ class Graph:
             inputs: Names of the inputs to slice.
             reverse: bool. Whether to go from the last slice to the first. The output has the
                 order of the inputs in any case.
-
-        Returns:
-            The names of the final carried values, and of the stacked output.
         """
         graph, body_inputs, body_outputs = body
         directions = {"scan_input_directions": [1] * len(inputs), "scan_output_directions": [1]}
@@ -165,14 +162,7 @@ class Graph:
 
 
 def quantize(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Round a kernel to eight bits, symmetric around 0, with a scale for each column.
-
-    Args:
-        kernel: float32 array, shape ``(inputs, outputs)``.
-
-    Returns:
-        An int8 array of this shape, and the scales, float32, shape ``(outputs,)``.
-    """
+    """Round a kernel to int8, symmetric around 0; return it and the scales of its columns."""
     scale = np.abs(kernel).max(axis=0) / np.float32(127)
     scale = np.where(scale > 0, scale, np.float32(1)).astype("float32")
     return np.rint(kernel / scale).astype("int8"), scale

@@ -17,8 +17,8 @@ def token_model(config: BiLMConfig, weights: Weights, kernel_dtype: str = "float
 
     Args:
         config: BiLMConfig. Sizes of the biLM.
-        weights: dict. As for ``BiLMGraph``.
-        kernel_dtype: str. As for ``BiLMGraph``.
+        weights: dict. As in ``BiLMGraph``.
+        kernel_dtype: str. As in ``BiLMGraph``.
 
     Returns:
         A model from ``ids``, int32, shape ``(rows, characters)``, to ``token``, float32, shape
@@ -34,7 +34,7 @@ def token_model(config: BiLMConfig, weights: Weights, kernel_dtype: str = "float
 
 
 def lstm_model(config: BiLMConfig, weights: Weights, kernel_dtype: str = "float32") -> Any:
-    """Return the LSTMs as an ``onnx.ModelProto``; arguments as for ``token_model``.
+    """Return the LSTMs as an ``onnx.ModelProto``; see ``token_model``.
 
     Returns:
         A model from ``token``, float32, shape ``(tokens, batch, projection_dim)``, 0 in padding,
@@ -63,8 +63,8 @@ def bilm_model(
 
     Args:
         config: BiLMConfig. Sizes of the biLM.
-        weights: dict. As for ``BiLMGraph``.
-        kernel_dtype: str. As for ``BiLMGraph``.
+        weights: dict. As in ``BiLMGraph``.
+        kernel_dtype: str. As in ``BiLMGraph``.
         stateful: bool. Whether the initial state is an input and the final state an output:
             ``state_h``, float32, shape ``(L, batch, 2 * projection_dim)``, and ``state_c``,
             ``(L, batch, 2 * lstm_dim)``, forward before backward; ``next_state_h`` and

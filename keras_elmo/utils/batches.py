@@ -14,15 +14,12 @@ _FEW_TOKENS, _MANY_TOKENS = 32, 256
 def group_by_length(
     lengths: np.ndarray, rows_for: Callable[[int], int], order: np.ndarray | None = None
 ) -> list[np.ndarray]:
-    """Group sentences of similar length, the longest first.
+    """Group sentences of similar length; return the indices of each batch, the longest first.
 
     Args:
         lengths: int array. Tokens of each sentence.
         rows_for: Callable. Maps the longest length of a batch to its number of rows.
-        order: int array or None. Order of sentences of equal length; None keeps theirs.
-
-    Returns:
-        A list of int arrays, the indices of each batch. Every index occurs once.
+        order: int array or None. The order of sentences of equal length.
     """
     order = np.arange(len(lengths)) if order is None else order
     order = order[np.argsort(-lengths[order], kind="stable")]
@@ -35,15 +32,12 @@ def group_by_length(
 
 
 def length_batches(lengths: Iterable[int], batch_tokens: int) -> list[np.ndarray]:
-    """Group sentences of similar length into batches of at most ``batch_tokens``.
+    """Group sentences of similar length; return the indices of each batch, the longest first.
 
     Args:
         lengths: Iterable of int. Tokens of each sentence.
         batch_tokens: int. Bound on the rows times the longest sentence, boundary tokens
             and padding included. A longer sentence gets a batch for itself.
-
-    Returns:
-        A list of int arrays, the indices of each batch, the longest sentences first.
     """
     return group_by_length(
         np.array([*lengths], "int64"), lambda longest: max(1, batch_tokens // (longest + 2))
@@ -55,13 +49,8 @@ def token_batches(
 ) -> Iterator[tuple[np.ndarray, int]]:
     """Group tokens of similar length into batches for the character CNN.
 
-    Args:
-        lengths: int array. Characters of each token, word markers included.
-        widest_filter: int. Width of the widest filter, in characters.
-        max_characters: int. Characters of a full row.
-
-    Yields:
-        Pairs of the indices of some tokens and the number of characters they need.
+    ``lengths`` are the characters of each token, word markers included. Yields the indices of
+    some tokens, and the number of characters they need.
     """
     # The filters must see at least one window of padding, as they do in a full row.
     needed = np.minimum(-(-(lengths + widest_filter) // 8) * 8, max_characters)
@@ -77,16 +66,9 @@ def token_batches(
 def cut(
     items: Iterable[Item], size_of: Callable[[Item], int], most_items: int, most_size: int
 ) -> Iterator[list[Item]]:
-    """Cut a stream of items into lists within two bounds.
+    """Cut a stream of items into lists, bounded by their number and by the sum of their sizes.
 
-    Args:
-        items: Iterable. The items, in order.
-        size_of: Callable. Returns the size of an item.
-        most_items: int. Bound on the items of a list.
-        most_size: int. Bound on the sum of their sizes. A larger item gets a list for itself.
-
-    Yields:
-        Lists of one item or more.
+    An item larger than ``most_size`` gets a list for itself.
 
     Example:
 

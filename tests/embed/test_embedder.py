@@ -30,7 +30,7 @@ def test_agrees_with_the_specification(embedder):
 
 @pytest.mark.parametrize("layers", ["all", "top", "average"])
 def test_batched_and_single_cached_and_not_are_the_same(tiny_preset, layers):
-    """And the same as ElmoLayer."""
+    """All of them equal ElmoLayer."""
     output = {"all": "layers"}.get(layers, layers)
     layer = ElmoLayer.from_preset(tiny_preset, output=output)
     together = Embedder(tiny_preset).embed(MANY, layers)
@@ -124,7 +124,7 @@ def test_the_dtype_of_a_layer_counts(tiny_preset, embedder, policy):
     inside = np.moveaxis(numpy(layer(tokenize([MANY[0]], 13)))[0].astype("float32"), 1, 0)
     assert np.abs(inside - embedder.embed([MANY[0]])[0]).max() > 1e-4
     np.testing.assert_allclose(ours.embed([MANY[0]])[0], inside, atol=0.02)
-    # Every number is one of bfloat16: the products were computed in it.
+    # All numbers fit in bfloat16: the products were computed in it.
     assert not (ours.embed_tokens(["fox"]).view("uint32") & 0xFFFF).any()
 
 

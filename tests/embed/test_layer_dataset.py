@@ -17,7 +17,7 @@ from tests.embed.conftest import lines
 
 
 def test_training_on_a_layer_file(embedder, text, tmp_path):
-    """Cached layers behind a ScalarMix give what the biLM inside the model gives."""
+    """A ScalarMix over stored layers equals one over the biLM in the model."""
     embedder.embed_file(text, tmp_path / "layers.hdf5", progress=False)
     sentences = [line.split() for line in lines(text)]
     tags = [[len(token) % 3 for token in sentence] for sentence in sentences]
@@ -74,7 +74,7 @@ def test_layer_dataset(embedder, text, tmp_path):
         LayerDataset(tmp_path / "top.hdf5")
 
 
-def test_layer_dataset_of_batches_that_begin_alike(embedder, tmp_path):
+def test_layer_dataset_whose_first_batches_have_one_width(embedder, tmp_path):
     sentences = [["a"] * length for length in (3, 1, 3, 2, 5)]
     path = tmp_path / "layers.hdf5"
     embedder.embed_file(io.StringIO("\n".join(map(" ".join, sentences))), path, progress=False)

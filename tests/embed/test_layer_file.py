@@ -99,9 +99,9 @@ for number, kills in enumerate((True, True, False)):
 
 
 def test_killed_and_resumed(tiny_preset, embedder, tmp_path, monkeypatch):
-    """SIGKILL, once in each part; the file is byte for byte that of an uninterrupted run.
+    """Kill the process once in each part: the file equals that of an uninterrupted run.
 
-    The lock of a dead process is in nobody's way.
+    The lock of a killed process does not block the next one.
     """
     text, output = tmp_path / "in.txt", tmp_path / "out.hdf5"
     generator = random.Random(1)
@@ -139,8 +139,8 @@ def test_a_part_is_bounded_by_tokens(embedder, tmp_path, monkeypatch):
     assert [found[str(i)].shape[1] for i in range(7)] == lengths
 
 
-def test_memory_is_that_of_a_batch(embedder, tmp_path):
-    """The arrays of the part would take 29 MB, those of a batch 10 MB."""
+def test_memory_is_bounded_by_a_batch(embedder, tmp_path):
+    """The arrays of the part would take 29 MB, and those of a batch take 10 MB."""
     ours = Embedder(embedder.elmo)
     ours._engine.contextualize = lambda tokens, mask, layers: np.ones(
         (len(mask), mask.shape[1] - 2, 3, 400), "float32"
@@ -153,8 +153,8 @@ def test_memory_is_that_of_a_batch(embedder, tmp_path):
     assert peak < 20e6
 
 
-def test_no_part_knows_words_from_before_it(embedder, text, tmp_path):
-    """In which batch a word is computed can change its last bit, so a resumed run must not."""
+def test_every_part_computes_its_tokens_anew(embedder, text, tmp_path):
+    """The last bit of a token can depend on its batch, but not on whether a run was resumed."""
     ours = Embedder(embedder.elmo)
     ours.embed(MANY)
     represent, rows = ours._engine.represent, []
@@ -228,13 +228,13 @@ def test_two_runs_on_one_output(embedder, text, tmp_path):
     assert lock.exists()
     embedder.embed_file(text, output, progress=False)
     assert output.exists() and not lock.exists()
-    with locked(lock, "writes"):  # as another thread would
+    with locked(lock, "writes"):  # As another thread would.
         with pytest.raises(OSError, match=f"Process {os.getpid()} writes"):
             embedder.embed_file(text, output, progress=False)
 
 
 def test_the_lock_under_contention(tmp_path):
-    """Never two at once, though each removes the file that it locked."""
+    """Only one thread at a time holds the lock, although each removes the lock file."""
     inside, most, refused = [], [], []
 
     def work():
@@ -267,7 +267,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     assert not (tmp_path / "lock").exists()
 
 
-def test_tokens_stand_between_spaces(embedder, tmp_path):
+def test_spaces_separate_tokens(embedder, tmp_path):
     sentences = [["10\u00a0km", "a\u3000b"], ["\x85", "\x1c", "x\u2028y", "\x0b\x0c"], ["last"]]
     text = tmp_path / "in.txt"
     ends = ["\r\n", "\n", ""]
@@ -282,7 +282,7 @@ def test_tokens_stand_between_spaces(embedder, tmp_path):
 
 
 def interrupt(embedder, text, output, monkeypatch):
-    """Leave two parts of a run that stopped; return their folder."""
+    """Interrupt a run after two parts; return the folder of the parts."""
     write, count = layer_file.LayerFileWriter.write, []
 
     def stop(self, part, arrays):
@@ -299,7 +299,7 @@ def interrupt(embedder, text, output, monkeypatch):
 
 
 def test_damaged_parts(embedder, text, tmp_path, monkeypatch):
-    """Whatever happens to a file, the error names it and what to do."""
+    """Every error names the damaged file and says what to do."""
     output, whole = tmp_path / "out.hdf5", tmp_path / "whole.hdf5"
     embedder.embed_file(text, whole, progress=False)
     parts = interrupt(embedder, text, output, monkeypatch)
@@ -325,7 +325,7 @@ def test_damaged_parts(embedder, text, tmp_path, monkeypatch):
             embedder.embed_file(text, output, resume=True, progress=False)
         assert parts.name in str(error.value) and type(error.value) in (OSError, ValueError)
         file.write_bytes(original)
-    files[0].unlink()  # as the remedy says
+    files[0].unlink()  # As the error advises.
     counts = embedder.embed_file(text, output, resume=True, progress=False)
     assert counts["resumed_tokens"] == sum(len(line.split()) for line in lines(text)[3:6])
     assert filecmp.cmp(output, whole, shallow=False)
@@ -342,7 +342,7 @@ def test_a_folder_of_other_files_is_left_alone(embedder, text, tmp_path, resume)
         ):
             embedder.embed_file(text, tmp_path / "out.hdf5", resume=resume, progress=False)
     assert mine.read_text() == "mine" and os.listdir(mine.parent) == ["mine.txt"]
-    mine.rename(mine.with_name("_settings.json.0.tmp"))  # of a run that was killed at once
+    mine.rename(mine.with_name("_settings.json.0.tmp"))  # The run was killed at once.
     embedder.embed_file(text, tmp_path / "out.hdf5", resume=resume, progress=False)
     assert not mine.parent.exists()
 
@@ -362,7 +362,7 @@ def test_command_line(tiny_preset, embedder, text, tmp_path, capsys, monkeypatch
     counts = json.loads(capsys.readouterr().out)
     assert counts["sentences"] == len(MANY)
     first = read(output)
-    with open(text, encoding="latin-1") as file:  # whatever the locale says
+    with open(text, encoding="latin-1") as file:  # The locale must not matter.
         monkeypatch.setattr(sys, "stdin", file)
         arguments[1] = "-"
         assert main(["embed", *arguments, "--layers", "average"]) == 0

@@ -1,4 +1,4 @@
-"""Embedder on ONNX Runtime: what it does on Keras, with the same numbers."""
+"""Compare Embedder on ONNX Runtime with Embedder on Keras."""
 
 import importlib.util
 import json
@@ -63,7 +63,7 @@ def test_int8_is_near_and_no_sentence_depends_on_another(tiny_preset, embedder, 
 
 
 def test_upper_layers_are_left_out(onnx, monkeypatch):
-    """A run for layer 1 computes no layer 2: its outputs cannot be had without it."""
+    """A run for layer 1 does not compute layer 2."""
     import onnxruntime
 
     asked = []

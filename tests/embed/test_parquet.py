@@ -1,4 +1,4 @@
-"""Layer representations in Arrow and Parquet, and batches of them."""
+"""Test layer representations in Arrow tables and Parquet files."""
 
 import concurrent.futures
 

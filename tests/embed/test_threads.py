@@ -1,4 +1,4 @@
-"""One Embedder serves the threads of a web server."""
+"""Use one Embedder from many threads, as a web server does."""
 
 import random
 import threading
@@ -18,7 +18,7 @@ def sentences(generator, count):
 
 
 def run_all(work, parts):
-    """Run the work on each part in a thread of its own, all at once; return the errors."""
+    """Run the work on every part at once, each in a new thread; return the errors."""
     errors, start = [], threading.Barrier(len(parts))
 
     def run(part):

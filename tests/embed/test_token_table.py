@@ -41,21 +41,21 @@ def test_every_token_is_computed_once_until_the_limit():
     table.look_up([b"a", b"b"])
     table.look_up([b"b", b"c"])
     assert computed == [b"a", b"b", b"c"]
-    table.look_up([b"d", b"a"])  # a is known still, and d displaces all
+    table.look_up([b"d", b"a"])  # The table still knows a; adding d removes all others.
     table.look_up([b"d"])
     assert computed == [b"a", b"b", b"c", b"d"]
     table.look_up([b"c"])
     assert computed[4:] == [b"c"]
 
 
-def test_the_rows_are_the_callers_own():
+def test_look_up_returns_a_new_array():
     table, _ = make()
     table.look_up([b"a"])[:] = 5
     np.testing.assert_array_equal(table.look_up([b"a"]), [representation(b"a")])
 
 
-def test_threads_get_their_own_rows_though_words_are_forgotten():
-    """While one thread computes, others remember and forget."""
+def test_threads_get_the_right_rows_although_tokens_are_forgotten():
+    """Other threads remember and forget tokens while one thread computes."""
     generator = np.random.default_rng(0)
     words = [str(i).encode() for i in range(400)]
     batches = [[words[i] for i in generator.permutation(400)[:30]] for _ in range(300)]
@@ -82,7 +82,7 @@ def test_threads_get_their_own_rows_though_words_are_forgotten():
     assert not wrong and len(table) <= 50
 
 
-def test_a_slow_word_holds_nobody_up():
+def test_a_slow_token_does_not_block_other_threads():
     may_go_on, is_computing = threading.Event(), threading.Event()
 
     def compute(tokens):

@@ -131,7 +131,7 @@ def test_every_shape_of_a_bilm(changes, stateful):
 
 @pytest.mark.parametrize("int8", [False, True])
 def test_no_sentence_depends_on_its_neighbours(tiny_preset, tmp_path, int8):
-    """Not even by the scales of int8; nor on the width of the characters."""
+    """The scales of int8 and the width of the character axis do not matter either."""
     run = exported(tiny_preset, tmp_path, int8=int8)
     together = run.run(["layers"], {"ids": tokenize(SENTENCES, 13)})[0]
     for row, sentence in zip(together, SENTENCES[:3]):
@@ -145,7 +145,7 @@ def test_no_sentence_depends_on_its_neighbours(tiny_preset, tmp_path, int8):
 
 @pytest.mark.skipif(OVERFLOWS, reason="int8 files need a CPU with VNNI")
 def test_int8_on_the_bundled_bilm(tmp_path):
-    """At most 3% of every layer, in a quarter of the bytes of what it rounds."""
+    """Rounding changes every layer by less than 3%."""
     text = "The river Thames flows through London , and its banks were once marshes ."
     sentences = [
         text.split(),
