@@ -62,8 +62,8 @@ def measure_limit(config, sentences, batch_tokens):
 
 
 def fresh(embedder):
-    """Clear the word table of an Embedder, but keep what it compiled, as in a long run."""
-    embedder._words.table = embedder._words.without_memory()
+    """Clear the token table of an Embedder, but keep what it compiled, as in a long run."""
+    embedder._table = embedder._new_table()
     return embedder
 
 

@@ -1,6 +1,6 @@
-"""Work in forked processes, some of which are killed.
+"""Run functions in forked processes, and kill some of them.
 
-A process that is not yet busy forks them, so that the backend is imported once.
+The parent imports the backend once, and has started no thread of it when it forks.
 """
 
 import os
@@ -8,12 +8,18 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 
-def run_in_fork(work, is_due=None, linger=0.0):
-    """Return the exit status of ``work``, which returns its own or None, in a process of its own.
+def run_in_fork(
+    work: Callable[[], int | None],
+    is_due: Callable[[], bool] | None = None,
+    linger: float = 0.0,
+) -> int:
+    """Run ``work`` in a forked process, and return the exit status.
 
-    If ``is_due`` is given, SIGKILL comes up to ``linger`` seconds after it returns True.
+    ``work`` returns its exit status or None. With ``is_due``, the process gets SIGKILL at most
+    ``linger`` seconds after ``is_due()`` returns True.
     """
     child = os.fork()
     if child == 0:
@@ -21,7 +27,7 @@ def run_in_fork(work, is_due=None, linger=0.0):
     if is_due:
         while not is_due():
             if os.waitpid(child, os.WNOHANG)[0]:
-                sys.exit("ended by itself")
+                sys.exit("the process ended before it was killed")
             time.sleep(0.005)
         time.sleep(random.uniform(0, linger))
         os.kill(child, signal.SIGKILL)

@@ -43,7 +43,7 @@ LINES = [
     {"onnx.bilm_graph"},
     {"onnx.models"},
     {"onnx.export"},
-    {"embed.token_table", "embed.weight_values"},
+    {"embed.token_table", "embed.run_folder"},
     {"embed.layer_file", "embed.parquet"},
     {"embed.layer_dataset", "embed.keras_engine", "embed.onnx_engine"},
     {"embed.embedder"},

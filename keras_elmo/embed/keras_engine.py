@@ -1,35 +1,36 @@
-"""The biLM of an ElmoLayer as a function of NumPy arrays."""
+"""Compute the two halves of a biLM with Keras, from NumPy arrays to NumPy arrays."""
 
-import contextlib
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.embed.weight_values import WeightValues, read_values
 from keras_elmo.layers.bilm import select_output
+from keras_elmo.layers.elmo_layer import ElmoLayer
 
-_LAYERS = {"all": "layers", "top": "top", "average": "average"}
+_OUTPUTS = {"all": "layers", "top": "top", "average": "average"}
 
 
 class KerasEngine:
-    """Run the two halves of a biLM on NumPy, each in batches that someone else arranged.
+    """Compute token and layer representations with the backend of Keras.
 
-    It may be called from many threads at once, and computes in the dtype of the layer,
-    whatever the global dtype policy is.
+    Any number of threads may use it. It computes in the dtype of the layer, whatever the
+    global dtype policy is. Its functions are compiled once, for the weights of this layer.
 
     Args:
-        elmo: A built ``ElmoLayer``.
+        elmo: ElmoLayer. A built layer; nobody else may change its weights.
     """
 
-    def __init__(self, elmo):
+    def __init__(self, elmo: ElmoLayer) -> None:
         self._elmo = elmo
-        self._programs = {}
+        self._programs: dict[str | int, Callable] = {}
         self._lock = threading.Lock()
 
-    def facts(self) -> dict:
-        """Return what decides the bits of a result, for JSON."""
+    def settings(self) -> dict[str, str]:
+        """Return what the bits of a result depend on, for JSON."""
         return {
             "biLM": self._elmo.fingerprint(),
             "options": self._elmo.config.digest(),
@@ -37,138 +38,98 @@ class KerasEngine:
             "backend": keras.backend.backend(),
         }
 
-    def token_weights(self) -> WeightValues:
-        """Return the weights that token representations depend on, as they are now."""
-        self._elmo.check_weights()
-        return WeightValues(self._elmo.bilm.char_cnn.variables)
-
-    def all_weights(self) -> WeightValues:
-        """Return all weights of the biLM, as they are now."""
-        self._elmo.check_weights()
-        return WeightValues(self._elmo.bilm.variables)
-
-    def represent(self, ids, weights) -> np.ndarray:
+    def represent(self, ids: np.ndarray) -> np.ndarray:
         """Return the token representations of distinct tokens.
 
         Args:
-            ids: Character ids, int32, shape ``(rows, characters)``.
-            weights: Of ``token_weights``.
+            ids: int32 array of character ids, shape ``(rows, characters)``.
 
         Returns:
-            float32, shape ``(rows, projection_dim)``.
+            A float32 array, shape ``(rows, projection_dim)``.
         """
         rows = len(ids)
-        if keras.backend.backend() == "jax":  # which compiles for each size
+        if keras.backend.backend() == "jax":  # JAX compiles anew for every size.
             more = (32 if rows <= 32 else -(-rows // 256) * 256) - rows
             ids = np.pad(ids, [(0, more), (0, 0)], mode="edge")
-        program = self._program("token", lambda: _Program(_Represent(self._elmo.bilm)))
-        return program(weights.values, ids)[:rows]
+        return self._run("token", ids)[:rows]
 
-    def contextualize(self, tokens, mask, layers) -> np.ndarray:
-        """Return the layer representations of sentences that have boundary tokens.
+    def contextualize(self, tokens: np.ndarray, mask: np.ndarray, layers: str | int) -> np.ndarray:
+        """Return the layer representations of sentences.
 
         Args:
-            tokens: Token representations, float32, shape ``(batch, tokens, projection_dim)``.
-            mask: Bool, shape ``(batch, tokens)``, padding on the right.
-            layers: ``"all"``, ``"top"``, ``"average"`` or the number of a layer.
+            tokens: float32 array of token representations, shape ``(batch, tokens,
+                projection_dim)``, boundary tokens included.
+            mask: bool array, shape ``(batch, tokens)``, padding on the right.
+            layers: ``"all"``, ``"top"``, ``"average"``, or int, the number of a layer.
 
         Returns:
-            float32 without the boundary tokens: ``(batch, tokens - 2, layers, width)`` for
-            ``"all"``, else ``(batch, tokens - 2, width)``; padding holds anything.
+            A float32 array without the boundary tokens: ``(batch, tokens - 2, layers, width)``
+            for ``"all"``, else ``(batch, tokens - 2, width)``. Padding has any values.
         """
         rows, longest = mask.shape
         if keras.backend.backend() == "jax":
-            few = rows <= 16
-            more_rows = (1 << (rows - 1).bit_length() if few else -(-rows // 16) * 16) - rows
-            more = [(0, more_rows), (0, -longest % 8)]
+            size = 1 << (rows - 1).bit_length() if rows <= 16 else -(-rows // 16) * 16
+            more = [(0, size - rows), (0, -longest % 8)]
             tokens, mask = np.pad(tokens, [*more, (0, 0)]), np.pad(mask, more)
-        # What JAX compiles knows no variables, only their values.
-        takes_values = keras.backend.backend() == "jax"
-        program = self._program(
-            layers, lambda: _Program(_Contextualize(self._elmo.bilm, layers), takes_values)
-        )
-        values = read_values(program.variables) if takes_values else []
-        found = program(values, tokens, mask)
-        return found[:rows, : longest - 2]
+        return self._run(layers, tokens, mask)[:rows, : longest - 2]
 
-    def _program(self, name, make):
+    def _run(self, output: str | int, *arrays: np.ndarray) -> np.ndarray:
+        """Compute an output; compile the function for it at the first call."""
         with self._lock:
-            if name not in self._programs:
-                self._programs[name] = make()
-            return self._programs[name]
+            if output not in self._programs:
+                self._programs[output] = _compile(*self._define(output))
+        tensors = [ops.convert_to_tensor(array, dtype=array.dtype.name) for array in arrays]
+        return ops.convert_to_numpy(self._programs[output](*tensors))
+
+    def _define(self, output: str | int) -> tuple[Callable, list, list]:
+        """Return the function of an output, its variables, and the specs of its inputs."""
+        bilm = self._elmo.bilm
+        if output == "token":
+            return bilm.char_cnn.represent, bilm.char_cnn.variables, [((None, None), "int32")]
+
+        def contextualize(tokens: Any, mask: Any) -> Any:
+            # Only Keras layers cast their inputs; this is a plain function.
+            tokens = ops.cast(tokens, bilm.compute_dtype)
+            representations, _ = bilm.contextualize(tokens, mask)
+            inside = {name: x[:, 1:-1] for name, x in representations.items()}
+            if output in _OUTPUTS:
+                return select_output(inside, _OUTPUTS[output])
+            # Without the layers above it, the wanted layer is the top one.
+            lower = {name: x for name, x in inside.items() if _layer_number(name) <= int(output)}
+            return select_output(lower, "top")
+
+        variables = [variable for lstm in bilm.lstms for variable in lstm.variables]
+        tokens = ((None, None, bilm.config.projection_dim), "float32")
+        return contextualize, variables, [tokens, ((None, None), "bool")]
 
 
-class _Program:
-    """A layer as a function of NumPy inputs, compiled, and of the values of its variables.
+def _compile(function: Callable, variables: list, inputs: list) -> Callable:
+    """Return a compiled function whose result is float32."""
 
-    Where it takes no values, it uses those that the variables have at the time.
-    """
+    def run(*tensors: Any) -> Any:
+        return ops.cast(function(*tensors), "float32")
 
-    def __init__(self, layer, takes_values=True):
-        self.variables = layer.variables if takes_values else []
-        self._dtypes = [dtype for _, dtype in layer.specs]
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
 
-        def run(values, *inputs):
-            pairs = list(zip(self.variables, values, strict=True))
-            with keras.StatelessScope(pairs) if pairs else contextlib.nullcontext():
-                return ops.cast(layer(*inputs), "float32")
+        # One trace serves all lengths. XLA would compile for each of them.
+        specs = [tf.TensorSpec(shape, dtype) for shape, dtype in inputs]
+        return tf.function(run, input_signature=specs, autograph=False)
+    if backend == "jax":
+        import jax
 
-        backend = keras.backend.backend()
-        if backend == "tensorflow":
-            import tensorflow as tf
+        # As constants, the weights would be stored a second time in what JAX compiles.
+        def run_with(values: list, *tensors: Any) -> Any:
+            with keras.StatelessScope(list(zip(variables, values, strict=True))):
+                return run(*tensors)
 
-            # One trace for all lengths; no XLA, which would compile for each.
-            values = [tf.TensorSpec(v.shape, v.dtype) for v in self.variables]
-            inputs = [tf.TensorSpec(shape, dtype) for shape, dtype in layer.specs]
-            run = tf.function(run, input_signature=[values, *inputs], autograph=False)
-        elif backend == "jax":
-            import jax
+        compiled = jax.jit(run_with)
+        return lambda *tensors: compiled([variable.value for variable in variables], *tensors)
+    import torch
 
-            run = jax.jit(run)
-        else:
-            import torch
-
-            run = torch.no_grad()(run)
-        self._run = run
-
-    def __call__(self, values, *arrays):
-        pairs = zip(arrays, self._dtypes, strict=True)
-        inputs = [ops.convert_to_tensor(array, dtype=dtype) for array, dtype in pairs]
-        return ops.convert_to_numpy(self._run(values, *inputs))
+    return torch.no_grad()(run)
 
 
-class _Represent(keras.layers.Layer):
-    """The character CNN over distinct tokens."""
-
-    def __init__(self, bilm):
-        # Its dtype is that of the biLM: the global policy would round the inputs.
-        super().__init__(name="represent", dtype=bilm.dtype_policy)
-        self.char_cnn = bilm.char_cnn
-        self.specs = [((None, None), "int32")]
-
-    def call(self, ids):
-        return self.char_cnn.represent(ids)
-
-
-class _Contextualize(keras.layers.Layer):
-    """The LSTMs of a biLM over token representations, boundaries off."""
-
-    def __init__(self, bilm, layers):
-        super().__init__(name="contextualize", dtype=bilm.dtype_policy)
-        self.lstms = bilm.lstms
-        self.contextualize = bilm.contextualize
-        self.wanted = layers
-        self.specs = [((None, None, bilm.config.projection_dim), "float32"), ((None, None), "bool")]
-
-    def call(self, tokens, mask):
-        representations, _ = self.contextualize(tokens, mask)
-        inside = {name: x[:, 1:-1] for name, x in representations.items()}
-        if self.wanted in _LAYERS:
-            return select_output(inside, _LAYERS[self.wanted])
-        # The top of what remains without the layers above it.
-        lower = {n: x for n, x in inside.items() if _layer_number(n) <= self.wanted}
-        return select_output(lower, "top")
-
-
-def _layer_number(name):
+def _layer_number(name: str) -> int:
     return 0 if name == "token" else int(name.rpartition("_")[2])

@@ -2,18 +2,27 @@
 
 import bisect
 import collections
-import json
-import pathlib
+import math
+import os
 import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+from keras_elmo.embed.run_folder import stored_settings
 
 # Row groups that stay in memory while batches are read.
 _GROUPS_IN_MEMORY = 8
 
 
-def import_pyarrow():
-    """Return ``pyarrow`` and ``pyarrow.parquet``, or say how to install them."""
+def import_pyarrow() -> tuple[Any, Any]:
+    """Return the modules ``pyarrow`` and ``pyarrow.parquet``.
+
+    Raises:
+        ImportError: If pyarrow is not installed.
+    """
     try:
         import pyarrow
         import pyarrow.parquet
@@ -22,28 +31,33 @@ def import_pyarrow():
     return pyarrow, pyarrow.parquet
 
 
-def add_layers(table, name, arrays, shape, float16=False):
-    """Return an Arrow table with a column of layer representations more.
+def add_layers(
+    table: Any,
+    name: str,
+    arrays: Sequence[np.ndarray | None],
+    shape: tuple[int, ...],
+    float16: bool = False,
+) -> Any:
+    """Return an Arrow table with one more column, of layer representations.
 
-    The column is a ``large_list`` with a ``fixed_size_list`` of floats for each token; its
-    metadata tell ``layers`` and ``width``.
+    The column is a ``large_list`` with one ``fixed_size_list`` of floats for each token. Its
+    metadata contain ``layers`` and ``width``.
 
     Args:
-        table: ``pyarrow.Table``.
-        name: Of the new column.
-        arrays: A float array for each row, shape ``(tokens, *shape)``; None for a null.
-        shape: ``(layers, width)``, or ``(width,)`` for one layer.
-        float16: Whether to keep half precision.
+        table: pyarrow.Table.
+        name: str. Name of the new column.
+        arrays: Sequence of arrays as from ``Embedder.embed``, one for each row; None for a null.
+        shape: tuple of int. ``(layers, width)``, or ``(width,)`` for one layer.
+        float16: bool. Whether to store float16.
     """
     pyarrow, _ = import_pyarrow()
-    dtype = "float16" if float16 else "float32"
-    lengths = [0 if array is None else len(array) for array in arrays]
-    size = int(np.prod(shape))
-    values = np.empty((sum(lengths), size), dtype)
+    lengths = [0 if array is None else array.shape[-2] for array in arrays]
+    size = math.prod(shape)
+    values = np.empty((sum(lengths), size), "float16" if float16 else "float32")
     offsets = np.cumsum([0, *lengths], dtype="int64")
     for array, start, end in zip(arrays, offsets[:-1], offsets[1:], strict=True):
         if array is not None:
-            values[start:end] = array.reshape(-1, size)
+            values[start:end] = np.moveaxis(array, -2, 0).reshape(-1, size)
     tokens = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.ravel()), size)
     is_null = pyarrow.array([array is None for array in arrays], pyarrow.bool_())
     column = pyarrow.LargeListArray.from_arrays(pyarrow.array(offsets), tokens, mask=is_null)
@@ -52,36 +66,48 @@ def add_layers(table, name, arrays, shape, float16=False):
     return table.append_column(field, column)
 
 
-def read_layers(table, name="layers") -> list:
-    """Return the arrays of a column that ``add_layers`` made.
+def read_layers(table: Any, name: str = "layers") -> list[np.ndarray | None]:
+    """Return the arrays of a column of layer representations, shaped as ``Embedder.embed``.
+
+    The column stores the tokens of a sentence first; the arrays are views with the axes of
+    ``Embedder.embed``.
 
     Args:
-        table: ``pyarrow.Table``.
-        name: Of the column.
+        table: pyarrow.Table.
+        name: str. Name of the column.
 
     Returns:
-        An array for each row, ``(tokens, layers, width)``, or ``(tokens, width)`` of one
-        layer, float32 or float16; None for a null.
+        A list of float32 or float16 arrays, one for each row: ``(layers, tokens, width)``, or
+        ``(tokens, width)`` for a single layer; None for a null.
 
     Raises:
+        ImportError: If pyarrow is not installed.
         ValueError: If there is no such column.
+
+    Example:
+
+    >>> import pyarrow
+    >>> embed = keras_elmo.ray.EmbedBatch("elmo_mini_en")
+    >>> table = embed(pyarrow.table({"tokens": [["One", "sentence"]]}))
+    >>> read_layers(table)[0].shape
+    (3, 2, 256)
     """
     shape = layers_shape(table.schema, name)
-    arrays: list = []
+    arrays: list[np.ndarray | None] = []
     for chunk in table.column(name).chunks:
         values = chunk.values
         flat = values.values.to_numpy(zero_copy_only=False)
         rows = flat[values.offset * values.type.list_size :].reshape(-1, *shape)
         ends, is_valid = chunk.offsets.to_numpy(), chunk.is_valid().to_pylist()
         arrays += [
-            rows[start:end] if valid else None
+            np.moveaxis(rows[start:end], 0, -2) if valid else None
             for start, end, valid in zip(ends[:-1], ends[1:], is_valid, strict=True)
         ]
     return arrays
 
 
-def layers_shape(schema, name) -> tuple:
-    """Return ``(layers, width)``, or ``(width,)`` of one layer, as a column's metadata tell.
+def layers_shape(schema: Any, name: str) -> tuple[int, ...]:
+    """Return ``(layers, width)`` of a column, or ``(width,)`` for a single layer.
 
     Raises:
         ValueError: If the schema has no such column of layer representations.
@@ -96,7 +122,7 @@ def layers_shape(schema, name) -> tuple:
             shape = tuple(int(number) for number in numbers)
             kinds = (pyarrow.float32(), pyarrow.float16())
             if field.type in [
-                pyarrow.large_list(pyarrow.list_(kind, int(np.prod(shape)))) for kind in kinds
+                pyarrow.large_list(pyarrow.list_(kind, math.prod(shape))) for kind in kinds
             ]:
                 return shape
     raise ValueError(
@@ -105,45 +131,34 @@ def layers_shape(schema, name) -> tuple:
     )
 
 
-def parquet_files(path) -> list[pathlib.Path]:
-    """Return the Parquet files of a folder in the order of their names, or the one file."""
-    path = pathlib.Path(path)
+def parquet_files(path: str | os.PathLike) -> list[Path]:
+    """Return the Parquet files of a folder, sorted by name; or the path of a single file."""
+    path = Path(path)
     return sorted(path.glob("*.parquet")) if path.is_dir() else [path]
 
 
-def _check_complete(path, count):
-    """Raise unless a folder that ``embed_files`` writes has all its files."""
-    settings = pathlib.Path(path, "_settings.json")
-    if settings.exists():
-        expected = json.loads(settings.read_text()).get("files", count)
-        if count != expected:
-            raise ValueError(
-                f"Expected the {expected} files of the job that writes {path}. Received: {count}. "
-                "Wait for it, or resume it (resume=True, --resume)"
-            )
-
-
 class ParquetLayers:
-    """The layer representations in Parquet files, read a row group at a time.
-
-    Args:
-        path: A file, or a folder of them, read in the order of their names.
-        name: Of the column.
+    """The layer representations in a Parquet file or a folder of files, read by row group.
 
     Raises:
         OSError: If a file cannot be read.
-        ValueError: If there is no file, or one without such a column; if the job that writes
-            the folder is not done.
+        ValueError: If there is no file, if a file has no such column, or if the run that writes
+            the folder has not finished.
     """
 
-    def __init__(self, path, name="layers"):
+    def __init__(self, path: Path, name: str = "layers") -> None:
         pyarrow, parquet = import_pyarrow()
         self._name = name
         self._path = path
         paths = parquet_files(path)
+        expected = stored_settings(path).get("files", len(paths))
+        if len(paths) != expected:
+            raise ValueError(
+                f"Expected the {expected} files of the run that writes {path}. Received: "
+                f"{len(paths)}. Wait for the run, or continue it (resume=True, --resume)"
+            )
         if not paths:
-            raise ValueError(f"Expected a folder of Parquet files. Received: {path}, with none")
-        _check_complete(path, len(paths))
+            raise ValueError(f"Expected a folder of Parquet files. Received: {path}, without any")
         self._files, self._groups, shapes = [], [], set()
         self.count = 0
         for file in paths:
@@ -152,7 +167,7 @@ class ParquetLayers:
             except FileNotFoundError:
                 raise
             except (OSError, pyarrow.ArrowException) as error:
-                raise OSError(f"{file} is no Parquet file, or damaged ({error})") from None
+                raise OSError(f"{file} is damaged or not a Parquet file ({error})") from None
             self._files.append(opened)
             shapes.add(layers_shape(opened.schema_arrow, name))
             for group in range(opened.num_row_groups):
@@ -163,14 +178,14 @@ class ParquetLayers:
             raise ValueError(f"Expected layers of one shape in {path}. Received: {sorted(shapes)}")
         [self.shape] = shapes
         self.contents = f"{self.count} rows of shape {self.shape}"
-        self._read: collections.OrderedDict = collections.OrderedDict()
-        self._reading = threading.Lock()  # Arrow's readers serve one thread at a time
+        self._in_memory: collections.OrderedDict = collections.OrderedDict()
+        self._lock = threading.Lock()  # A ParquetFile serves one thread at a time.
         self.is_open = True
 
-    def array(self, row):
+    def array(self, row: int) -> np.ndarray | None:
         """Return the array of a row, as ``read_layers`` does; threads take turns."""
-        with self._reading:
-            array = self._array(row)
+        with self._lock:
+            array = self._read(row)
         if array is not None and not np.isfinite(array).all():
             raise ValueError(
                 f"Expected finite layers in {self._path}. Received: NaN or inf in row {row}. "
@@ -178,33 +193,29 @@ class ParquetLayers:
             )
         return array
 
-    def _array(self, row):
+    def _read(self, row: int) -> np.ndarray | None:
         place = bisect.bisect_right(self._starts, row) - 1
         start, file, group = self._groups[place]
-        if place not in self._read:
+        if place not in self._in_memory:
             pyarrow, _ = import_pyarrow()
             try:
                 table = file.read_row_group(group, [self._name])
-                self._read[place] = read_layers(table, self._name)
+                self._in_memory[place] = read_layers(table, self._name)
             except (OSError, pyarrow.ArrowException) as error:
                 raise OSError(f"{self._path} is damaged ({error})") from None
-            if len(self._read) > _GROUPS_IN_MEMORY:
-                self._read.popitem(last=False)
-        self._read.move_to_end(place)
-        return self._read[place][row - start]
+            if len(self._in_memory) > _GROUPS_IN_MEMORY:
+                self._in_memory.popitem(last=False)
+        self._in_memory.move_to_end(place)
+        return self._in_memory[place][row - start]
 
-    def describe(self, array):
-        """Return what is wrong with an array, in words; all of them are of one shape."""
-        return f"shape {array.shape}"
-
-    def tokens(self, row) -> int:
+    def tokens(self, row: int) -> int:
         """Return the number of tokens of a row."""
         array = self.array(row)
-        return 0 if array is None else len(array)
+        return 0 if array is None else array.shape[-2]
 
-    def close(self):
+    def close(self) -> None:
         """Close the files."""
         for file in self._files:
             file.close()
-        self._read.clear()
+        self._in_memory.clear()
         self.is_open = False

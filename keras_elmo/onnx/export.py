@@ -1,4 +1,7 @@
-"""A preset as one ONNX file."""
+"""Write a preset as one ONNX file."""
+
+import os
+from typing import Any
 
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.weight_mapping import load
@@ -7,29 +10,37 @@ from keras_elmo.presets import read_preset
 from keras_elmo.utils.files import atomic_write
 
 
-def export_onnx(preset, file, int8=False, stateful=False, options=None) -> dict:
-    """Write the biLM of a preset as ONNX, for any runtime of it.
+def export_onnx(
+    preset: str | os.PathLike,
+    file: str | os.PathLike,
+    int8: bool = False,
+    stateful: bool = False,
+    options: dict | str | os.PathLike | None = None,
+) -> dict[str, Any]:
+    """Write the biLM of a preset to an ONNX file.
 
-    Strings stay outside: the input are the character ids that ``CharacterTokenizer`` makes
-    (the bytes of a token plus 1, between 259 and 260, then 261 up to ``max_characters``; all
-    0 in padding). Boundary tokens are added inside.
+    The input of the model are character ids, as ``CharacterTokenizer`` makes them: the bytes of
+    a token plus 1, between 259 and 260, then 261 up to ``max_characters``; all 0 in padding.
+    The model adds the boundary tokens.
 
     Args:
-        preset: As for ``ElmoLayer.from_preset``.
+        preset: str or path. As in ``ElmoLayer.from_preset``.
         file: Path of the file to write.
-        int8: Keep the kernels of LSTMs and highways as eight bits, a quarter of the size, and
-            multiply so.
-        stateful: Take and give the state, as ``ElmoLayer(stateful=True)`` carries it.
-        options: As for ``ElmoLayer.from_preset``.
+        int8: bool. Whether to store the kernels of LSTMs and highways in eight bits, a quarter
+            of the size, and to multiply in eight bits. ONNX Runtime computes such a file wrongly
+            on a CPU with AVX2 but without VNNI: sums overflow.
+        stateful: bool. Whether the state is an input and an output, as
+            ``ElmoLayer(stateful=True)`` carries it.
+        options: dict, path or None. As in ``ElmoLayer.from_preset``.
 
     Returns:
-        Dict of ``fingerprint``, ``bytes``, ``inputs`` and ``outputs``, both dicts of name to
-        shape, in which unknown sizes have names.
+        A dict of ``fingerprint``, ``bytes``, ``inputs`` and ``outputs``. The last two are dicts
+        of name to shape; unknown sizes have names.
 
     Raises:
         ImportError: If ONNX is not installed.
-        OSError, ValueError: Those of ``ElmoLayer.from_preset``; if the biLM does not read bytes
-            (ELMoForManyLangs); if the file cannot be written.
+        OSError: If a file cannot be read or written.
+        ValueError: If the preset is invalid, or the biLM does not read bytes (ELMoForManyLangs).
 
     Example:
 
@@ -48,7 +59,7 @@ def export_onnx(preset, file, int8=False, stateful=False, options=None) -> dict:
     metadata = {"fingerprint": digest, "max_characters": str(bilm.config.max_characters_per_token)}
     weights = load(bilm_mapping(bilm.config, bilm.arrays), bilm.arrays)
     weights = {path: array.astype("float32") for path, array in weights.items()}
-    model = bilm_model(bilm.config, weights, int8, stateful, metadata)
+    model = bilm_model(bilm.config, weights, "int8" if int8 else "float32", stateful, metadata)
     content = model.SerializeToString()
     with atomic_write(file) as (temporary,):
         temporary.write_bytes(content)
@@ -60,6 +71,6 @@ def export_onnx(preset, file, int8=False, stateful=False, options=None) -> dict:
     }
 
 
-def _shape(value):
+def _shape(value: Any) -> list[int | str]:
     sizes = value.type.tensor_type.shape.dim
     return [size.dim_param or size.dim_value for size in sizes]

@@ -1,17 +1,23 @@
-"""ONNX graphs, node by node."""
+"""Build ONNX graphs, node by node."""
+
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 
 OPSET = 18
 _IR_VERSION = 8
 
+# The dtype and the shape of each input or output by name; unknown sizes have names.
+Values = dict[str, tuple[str, list[int | str]]]
+
 
 class Graph:
-    """Collect the nodes of an ONNX graph, and the constants of it and its subgraphs.
+    """The nodes of an ONNX graph, and the constants of the graph and its subgraphs.
 
     Args:
-        outer: The graph that this one is a part of, or None. It holds the constants, which
-            ONNX Runtime then arranges for its products once, and not at every step of a loop.
+        outer: Graph or None. The graph that contains this one. All constants go to the outermost
+            graph, so that ONNX Runtime arranges them once, and not at every step of a loop.
 
     Example:
 
@@ -21,58 +27,72 @@ class Graph:
     'biLM'
     """
 
-    def __init__(self, outer=None):
-        self._root = outer._root if outer else self
-        self._nodes = []
-        if not outer:
-            self._constants = {}
-            self._count = 0
+    def __init__(self, outer: Self | None = None) -> None:
+        self._root: Graph = outer._root if outer else self
+        self._nodes: list = []
+        self._constants: dict[str, np.ndarray] = {}
+        self._count = 0
 
-    def op(self, kind, *inputs, outputs=1, name=None, **attributes):
-        """Add a node; returns the name of its output, or the list of their names."""
+    def op(self, kind: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
+        """Add a node with one output; return the name of the output."""
+        [output] = self.split_op(kind, *inputs, names=[name or self._new_name()], **attributes)
+        return output
+
+    def split_op(
+        self, kind: str, *inputs: str, outputs: int = 1, names: Any = None, **attributes: Any
+    ) -> list[str]:
+        """Add a node with several outputs; return their names."""
         from onnx import helper
 
-        names = [name] if name else [self._new_name() for _ in range(outputs)]
+        names = names or [self._new_name() for _ in range(outputs)]
         self._nodes.append(helper.make_node(kind, inputs, names, **attributes))
-        return names[0] if outputs == 1 else names
+        return names
 
-    def constant(self, array, name=None) -> str:
-        """Add a constant, once for each name; returns its name."""
+    def constant(self, array: Any, name: str | None = None) -> str:
+        """Add a constant, unless there is one of this name; return its name."""
         name = name or self._new_name()
-        self._root._constants.setdefault(name, array)
+        self._root._constants.setdefault(name, np.asarray(array))
         return name
 
-    def cast(self, x, dtype) -> str:
-        """Add a change of dtype; returns the name of its output."""
+    def cast(self, x: str, dtype: str) -> str:
+        """Add a cast; return the name of its output."""
         return self.op("Cast", x, to=_onnx_type(dtype))
 
-    def product(self, x, kernel, name, int8=False) -> str:
-        """Add a matrix product with constants; returns its name.
+    def product(self, x: str, kernel: np.ndarray, name: str, dtype: str = "float32") -> str:
+        """Add a matrix product with a constant; return the name of its output.
 
         Args:
-            x: Name of the left side, float32; for ``int8`` that of ``rounded``.
-            kernel: The right side, float32, shape ``(inputs, outputs)``.
-            name: Name for it.
-            int8: Round it to eight bits, on a scale for each of its outputs.
+            x: str. Name of the left side, float32; the output of ``rounded`` if the kernel is.
+            kernel: float32 array, shape ``(inputs, outputs)``. The right side.
+            name: str. Name of the constant.
+            dtype: str. How to store the kernel: ``"float32"``, or rounded to eight bits with a
+                scale for each output, ``"int8"`` or ``"uint8"``. On CPUs without VNNI the
+                sums of int8 products can overflow; uint8 is exact there. On CPUs with AMX some
+                versions of ONNX Runtime compute uint8 wrongly.
         """
-        if int8:
-            rounded, scale = quantize(kernel)
-            inputs = (self.constant(rounded, f"{name}/int8"), self.constant(scale, f"{name}/scale"))
-            return self.op("MatMul", x, self.op("DequantizeLinear", *inputs, axis=1))
-        return self.op("MatMul", x, self.constant(kernel, name))
+        if dtype == "float32":
+            return self.op("MatMul", x, self.constant(kernel, name))
+        rounded, scale = quantize(kernel)
+        zero = 128 if dtype == "uint8" else 0
+        shifted = (rounded.astype("int16") + zero).astype(dtype)
+        inputs = [self.constant(shifted, f"{name}/{dtype}"), self.constant(scale, f"{name}/scale")]
+        if zero:
+            inputs.append(self.constant(np.full(len(scale), zero, dtype)))
+        return self.op("MatMul", x, self.op("DequantizeLinear", *inputs, axis=1))
 
-    def rounded(self, x, bound=None) -> tuple:
-        """Round rows to eight bits, none of which depends on another.
+    def rounded(self, x: str, bound: float | None = None) -> tuple[str, str | None]:
+        """Round rows to eight bits, each row independent of the others.
+
+        ONNX Runtime merges this pattern and ``product`` into one product of eight bits.
 
         Args:
-            x: Name of the rows, float32.
-            bound: What no absolute value exceeds: the scale of all rows. None for a scale of
-                each row's own, of its largest value.
+            x: str. Name of the rows, float32.
+            bound: float or None. A bound on the absolute values, used as the scale of all rows.
+                None scales each row by its largest absolute value.
 
         Returns:
-            Names: of the rows, divided by their own scales and rounded, and of these scales,
-            one a row, or None. ONNX Runtime makes one product of eight bits of this and
-            ``product``.
+            The names of the rounded rows, divided by their scales, and of these scales. The
+            second is None if there is a bound.
         """
         zero = self.constant(np.uint8(128))
         if bound is not None:
@@ -84,43 +104,37 @@ class Graph:
         x = self.op("QuantizeLinear", self.op("Div", x, scale), *grid)
         return self.op("DequantizeLinear", x, *grid), scale
 
-    def scan(self, body, carry, inputs, n_outputs, reverse=False) -> list:
-        """Add a loop over the first axis of the inputs.
+    def scan(
+        self,
+        body: tuple[Self, Values, Values],
+        carry: Sequence[str],
+        inputs: Sequence[str],
+        reverse: bool = False,
+    ) -> list[str]:
+        """Add a loop over the first axis of some inputs; return its final carry and its output.
 
         Args:
-            body: ``Graph`` of one step, made with this one as ``outer``, and its inputs and
-                outputs as for ``model``: carried values, then slices or new outputs.
-            carry: Names of what is carried at the start.
-            inputs: Names of what is sliced.
-            n_outputs: Number of stacked outputs.
-            reverse: Go from the last slice to the first; the outputs stay in the order of the
-                inputs.
-
-        Returns:
-            Names: the last carried values, then the stacked outputs.
+            body: The ``Graph`` of a step, made with this one as ``outer``; its inputs and its
+                outputs. First come the carried values, then the slices or the new output.
+            carry: Names of the initial carried values.
+            inputs: Names of the inputs to slice.
+            reverse: bool. Whether to go from the last slice to the first. The output has the
+                order of the inputs in any case.
         """
         graph, body_inputs, body_outputs = body
-        backward = {"scan_input_directions": [1] * len(inputs)} if reverse else {}
-        if reverse:
-            backward["scan_output_directions"] = [1] * n_outputs
-        return self.op(
+        directions = {"scan_input_directions": [1] * len(inputs), "scan_output_directions": [1]}
+        return self.split_op(
             "Scan",
             *carry,
             *inputs,
-            outputs=len(carry) + n_outputs,
+            outputs=len(carry) + 1,
             body=graph._as_graph("step", body_inputs, body_outputs),
             num_scan_inputs=len(inputs),
-            **backward,
+            **(directions if reverse else {}),
         )
 
-    def model(self, inputs, outputs, metadata=None):
-        """Return the whole as an ``onnx.ModelProto``.
-
-        Args:
-            inputs: Dict of name to pair of dtype and shape, whose unknown sizes have names.
-            outputs: The same.
-            metadata: Dict of strings that the file keeps, or None.
-        """
+    def model(self, inputs: Values, outputs: Values, metadata: dict[str, str] | None = None) -> Any:
+        """Return the graph as an ``onnx.ModelProto``, with the metadata given."""
         from onnx import helper
 
         model = helper.make_model(
@@ -132,37 +146,29 @@ class Graph:
         helper.set_model_props(model, metadata or {})
         return model
 
-    def _as_graph(self, name, inputs, outputs):
+    def _as_graph(self, name: str, inputs: Values, outputs: Values) -> Any:
         from onnx import helper, numpy_helper
 
-        constants = self._constants if self is self._root else {}
-        inputs, outputs = (
+        infos, output_infos = (
             [helper.make_tensor_value_info(n, _onnx_type(d), s) for n, (d, s) in values.items()]
             for values in (inputs, outputs)
         )
-        arrays = [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()]
-        return helper.make_graph(self._nodes, name, inputs, outputs, arrays)
+        arrays = [numpy_helper.from_array(array, n) for n, array in self._constants.items()]
+        return helper.make_graph(self._nodes, name, infos, output_infos, arrays)
 
-    def _new_name(self):
+    def _new_name(self) -> str:
         self._root._count += 1
         return f"_{self._root._count}"
 
 
-def quantize(kernel) -> tuple:
-    """Round a kernel to eight bits, symmetric around 0, with a scale for each column.
-
-    Args:
-        kernel: float32, shape ``(inputs, outputs)``.
-
-    Returns:
-        int8 of the same shape, and the scales, float32, shape ``(outputs,)``.
-    """
+def quantize(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Round a kernel to int8, symmetric around 0; return it and the scales of its columns."""
     scale = np.abs(kernel).max(axis=0) / np.float32(127)
     scale = np.where(scale > 0, scale, np.float32(1)).astype("float32")
     return np.rint(kernel / scale).astype("int8"), scale
 
 
-def _onnx_type(dtype):
+def _onnx_type(dtype: str) -> int:
     from onnx import helper
 
     return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

@@ -1,24 +1,31 @@
-"""Whole ONNX models of a biLM: its halves for the Embedder, and all of it as a file."""
+"""ONNX models of a biLM: its two halves for the Embedder, and the whole biLM for a file."""
 
+from typing import Any
+
+import numpy as np
+
+from keras_elmo.config import BiLMConfig
 from keras_elmo.layers.bilm import DIRECTIONS, lstm_names
 from keras_elmo.onnx.bilm_graph import BiLMGraph
-from keras_elmo.onnx.graph import Graph
+from keras_elmo.onnx.graph import Graph, Values
+
+Weights = dict[str, np.ndarray]
 
 
-def token_model(config, weights, int8=False):
+def token_model(config: BiLMConfig, weights: Weights, kernel_dtype: str = "float32") -> Any:
     """Return the character CNN as an ``onnx.ModelProto``.
 
     Args:
-        config: The ``BiLMConfig``.
-        weights: As for ``BiLMGraph``.
-        int8: As for ``BiLMGraph``.
+        config: BiLMConfig. Sizes of the biLM.
+        weights: dict. As in ``BiLMGraph``.
+        kernel_dtype: str. As in ``BiLMGraph``.
 
     Returns:
-        A model from ``ids``, int32 ``(rows, characters)``, to ``token``, float32 ``(rows,
-        projection_dim)``.
+        A model from ``ids``, int32, shape ``(rows, characters)``, to ``token``, float32, shape
+        ``(rows, projection_dim)``.
     """
     graph = Graph()
-    found = BiLMGraph(graph, config, weights, int8).represent("ids")
+    found = BiLMGraph(graph, config, weights, kernel_dtype).represent("ids")
     graph.op("Identity", found, name="token")
     return graph.model(
         {"ids": ("int32", ["rows", "characters"])},
@@ -26,44 +33,51 @@ def token_model(config, weights, int8=False):
     )
 
 
-def lstm_model(config, weights, int8=False):
-    """Return the LSTMs as an ``onnx.ModelProto``; arguments of ``token_model``.
+def lstm_model(config: BiLMConfig, weights: Weights, kernel_dtype: str = "float32") -> Any:
+    """Return the LSTMs as an ``onnx.ModelProto``; see ``token_model``.
 
     Returns:
-        A model from ``token``, float32 ``(tokens, batch, projection_dim)``, 0 in padding, and
-        ``mask``, bool ``(tokens, batch, 1)``, to ``forward_1`` .. ``backward_L``, float32
-        ``(tokens, batch, projection_dim)``, which padding gives any values.
+        A model from ``token``, float32, shape ``(tokens, batch, projection_dim)``, 0 in padding,
+        and ``mask``, bool, shape ``(tokens, batch, 1)``, to ``forward_1`` .. ``backward_L``,
+        float32, shaped as ``token``, with any values in padding.
     """
     graph = Graph()
-    outputs, _ = BiLMGraph(graph, config, weights, int8).contextualize("token", "mask")
+    outputs, _ = BiLMGraph(graph, config, weights, kernel_dtype).contextualize("token", "mask")
     for name, found in outputs.items():
         graph.op("Identity", found, name=name)
-    shape = ["tokens", "batch"]
-    wide = ("float32", [*shape, config.projection_dim])
+    shape: list[int | str] = ["tokens", "batch", config.projection_dim]
     return graph.model(
-        {"token": wide, "mask": ("bool", [*shape, 1])}, {name: wide for name in outputs}
+        {"token": ("float32", shape), "mask": ("bool", [*shape[:2], 1])},
+        {name: ("float32", shape) for name in outputs},
     )
 
 
-def bilm_model(config, weights, int8=False, stateful=False, metadata=None):
-    """Return a biLM as an ``onnx.ModelProto``, that does what an ``ElmoLayer`` does.
+def bilm_model(
+    config: BiLMConfig,
+    weights: Weights,
+    kernel_dtype: str = "float32",
+    stateful: bool = False,
+    metadata: dict[str, str] | None = None,
+) -> Any:
+    """Return a biLM as an ``onnx.ModelProto`` that computes what ``ElmoLayer`` computes.
 
     Args:
-        config: The ``BiLMConfig``.
-        weights: As for ``BiLMGraph``.
-        int8: As for ``BiLMGraph``.
-        stateful: Take the state to start from, and give the final one: ``state_h``, float32
-            ``(L, batch, 2 * projection_dim)`` and ``state_c``, ``(L, batch, 2 * lstm_dim)``,
-            forward before backward; out as ``next_state_h``, ``next_state_c``.
-        metadata: As for ``Graph.model``.
+        config: BiLMConfig. Sizes of the biLM.
+        weights: dict. As in ``BiLMGraph``.
+        kernel_dtype: str. As in ``BiLMGraph``.
+        stateful: bool. Whether the initial state is an input and the final state an output:
+            ``state_h``, float32, shape ``(L, batch, 2 * projection_dim)``, and ``state_c``,
+            ``(L, batch, 2 * lstm_dim)``, forward before backward; ``next_state_h`` and
+            ``next_state_c``.
+        metadata: dict of str, or None. Stored in the file.
 
     Returns:
-        A model from ``ids``, int32 ``(batch, tokens, characters)``, to ``layers``, float32
-        ``(batch, tokens, L + 1, 2 * projection_dim)``, 0 in padding, and ``mask``, bool
-        ``(batch, tokens)``.
+        A model from ``ids``, int32, shape ``(batch, tokens, characters)``, to ``layers``,
+        float32, shape ``(batch, tokens, L + 1, 2 * projection_dim)``, 0 in padding, and
+        ``mask``, bool, shape ``(batch, tokens)``.
     """
     graph = Graph()
-    bilm = BiLMGraph(graph, config, weights, int8)
+    bilm = BiLMGraph(graph, config, weights, kernel_dtype)
     op, cast, constant = graph.op, graph.cast, graph.constant
     ids, with_boundaries, inside = bilm.add_boundaries(cast("ids", "int64"))
     token = bilm.represent_distinct(ids)
@@ -71,13 +85,13 @@ def bilm_model(config, weights, int8=False, stateful=False, metadata=None):
     token = op("Transpose", op("Mul", token, here), perm=[1, 0, 2])
     mask = op("Transpose", cast(here, "bool"), perm=[1, 0, 2])
     starts = _split_state(graph, config) if stateful else {}
-    found, ends = bilm.contextualize(token, mask, starts.get if stateful else None)
+    found, ends = bilm.contextualize(token, mask, starts.__getitem__ if stateful else None)
 
-    layers = [op("Concat", token, token, axis=-1)]
-    for layer in range(1, config.n_layers + 1):
-        pair = (found[f"{direction}_{layer}"] for direction in DIRECTIONS)
-        layers.append(op("Concat", *pair, axis=-1))
-    layers = op("Concat", *(op("Unsqueeze", x, constant([2])) for x in layers), axis=2)
+    pairs = [(token, token)]
+    pairs += [
+        (found[f"forward_{n}"], found[f"backward_{n}"]) for n in range(1, config.n_layers + 1)
+    ]
+    layers = _stack(graph, pairs, axis=2)
     layers = op("Transpose", layers, perm=[1, 0, 2, 3])
     layers = op("Slice", layers, constant([1]), constant([-1]), constant([1]))
     here = cast(op("Unsqueeze", inside, constant([2, 3])), "float32")
@@ -85,41 +99,38 @@ def bilm_model(config, weights, int8=False, stateful=False, metadata=None):
     op("Identity", inside, name="mask")
 
     width, count = 2 * config.projection_dim, config.n_layers
-    inputs = {"ids": ("int32", ["batch", "tokens", "characters"])}
-    outputs = {
+    inputs: Values = {"ids": ("int32", ["batch", "tokens", "characters"])}
+    outputs: Values = {
         "layers": ("float32", ["batch", "tokens", count + 1, width]),
         "mask": ("bool", ["batch", "tokens"]),
     }
     if stateful:
-        _stack_state(graph, config, ends)
-        state = {
-            "state_h": ("float32", [count, "batch", width]),
-            "state_c": ("float32", [count, "batch", 2 * config.lstm_dim]),
-        }
-        inputs |= state
-        outputs |= {f"next_{name}": kind for name, kind in state.items()}
+        for i, (name, size) in enumerate((("state_h", width), ("state_c", 2 * config.lstm_dim))):
+            pairs = [
+                (ends[f"forward_{n}"][i], ends[f"backward_{n}"][i]) for n in range(1, count + 1)
+            ]
+            _stack(graph, pairs, axis=0, name=f"next_{name}")
+            inputs[name] = outputs[f"next_{name}"] = ("float32", [count, "batch", size])
     return graph.model(inputs, outputs, metadata)
 
 
-def _split_state(graph, config):
-    """Return the names of the (h, c) of every LSTM."""
+def _stack(graph: Graph, pairs: list[tuple[str, str]], axis: int, name: str | None = None) -> str:
+    """Join the two directions of each layer, and stack the layers along a new axis."""
+    layers = [graph.op("Concat", *pair, axis=-1) for pair in pairs]
+    axes = graph.constant([axis])
+    layers = [graph.op("Unsqueeze", layer, axes) for layer in layers]
+    return graph.op("Concat", *layers, axis=axis, name=name)
+
+
+def _split_state(graph: Graph, config: BiLMConfig) -> dict[str, tuple[str, str]]:
+    """Return the initial (h, c) of every LSTM."""
     parts = []
     for name in ("state_h", "state_c"):
         layers = [name]
         if config.n_layers > 1:
             n = config.n_layers
-            layers = graph.op("Split", name, axis=0, num_outputs=n, outputs=n)
+            layers = graph.split_op("Split", name, outputs=n, axis=0, num_outputs=n)
         layers = [graph.op("Squeeze", x, graph.constant([0])) for x in layers]
-        halves = [graph.op("Split", x, axis=-1, num_outputs=2, outputs=2) for x in layers]
+        halves = [graph.split_op("Split", x, outputs=2, axis=-1, num_outputs=2) for x in layers]
         parts.append([half[d] for d in range(len(DIRECTIONS)) for half in halves])
     return dict(zip(lstm_names(config), zip(*parts), strict=True))
-
-
-def _stack_state(graph, config, states):
-    for i, name in enumerate(("next_state_h", "next_state_c")):
-        layers = []
-        for layer in range(1, config.n_layers + 1):
-            pair = (states[f"{direction}_{layer}"][i] for direction in DIRECTIONS)
-            both = graph.op("Concat", *pair, axis=-1)
-            layers.append(graph.op("Unsqueeze", both, graph.constant([0])))
-        graph.op("Concat", *layers, axis=0, name=name)

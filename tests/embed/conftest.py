@@ -1,4 +1,4 @@
-"""Sentences, a tiny Embedder and files that the tests of embedding share."""
+"""Sentences, a tiny Embedder and files for all tests of this folder."""
 
 import random
 

@@ -1,5 +1,7 @@
+import gc
 import gzip
 import json
+import weakref
 
 import h5py
 import keras
@@ -28,7 +30,7 @@ def test_agrees_with_the_specification(embedder):
 
 @pytest.mark.parametrize("layers", ["all", "top", "average"])
 def test_batched_and_single_cached_and_not_are_the_same(tiny_preset, layers):
-    """And the same as ElmoLayer."""
+    """All of them equal ElmoLayer."""
     output = {"all": "layers"}.get(layers, layers)
     layer = ElmoLayer.from_preset(tiny_preset, output=output)
     together = Embedder(tiny_preset).embed(MANY, layers)
@@ -122,7 +124,7 @@ def test_the_dtype_of_a_layer_counts(tiny_preset, embedder, policy):
     inside = np.moveaxis(numpy(layer(tokenize([MANY[0]], 13)))[0].astype("float32"), 1, 0)
     assert np.abs(inside - embedder.embed([MANY[0]])[0]).max() > 1e-4
     np.testing.assert_allclose(ours.embed([MANY[0]])[0], inside, atol=0.02)
-    # Every number is one of bfloat16: the products were computed in it.
+    # All numbers fit in bfloat16: the products were computed in it.
     assert not (ours.embed_tokens(["fox"]).view("uint32") & 0xFFFF).any()
 
 
@@ -137,7 +139,7 @@ def test_distinct_words_are_not_looked_for_again(embedder, monkeypatch):
 def test_words_are_computed_once(embedder):
     ours = Embedder(embedder.elmo, batch_tokens=8)
     represent, rows = ours._engine.represent, []
-    ours._engine.represent = lambda ids, weights: rows.append(len(ids)) or represent(ids, weights)
+    ours._engine.represent = lambda ids: rows.append(len(ids)) or represent(ids)
     ours.embed([["a", "b"], ["b", "a"], ["a", "c", "a", "b"], [b"c", "a"]])
     assert sum(rows) == 5  # with <S> and </S>
     ours.embed([["c", "d"]])
@@ -167,6 +169,58 @@ def test_padding_is_a_few_percent():
     assert (lengths.sum() + 2 * len(lengths)) / computed > 0.95
 
 
+@pytest.mark.parametrize("engine", ["keras", "onnxruntime"])
+def test_an_embedder_copies_the_weights_of_its_layer(tiny_preset, engine):
+    if engine == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    layer = ElmoLayer.from_preset(tiny_preset, trainable_bilm=True)
+    embedder = Embedder(layer, engine=engine)
+    before = embedder.embed(SENTENCES)
+    inputs = keras.Input((None, 13), dtype="int32")
+    model = keras.Model(inputs, keras.layers.Dense(1)(layer(inputs)[:, :, -1]))
+    model.compile(keras.optimizers.Adam(0.05), "mse", jit_compile=False)
+    model.fit(tokenize([["fox", "quick"]], 13), np.ones((1, 2, 1)), verbose=0)
+    words = [["unseen", "words"]]
+    new = Embedder(layer, engine=engine)
+    for array, old in zip(embedder.embed(SENTENCES), before, strict=True):
+        np.testing.assert_array_equal(array, old)
+    expected = Embedder(tiny_preset, engine=engine).embed(words)[0]
+    np.testing.assert_allclose(embedder.embed(words)[0], expected, atol=1e-6)
+    inside = np.moveaxis(numpy(layer(tokenize(words, 13)))[0], 1, 0)
+    np.testing.assert_allclose(new.embed(words)[0], inside, atol=1e-5)
+    assert np.abs(inside - expected).max() > 1e-2
+
+
+def test_the_weights_are_freed_with_the_embedder(tiny_preset):
+    layer = ElmoLayer.from_preset(tiny_preset)
+    embedder = Embedder(layer)
+    embedder.embed(SENTENCES)
+    assert embedder.elmo is not layer
+    copies = [weakref.ref(variable) for variable in embedder.elmo.bilm.variables]
+    del embedder
+    gc.collect()
+    assert not any(copy() for copy in copies)
+
+
+def test_from_preset(tiny_preset, embedder):
+    ours = Embedder.from_preset(tiny_preset, batch_tokens=40)
+    assert type(ours) is Embedder and ours.batch_tokens == 40
+    np.testing.assert_allclose(ours.embed(MANY)[0], embedder.embed(MANY)[0], atol=1e-5)
+
+
+def test_a_layer_that_waits_for_its_weights_is_refused(tiny_preset, tmp_path):
+    def model(elmo):
+        inputs = keras.Input((None, 13), dtype="int32")
+        return keras.Model(inputs, elmo(inputs))
+
+    layer = ElmoLayer.from_preset(tiny_preset, save_bilm=False, name="elmo")
+    model(layer).save_weights(tmp_path / "m.weights.h5")
+    blank = ElmoLayer(make_config(), save_bilm=False, name="elmo")
+    model(blank).load_weights(tmp_path / "m.weights.h5")
+    with pytest.raises(ValueError, match="has no weights yet. Call load_preset or load_hdf5"):
+        Embedder(blank)
+
+
 def test_token_cache(tiny_preset, tmp_path, embedder):
     files = tmp_path / "vocab.txt", tmp_path / "tokens.hdf5"
     embedder.write_token_cache(["<S>", "</S>", "The", "quick"], *files)
@@ -180,7 +234,7 @@ def test_token_cache(tiny_preset, tmp_path, embedder):
     tampered = Embedder(tiny_preset, token_cache=files)
     assert not tampered.embed_tokens(["The"]).any()
     with pytest.raises(
-        ValueError, match="the paths of a vocabulary and .* token_cache='vocab.txt'"
+        ValueError, match="two paths, of a vocabulary and .* token_cache='vocab.txt'"
     ):
         Embedder(tiny_preset, token_cache="vocab.txt")
 
@@ -252,7 +306,9 @@ def test_bad_calls(embedder, tmp_path):
         embedder.embed([[["nested"]]])
     with pytest.raises(ValueError, match="ElmoLayer has no weights before it is built"):
         Embedder(ElmoLayer(make_config()))
-    with pytest.raises(ValueError, match="options with a preset, .* Received: options='o.json'"):
+    with pytest.raises(
+        ValueError, match="options only with a preset: .* Received: options='o.json'"
+    ):
         Embedder(embedder.elmo, options="o.json")
     with pytest.raises(ValueError, match="compression to be None, 'gzip' or 'lzf'"):
         embedder.embed_file("in", "out", compression="zip")
@@ -262,7 +318,7 @@ def test_bad_calls(embedder, tmp_path):
     with pytest.raises(FileNotFoundError, match="no folder .*nowhere for the output"):
         embedder.embed_file(tmp_path / "in.txt", tmp_path / "nowhere" / "o.hdf5", progress=False)
     for output in (tmp_path, tmp_path / "in.txt"):
-        with pytest.raises(ValueError, match="expects an output file of its own. Received: output"):
+        with pytest.raises(ValueError, match="expects the path of a new file. Received: output"):
             embedder.embed_file(tmp_path / "in.txt", output, progress=False)
     (tmp_path / "in.txt.gz").write_bytes(gzip.compress(b"a b\n"))
     with pytest.raises(ValueError, match="Received: line 1 of .*in.txt.gz, .* Decompress the file"):

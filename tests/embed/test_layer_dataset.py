@@ -17,7 +17,7 @@ from tests.embed.conftest import lines
 
 
 def test_training_on_a_layer_file(embedder, text, tmp_path):
-    """Cached layers behind a ScalarMix give what the biLM inside the model gives."""
+    """A ScalarMix over stored layers equals one over the biLM in the model."""
     embedder.embed_file(text, tmp_path / "layers.hdf5", progress=False)
     sentences = [line.split() for line in lines(text)]
     tags = [[len(token) % 3 for token in sentence] for sentence in sentences]
@@ -63,16 +63,18 @@ def test_layer_dataset(embedder, text, tmp_path):
         LayerDataset(path, [0])
     with pytest.raises(ValueError, match="expects 5 labels for sentence 0, one a token"):
         LayerDataset(path, [[0]] * count)[0]
-    with pytest.raises(ValueError, match="batch_size to be 1 or more. Received: batch_size=0"):
+    with pytest.raises(
+        ValueError, match="batch_size to be a whole number, 1 or more. Received: batch_size=0"
+    ):
         LayerDataset(path, batch_size=0)
     embedder.embed_file(text, tmp_path / "top.hdf5", "top", progress=False)
     with pytest.raises(
-        ValueError, match=r"a file with all layers.* holds 10 lines of shape \(5, 12"
+        ValueError, match=r"a file with all layers.* with 10 lines of shape \(5, 12"
     ):
         LayerDataset(tmp_path / "top.hdf5")
 
 
-def test_layer_dataset_of_batches_that_begin_alike(embedder, tmp_path):
+def test_layer_dataset_whose_first_batches_have_one_width(embedder, tmp_path):
     sentences = [["a"] * length for length in (3, 1, 3, 2, 5)]
     path = tmp_path / "layers.hdf5"
     embedder.embed_file(io.StringIO("\n".join(map(" ".join, sentences))), path, progress=False)
@@ -232,7 +234,7 @@ def test_damaged_files(embedder, text, tmp_path):
         (np.zeros((3, 5, 11)), r"shape \(3, tokens, 12\) for sentence 4 of .* \(3, 5, 11\)"),
         (np.zeros((5, 12)), r"for sentence 4 .* Received: float64 of shape \(5, 12\)"),
         (np.zeros((3, 5, 12), int), "Layer file .* '4' must contain floats, found dtype int64"),
-        (None, "a file with all layers, .* for each line, from 0 on. Received: .*hdf5, which hol"),
+        (None, "a file with all layers, .* each line from 0 on. Received: .*hdf5 with "),
     ],
 )
 def test_sentences_that_do_not_fit(embedder, text, tmp_path, array, message):

@@ -56,9 +56,11 @@ def test_resume_after_a_failure(embedder, text, tmp_path, monkeypatch):
         with pytest.raises(RuntimeError, match="power cut"):
             embedder.embed_file(text, output, progress=False)
     assert not output.exists()
-    with pytest.raises(ValueError, match="holds the parts of a run that did not finish. Resume it"):
+    with pytest.raises(ValueError, match="contains the files of an earlier run. Continue that run"):
         embedder.embed_file(text, output, progress=False)
-    with pytest.raises(ValueError, match="a run with other settings. Expected: .*'all'.*'top'"):
+    with pytest.raises(
+        ValueError, match="a run with other settings. Expected: .*'all'}. Received: .*'top'}. Use"
+    ):
         embedder.embed_file(text, output, "top", resume=True, progress=False)
     other = Embedder(embedder.elmo, batch_tokens=512)
     with pytest.raises(ValueError, match="other settings. Expected: .*2048.* Received: .*512"):
@@ -70,9 +72,7 @@ def test_resume_after_a_failure(embedder, text, tmp_path, monkeypatch):
         other.embed_file(text, output, resume=True, progress=False)
     original = text.read_bytes()
     text.write_bytes(b"x" + original)
-    with pytest.raises(
-        ValueError, match="holds other lines or settings than these. Was the input changed"
-    ):
+    with pytest.raises(ValueError, match="was made from other lines. Was the input changed"):
         embedder.embed_file(text, output, resume=True, progress=False)
     text.write_bytes(original)
     counts = embedder.embed_file(text, output, resume=True, progress=False)
@@ -90,7 +90,7 @@ from tests.forks import run_in_fork
 layer_file.SENTENCES_IN_A_PART = 1000
 parts, *command = sys.argv[1:]
 for number, kills in enumerate((True, True, False)):
-    part = f"{parts}/{number:08}.json"
+    part = f"{parts}/{number:08}.sha256"
     is_due = (lambda: os.path.exists(part)) if kills else None
     status = run_in_fork(lambda: main(command), is_due, linger=0.1)
     if status != (-signal.SIGKILL if kills else 0):
@@ -99,9 +99,9 @@ for number, kills in enumerate((True, True, False)):
 
 
 def test_killed_and_resumed(tiny_preset, embedder, tmp_path, monkeypatch):
-    """SIGKILL, once in each part; the file is byte for byte that of an uninterrupted run.
+    """Kill the process once in each part: the file equals that of an uninterrupted run.
 
-    The lock of a dead process is in nobody's way.
+    The lock of a killed process does not block the next one.
     """
     text, output = tmp_path / "in.txt", tmp_path / "out.hdf5"
     generator = random.Random(1)
@@ -139,8 +139,8 @@ def test_a_part_is_bounded_by_tokens(embedder, tmp_path, monkeypatch):
     assert [found[str(i)].shape[1] for i in range(7)] == lengths
 
 
-def test_memory_is_that_of_a_batch(embedder, tmp_path):
-    """The arrays of the part would take 29 MB, those of a batch 10 MB."""
+def test_memory_is_bounded_by_a_batch(embedder, tmp_path):
+    """The arrays of the part would take 29 MB, and those of a batch take 10 MB."""
     ours = Embedder(embedder.elmo)
     ours._engine.contextualize = lambda tokens, mask, layers: np.ones(
         (len(mask), mask.shape[1] - 2, 3, 400), "float32"
@@ -153,12 +153,12 @@ def test_memory_is_that_of_a_batch(embedder, tmp_path):
     assert peak < 20e6
 
 
-def test_no_part_knows_words_from_before_it(embedder, text, tmp_path):
-    """In which batch a word is computed can change its last bit, so a resumed run must not."""
+def test_every_part_computes_its_tokens_anew(embedder, text, tmp_path):
+    """The last bit of a token can depend on its batch, but not on whether a run was resumed."""
     ours = Embedder(embedder.elmo)
     ours.embed(MANY)
     represent, rows = ours._engine.represent, []
-    ours._engine.represent = lambda ids, weights: rows.append(len(ids)) or represent(ids, weights)
+    ours._engine.represent = lambda ids: rows.append(len(ids)) or represent(ids)
     ours.embed_file(text, tmp_path / "out.hdf5", progress=False)
     sentences = [line.split(" ") for line in lines(text)]
     parts = [sentences[i : i + 3] for i in range(0, len(sentences), 3)]
@@ -180,10 +180,14 @@ def test_a_finished_file_is_recognised(embedder, text, tmp_path, monkeypatch):
     fewer = original[: original.rindex(b"\n", 0, -1) + 1]
     for changed in (b"x" + original, original + b"more\n", fewer):
         text.write_bytes(changed)
-        with pytest.raises(ValueError, match="out.hdf5 is finished, and holds other lines .* Remo"):
+        with pytest.raises(
+            ValueError, match="out.hdf5 is finished and contains other lines. .* Remo"
+        ):
             embedder.embed_file(text, output, resume=True, progress=False)
     text.write_bytes(original)
-    with pytest.raises(ValueError, match="out.hdf5 is there, and not what .* Received: .*'all'"):
+    with pytest.raises(
+        ValueError, match="out.hdf5 exists and was made with other settings. .* Received: .*'all'"
+    ):
         embedder.embed_file(text, output, "top", resume=True, progress=False)
     # The same weights under other options are another biLM.
     options = {"activation": "tanh", "cell_clip": 0.01}
@@ -191,7 +195,7 @@ def test_a_finished_file_is_recognised(embedder, text, tmp_path, monkeypatch):
     other.build((None, None, embedder.config.max_characters_per_token))
     other.set_weights(embedder.elmo.get_weights())
     assert other.fingerprint() == embedder.elmo.fingerprint()
-    with pytest.raises(ValueError, match="out.hdf5 is there, and not .* Received: .*'options'"):
+    with pytest.raises(ValueError, match="out.hdf5 exists and was made .* Received: .*'options'"):
         Embedder(other).embed_file(text, output, resume=True, progress=False)
     assert output.read_bytes() == before
     output.write_bytes(before[: len(before) // 2])
@@ -224,13 +228,13 @@ def test_two_runs_on_one_output(embedder, text, tmp_path):
     assert lock.exists()
     embedder.embed_file(text, output, progress=False)
     assert output.exists() and not lock.exists()
-    with locked(lock, "writes"):  # as another thread would
+    with locked(lock, "writes"):  # As another thread would.
         with pytest.raises(OSError, match=f"Process {os.getpid()} writes"):
             embedder.embed_file(text, output, progress=False)
 
 
 def test_the_lock_under_contention(tmp_path):
-    """Never two at once, though each removes the file that it locked."""
+    """Only one thread at a time holds the lock, although each removes the lock file."""
     inside, most, refused = [], [], []
 
     def work():
@@ -263,7 +267,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     assert not (tmp_path / "lock").exists()
 
 
-def test_tokens_stand_between_spaces(embedder, tmp_path):
+def test_spaces_separate_tokens(embedder, tmp_path):
     sentences = [["10\u00a0km", "a\u3000b"], ["\x85", "\x1c", "x\u2028y", "\x0b\x0c"], ["last"]]
     text = tmp_path / "in.txt"
     ends = ["\r\n", "\n", ""]
@@ -278,7 +282,7 @@ def test_tokens_stand_between_spaces(embedder, tmp_path):
 
 
 def interrupt(embedder, text, output, monkeypatch):
-    """Leave two parts of a run that stopped; return their folder."""
+    """Interrupt a run after two parts; return the folder of the parts."""
     write, count = layer_file.LayerFileWriter.write, []
 
     def stop(self, part, arrays):
@@ -295,12 +299,12 @@ def interrupt(embedder, text, output, monkeypatch):
 
 
 def test_damaged_parts(embedder, text, tmp_path, monkeypatch):
-    """Whatever happens to a file, the error names it and what to do."""
+    """Every error names the damaged file and says what to do."""
     output, whole = tmp_path / "out.hdf5", tmp_path / "whole.hdf5"
     embedder.embed_file(text, whole, progress=False)
     parts = interrupt(embedder, text, output, monkeypatch)
     files = sorted(parts.iterdir())
-    assert [file.suffix for file in files] == [".hdf5", ".json", ".hdf5", ".json", ".json"]
+    assert [file.suffix for file in files] == [".hdf5", ".sha256", ".hdf5", ".sha256", ".json"]
     generator = random.Random(0)
     for number in range(150):
         file = files[number % len(files)]
@@ -321,7 +325,7 @@ def test_damaged_parts(embedder, text, tmp_path, monkeypatch):
             embedder.embed_file(text, output, resume=True, progress=False)
         assert parts.name in str(error.value) and type(error.value) in (OSError, ValueError)
         file.write_bytes(original)
-    files[0].unlink()  # as the remedy says
+    files[0].unlink()  # As the error advises.
     counts = embedder.embed_file(text, output, resume=True, progress=False)
     assert counts["resumed_tokens"] == sum(len(line.split()) for line in lines(text)[3:6])
     assert filecmp.cmp(output, whole, shallow=False)
@@ -333,17 +337,21 @@ def test_a_folder_of_other_files_is_left_alone(embedder, text, tmp_path, resume)
     mine = tmp_path / "out.hdf5.parts" / "mine.txt"
     mine.write_text("mine")
     for _ in range(2):
-        with pytest.raises(ValueError, match="parts, .* holds files that are no parts"):
+        with pytest.raises(
+            ValueError, match="parts, which this run would write to, contains other files"
+        ):
             embedder.embed_file(text, tmp_path / "out.hdf5", resume=resume, progress=False)
     assert mine.read_text() == "mine" and os.listdir(mine.parent) == ["mine.txt"]
-    mine.rename(mine.with_name("settings.json.0.tmp"))  # of a run that was killed at once
+    mine.rename(mine.with_name("_settings.json.0.tmp"))  # The run was killed at once.
     embedder.embed_file(text, tmp_path / "out.hdf5", resume=resume, progress=False)
     assert not mine.parent.exists()
 
 
 @pytest.mark.parametrize("line, shown", [("a\0b", r"'.x00'"), ("a\ud800", r"'.ud800'")])
 def test_lines_that_hdf5_cannot_hold(embedder, tmp_path, line, shown):
-    with pytest.raises(ValueError, match=f"no NUL .* lone surrogate. Received: {shown} in line 2"):
+    with pytest.raises(
+        ValueError, match=f"NUL characters or lone surrogates. Received: {shown} in line 2"
+    ):
         embedder.embed_file(io.StringIO(f"a\n{line}\n"), tmp_path / "out.hdf5", progress=False)
 
 
@@ -354,7 +362,7 @@ def test_command_line(tiny_preset, embedder, text, tmp_path, capsys, monkeypatch
     counts = json.loads(capsys.readouterr().out)
     assert counts["sentences"] == len(MANY)
     first = read(output)
-    with open(text, encoding="latin-1") as file:  # whatever the locale says
+    with open(text, encoding="latin-1") as file:  # The locale must not matter.
         monkeypatch.setattr(sys, "stdin", file)
         arguments[1] = "-"
         assert main(["embed", *arguments, "--layers", "average"]) == 0

@@ -1,4 +1,4 @@
-"""Embedder on ONNX Runtime: what it does on Keras, with the same numbers."""
+"""Compare Embedder on ONNX Runtime with Embedder on Keras."""
 
 import importlib.util
 import json
@@ -12,7 +12,7 @@ import pytest
 from keras_elmo import ElmoLayer, Embedder
 from keras_elmo.cli import main
 from keras_elmo.tokenizers.text import split_tokens
-from tests.conftest import GOLDEN, SENTENCES, make_arrays, make_config, write_preset
+from tests.conftest import GOLDEN
 from tests.embed.conftest import MANY, read
 from tests.embed.test_threads import run_all, sentences
 
@@ -63,7 +63,7 @@ def test_int8_is_near_and_no_sentence_depends_on_another(tiny_preset, embedder, 
 
 
 def test_upper_layers_are_left_out(onnx, monkeypatch):
-    """A run for layer 1 computes no layer 2: its outputs cannot be had without it."""
+    """A run for layer 1 does not compute layer 2."""
     import onnxruntime
 
     asked = []
@@ -77,28 +77,6 @@ def test_upper_layers_are_left_out(onnx, monkeypatch):
     onnx.embed([["fox"]], 1)
     onnx.embed([["fox"]], 0)
     assert asked[-1] == (["forward_1", "backward_1"], True)
-
-
-def test_weights_of_now(tiny_preset, tmp_path):
-    write_preset(tmp_path, make_config(), make_arrays(make_config(), seed=1))
-    layer = ElmoLayer.from_preset(tiny_preset)
-    for dtype, atol in (("float32", 1e-5), ("int8", 0.1)):
-        ours = Embedder(layer, engine="onnxruntime", dtype=dtype)
-        for preset in (tmp_path, tiny_preset):
-            before = ours.embed(SENTENCES)[0]
-            layer.load_preset(preset)
-            expected = Embedder(preset)
-            after = ours.embed(SENTENCES)[0]
-            np.testing.assert_allclose(after, expected.embed(SENTENCES)[0], atol=atol)
-            found, words = ours.embed_tokens(["fox"]), expected.embed_tokens(["fox"])
-            np.testing.assert_allclose(found, words, atol=atol)
-            assert np.abs(after - before).max() > 0.2
-    recurrent = layer.bilm.lstms[0].recurrent_kernel
-    before = ours.embed(SENTENCES)[0]
-    recurrent.assign(recurrent * 2)
-    after = ours.embed(SENTENCES)[0]
-    assert np.abs(after - before)[1:].max() > 1e-2
-    np.testing.assert_array_equal(after[0], before[0])
 
 
 def test_sessions_are_made_once(tiny_preset, monkeypatch):
@@ -131,13 +109,13 @@ def test_many_threads(tiny_preset, embedder):
 @pytest.mark.parametrize("settings", [{}, {"engine": "onnxruntime", "dtype": "int8"}], ids=str)
 def test_pickle(tiny_preset, tmp_path, settings):
     files = tmp_path / "vocab.txt", tmp_path / "tokens.hdf5"
-    ours = Embedder(tiny_preset, **settings)
+    layer = ElmoLayer.from_preset(tiny_preset)
+    layer.bilm.lstms[0].bias.assign(layer.bilm.lstms[0].bias + 1)
+    ours = Embedder(layer, **settings)
     ours.write_token_cache(["fox"], *files)
     with h5py.File(files[1], "a") as file:
         file["embedding"][:] = 0
-    ours = Embedder(tiny_preset, token_cache=files, batch_tokens=40, **settings)
-    bias = ours.elmo.bilm.lstms[0].bias
-    bias.assign(bias + 1)
+    ours = Embedder(layer, token_cache=files, batch_tokens=40, **settings)
     again = pickle.loads(pickle.dumps(ours))
     assert not again.embed_tokens(["fox"]).any() and again.batch_tokens == 40
     for array, other in zip(again.embed(MANY), ours.embed(MANY), strict=True):
@@ -158,7 +136,7 @@ def test_files_are_resumed_with_the_same_engine_only(text, tmp_path, tiny_preset
     assert json.loads(capsys.readouterr().out)["tokens"] == 0
     for other in ([], ["--engine", "onnxruntime"]):
         assert main([*command, *other, "--resume"]) == 1
-        assert "not what this run would make" in capsys.readouterr().err
+        assert "was made with other settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Layer representations in Arrow and Parquet, and batches of them."""
+"""Test layer representations in Arrow tables and Parquet files."""
 
 import concurrent.futures
 
@@ -25,7 +25,7 @@ def table_of(arrays, shape=(3, 4), name="layers", **kwargs):
 @pytest.mark.parametrize("float16", [False, True])
 def test_arrays_come_back_from_a_file(tmp_path, shape, float16):
     dtype = "float16" if float16 else "float32"
-    arrays = [RANDOM.normal(size=(n, *shape)).astype(dtype) for n in (2, 0, 5, 1)]
+    arrays = [RANDOM.normal(size=(*shape[:-1], n, 4)).astype(dtype) for n in (2, 0, 5, 1)]
     arrays.insert(1, None)
     table = table_of(arrays, shape, float16=float16)
     kind = pyarrow.float16() if float16 else pyarrow.float32()
@@ -46,7 +46,7 @@ def test_arrays_come_back_from_a_file(tmp_path, shape, float16):
 def test_layer_dataset_of_parquet_is_that_of_hdf5(embedder, text, tmp_path):
     embedder.embed_file(text, tmp_path / "layers.hdf5", progress=False)
     sentences = [line.split() for line in text.read_text(encoding="utf-8").split("\n")[:-1]]
-    arrays = [array.swapaxes(0, 1) for array in embedder.embed(sentences)]
+    arrays = embedder.embed(sentences)
     (tmp_path / "folder").mkdir()
     for i in (0, 4, 8):
         table = table_of(arrays[i : i + 4], (3, 12))
@@ -67,7 +67,7 @@ def test_layer_dataset_of_parquet_is_that_of_hdf5(embedder, text, tmp_path):
 
 
 def test_threads_share_a_dataset(tmp_path):
-    arrays = [RANDOM.normal(size=(n % 4, 3, 4)).astype("float32") for n in range(200)]
+    arrays = [RANDOM.normal(size=(3, n % 4, 4)).astype("float32") for n in range(200)]
     parquet.write_table(table_of(arrays), tmp_path / "a.parquet", row_group_size=5)
     orders = [RANDOM.permutation(200) for _ in range(8)]
     with LayerDataset(tmp_path / "a.parquet") as dataset:
@@ -76,11 +76,11 @@ def test_threads_share_a_dataset(tmp_path):
     for rows, batches in zip(orders, found, strict=True):
         for row, batch in zip(rows, batches, strict=True):
             kept = batch["layers"][0][batch["mask"][0]]
-            np.testing.assert_array_equal(kept, arrays[row])
+            np.testing.assert_array_equal(kept, np.moveaxis(arrays[row], 0, 1))
 
 
 def test_errors(tmp_path):
-    arrays = [np.zeros((2, 3, 4), "float32"), None, np.full((1, 3, 4), np.nan, "float32")]
+    arrays = [np.zeros((3, 2, 4), "float32"), None, np.full((3, 1, 4), np.nan, "float32")]
     parquet.write_table(table_of(arrays), tmp_path / "a.parquet")
     data = LayerDataset(tmp_path / "a.parquet", batch_size=1)
     with pytest.raises(ValueError, match=r"floats of shape \(3, tokens, 4\) for sentence 1 .*none"):
@@ -91,7 +91,7 @@ def test_errors(tmp_path):
         layers_shape(table_of(arrays).schema, "other")
     with pytest.raises(ValueError, match="Expected a column 'id' of layer representations"):
         read_layers(table_of(arrays), "id")
-    with pytest.raises(ValueError, match="Expected a folder of Parquet files. .*, with none"):
+    with pytest.raises(ValueError, match="Expected a folder of Parquet files. .*, without any"):
         (tmp_path / "empty").mkdir()
         LayerDataset(tmp_path / "empty")
     with pytest.raises(FileNotFoundError, match="missing.parquet"):
@@ -102,8 +102,8 @@ def test_errors(tmp_path):
     with pytest.raises(ValueError, match="Expected layers of one shape in .* Received: .*3, 4"):
         LayerDataset(tmp_path / "a")
     parquet.write_table(table_of([np.zeros((1, 4))], (4,)), tmp_path / "top.parquet")
-    with pytest.raises(ValueError, match=r"a file with all layers, .* holds 1 rows of shape \(4,"):
+    with pytest.raises(ValueError, match=r"a file with all layers, .* with 1 rows of shape \(4,"):
         LayerDataset(tmp_path / "top.parquet")
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(OSError, match="b.parquet is no Parquet file, or damaged"):
+    with pytest.raises(OSError, match="b.parquet is damaged or not a Parquet file"):
         LayerDataset(tmp_path / "b.parquet")

@@ -1,4 +1,4 @@
-"""One Embedder serves the threads of a web server."""
+"""Use one Embedder from many threads, as a web server does."""
 
 import random
 import threading
@@ -6,8 +6,8 @@ import threading
 import numpy as np
 import pytest
 
-from keras_elmo import ElmoLayer, Embedder
-from tests.conftest import BACKEND, make_arrays, make_config, write_preset
+from keras_elmo import Embedder
+from tests.conftest import BACKEND
 
 
 def sentences(generator, count):
@@ -18,7 +18,7 @@ def sentences(generator, count):
 
 
 def run_all(work, parts):
-    """Run the work on each part in a thread of its own, all at once; return the errors."""
+    """Run the work on every part at once, each in a new thread; return the errors."""
     errors, start = [], threading.Barrier(len(parts))
 
     def run(part):
@@ -63,26 +63,3 @@ def test_programs_are_built_once(tiny_preset):
     assert not run_all(lambda _: embedder.embed([["a", "b"]], "top"), range(8))
     assert len(embedder._engine._programs) == 2
     assert len(traces) == (8 if BACKEND == "torch" else 1)
-
-
-def test_threads_while_the_weights_go_back_and_forth(tiny_preset, tmp_path):
-    """A call that a change overlaps may mix; once the changes are over nothing old is left."""
-    write_preset(tmp_path, make_config(), make_arrays(make_config(), seed=1))
-    layer = ElmoLayer.from_preset(tiny_preset)
-    shared = Embedder(layer, cache=30)
-    calls = [sentences(random.Random(i), 2) for i in range(10)]
-
-    def work(number):
-        if number == 0:
-            for _ in range(5):
-                layer.load_preset(tmp_path)
-                layer.load_preset(tiny_preset)
-        else:
-            for call in calls * 3:
-                shared.embed(call, "top")
-
-    assert not run_all(work, range(5))
-    single = Embedder(tiny_preset)
-    for call in calls:
-        for array, other in zip(shared.embed(call), single.embed(call), strict=True):
-            np.testing.assert_allclose(array, other, atol=1e-6)

@@ -1,4 +1,4 @@
-"""The biLM as ONNX, run by ONNX Runtime, beside the goldens and the specification."""
+"""Compare the ONNX models, run by ONNX Runtime, with the goldens and the specification."""
 
 import collections
 import json
@@ -15,12 +15,14 @@ from keras_elmo.onnx.export import export_onnx
 from keras_elmo.onnx.graph import quantize
 from keras_elmo.onnx.models import bilm_model
 from keras_elmo.tokenizers.code_points import CodePoints
+from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
 from tests import reference
 from tests.conftest import GOLDEN, SENTENCES, make_arrays, make_config, numpy, tokenize
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
+OVERFLOWS = overflows_in_int8(cpu_flags())
 BATCHES = ["mixed", "single", "uniform", "special", "empty_sentence"]
 
 
@@ -49,22 +51,26 @@ def test_layers_of_the_goldens(golden, tmp_path):
         ids = tokenize(facts["batches"][name])
         expected = np.moveaxis(arrays[f"{name}.activations"], 0, 2)[:, 1:-1]
         inside = (ids > 0).any(-1)
-        for run, bound in ((exact, 1e-5), (rounded, 0.1)):
+        for run, bound in ((exact, 1e-5), (rounded, 0.1))[: 1 if OVERFLOWS else 2]:
             layers, mask = run.run(["layers", "mask"], {"ids": ids})
             np.testing.assert_array_equal(mask, inside)
             assert not layers[~mask].any()
             assert np.abs(layers - expected)[mask].max() < bound
         errors = ((layers - expected)[mask] ** 2).mean((0, 2)) / (expected[mask] ** 2).mean((0, 2))
-        assert (0 < errors).all() and (errors < 0.03**2).all()
+        assert OVERFLOWS or ((0 < errors).all() and (errors < 0.03**2).all())
 
 
 @pytest.mark.parametrize("stateful", [False, True])
-def test_all_products_of_int8_are_of_eight_bits(tiny_preset, tmp_path, stateful):
-    """ONNX Runtime leaves a product as it is, and rounds for nothing, where its pattern is lost."""
-    export_onnx(tiny_preset, tmp_path / "bilm.onnx", int8=True, stateful=stateful)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_all_products_are_of_eight_bits(dtype, stateful, tmp_path):
+    """ONNX Runtime merges the nodes of a product only if it recognises the whole pattern."""
+    config = make_config()
+    weights = load(bilm_rows(config), make_arrays(config))
+    model = bilm_model(config, weights, dtype, stateful).SerializeToString()
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    onnxruntime.InferenceSession(tmp_path / "bilm.onnx", options)
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(model, options)
     graph = onnx.load(tmp_path / "optimized.onnx").graph
     [*steps] = [a.g for node in graph.node for a in node.attribute if a.name == "body"]
     kinds = collections.Counter(node.op_type for step in steps for node in step.node)
@@ -126,7 +132,7 @@ def test_every_shape_of_a_bilm(changes, stateful):
 
 @pytest.mark.parametrize("int8", [False, True])
 def test_no_sentence_depends_on_its_neighbours(tiny_preset, tmp_path, int8):
-    """Not even by the scales of int8; nor on the width of the characters."""
+    """The scales of int8 and the width of the character axis do not matter either."""
     run = exported(tiny_preset, tmp_path, int8=int8)
     together = run.run(["layers"], {"ids": tokenize(SENTENCES, 13)})[0]
     for row, sentence in zip(together, SENTENCES[:3]):
@@ -138,8 +144,9 @@ def test_no_sentence_depends_on_its_neighbours(tiny_preset, tmp_path, int8):
     np.testing.assert_allclose(narrow, wide, atol=1e-6)
 
 
+@pytest.mark.skipif(OVERFLOWS, reason="int8 files need a CPU with VNNI")
 def test_int8_on_the_bundled_bilm(tmp_path):
-    """At most 3% of every layer, in a quarter of the bytes of what it rounds."""
+    """Rounding changes every layer by less than 3%."""
     text = "The river Thames flows through London , and its banks were once marshes ."
     sentences = [
         text.split(),
@@ -187,7 +194,9 @@ def test_command_line(tiny_preset, tmp_path, capsys):
 def test_code_points_are_refused():
     code_points = CodePoints(characters=("<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>", "a"))
     config = make_config(code_points=code_points)
-    with pytest.raises(ValueError, match="ONNX expects a biLM that reads bytes. Received: one"):
+    with pytest.raises(
+        ValueError, match="ONNX expects a biLM that reads bytes. Received: a biLM that"
+    ):
         bilm_model(config, {})
     layer = keras_elmo.ElmoLayer(config)
     layer.build((None, None, 13))

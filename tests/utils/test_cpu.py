@@ -13,8 +13,8 @@ CPU_INFO = (
 @pytest.mark.parametrize(
     "flags, words",
     [
-        ("avx512f amx_bf16 avx512_bf16", "pays in batches, the CPU has amx_bf16"),
-        ("avx512f avx512_bf16", "pays a little in batches, the CPU has avx512_bf16"),
+        ("avx512f amx_bf16 avx512_bf16", "pays in batches: the CPU has amx_bf16"),
+        ("avx512f avx512_bf16", "pays a little in batches: the CPU has avx512_bf16"),
         ("avx512f", "does not pay"),
     ],
 )
@@ -36,7 +36,7 @@ def test_int8_overflows_without_its_instructions(tmp_path, monkeypatch, flags, o
     assert cpu.overflows_in_int8(cpu.cpu_flags()) is overflows
 
 
-def test_systems_that_tell_nothing(tmp_path, monkeypatch):
+def test_systems_without_this_information(tmp_path, monkeypatch):
     monkeypatch.setattr(cpu, "_CPU_INFO", tmp_path / "none")
     assert cpu.cpu_flags() is None and cpu.cpu_name()
     assert cpu.advise_bfloat16(None).startswith("unknown")

@@ -1,0 +1,88 @@
+"""Plan batches: items of similar length together, and parts of bounded size."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+import numpy as np
+
+Item = TypeVar("Item")
+
+# Tokens in a batch of the character CNN: for a few tokens, and for many.
+_FEW_TOKENS, _MANY_TOKENS = 32, 256
+
+
+def group_by_length(
+    lengths: np.ndarray, rows_for: Callable[[int], int], order: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """Group sentences of similar length; return the indices of each batch, the longest first.
+
+    Args:
+        lengths: int array. Tokens of each sentence.
+        rows_for: Callable. Maps the longest length of a batch to its number of rows.
+        order: int array or None. The order of sentences of equal length.
+    """
+    order = np.arange(len(lengths)) if order is None else order
+    order = order[np.argsort(-lengths[order], kind="stable")]
+    batches = []
+    while len(order):
+        rows = rows_for(int(lengths[order[0]]))
+        batches.append(order[:rows])
+        order = order[rows:]
+    return batches
+
+
+def length_batches(lengths: Iterable[int], batch_tokens: int) -> list[np.ndarray]:
+    """Group sentences of similar length; return the indices of each batch, the longest first.
+
+    Args:
+        lengths: Iterable of int. Tokens of each sentence.
+        batch_tokens: int. Bound on the rows times the longest sentence, boundary tokens
+            and padding included. A longer sentence gets a batch for itself.
+    """
+    return group_by_length(
+        np.array([*lengths], "int64"), lambda longest: max(1, batch_tokens // (longest + 2))
+    )
+
+
+def token_batches(
+    lengths: np.ndarray, widest_filter: int, max_characters: int
+) -> Iterator[tuple[np.ndarray, int]]:
+    """Group tokens of similar length into batches for the character CNN.
+
+    ``lengths`` are the characters of each token, word markers included. Yields the indices of
+    some tokens, and the number of characters they need.
+    """
+    # The filters must see at least one window of padding, as they do in a full row.
+    needed = np.minimum(-(-(lengths + widest_filter) // 8) * 8, max_characters)
+    if len(needed) <= _FEW_TOKENS:  # Reading the weights again would cost more than padding.
+        needed[:] = needed.max(initial=0)
+    for width in np.unique(needed):
+        group = np.flatnonzero(needed == width)
+        size = _MANY_TOKENS if len(group) > _FEW_TOKENS else _FEW_TOKENS
+        for start in range(0, len(group), size):
+            yield group[start : start + size], int(width)
+
+
+def cut(
+    items: Iterable[Item], size_of: Callable[[Item], int], most_items: int, most_size: int
+) -> Iterator[list[Item]]:
+    """Cut a stream of items into lists, bounded by their number and by the sum of their sizes.
+
+    An item larger than ``most_size`` gets a list for itself.
+
+    Example:
+
+    >>> list(cut([3, 1, 1, 9], size_of=int, most_items=2, most_size=5))
+    [[3, 1], [1], [9]]
+    """
+    part: list[Item] = []
+    total = 0
+    for item in items:
+        size = size_of(item)
+        if part and (len(part) == most_items or total + size > most_size):
+            yield part
+            part, total = [], 0
+        part.append(item)
+        total += size
+    if part:
+        yield part
