@@ -16,8 +16,8 @@ _ABBREVIATIONS = (
     "Mr Mrs Ms Dr Prof St Mt Ft Gen Rep Reps Sen Sens Gov Lt Col Sgt Capt Cmdr Maj Rev Hon Pres "
     "Jr Sr Inc Ltd Co Cos Corp Bros Assn Dept Univ No Nos Fig Figs Vol Art Sec Ch Op Ave Blvd Rd "
     "Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec Mon Tue Tues Wed Thu Thurs Fri Sat Sun "
-    "vs etc cf al ca eg ie viz approx est esp incl dept govt min max ed eds vol pp ff no nos fig "
-    "ft lb lbs oz sq hr hrs sec b d r c v trans rev repr resp abbr"
+    "vs etc cf al ca eg ie viz approx est esp incl dept govt min max ed eds vol pp ff fig "
+    "ft lb lbs oz sq hr hrs sec trans rev resp"
 ).replace(" ", "|")
 _CLOSING = "[\"')\\]}>]*"
 _OPENING = "[\"'(\\[{<]*"
@@ -26,7 +26,7 @@ SENTENCE_RULES = (
     (_BLANK + "|\x01", " "),
     # Mark the blank behind an abbreviation, so that no sentence ends there.
     (rf"\b({_ABBREVIATIONS}|[A-Za-z])\. ", "\\1.\x01"),
-    (rf"([.!?]{_CLOSING}) ({_OPENING}[0-9A-ZÀ-Þ])", "\\1\n\\2"),
+    (rf"([.!?]{_CLOSING}) ({_OPENING}[^a-z .,;:!?)\]}}>\"'-])", "\\1\n\\2"),
     # Reviews and chats often write sentences without capitals.
     (rf"([a-z][a-z]\.{_CLOSING}) ([a-z])", "\\1\n\\2"),
     (rf"([!?]{_CLOSING}) ([a-z])", "\\1\n\\2"),
