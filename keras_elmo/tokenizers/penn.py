@@ -5,7 +5,6 @@ same tokens. They follow the conventions of the Penn Treebank, with plain quotes
 """
 
 import re
-from collections.abc import Iterator
 
 from keras_elmo.utils.typing import Tensor
 
@@ -65,6 +64,7 @@ TOKEN_RULES = (
     (r"(?i)\b(got)(ta)\b", r" \1 \2 "),
     (r"(?i)\b(d)('ye)\b", r" \1 \2 "),
     (r"(?i)\b(more)('n)\b", r" \1 \2 "),
+    (r"(?i) ('t)(is|was)\b", r" \1 \2 "),
 )
 
 
@@ -73,15 +73,24 @@ def _compiled(rules: tuple) -> list:
 
 
 _PYTHON = {"sentences": _compiled(SENTENCE_RULES), "tokens": _compiled(TOKEN_RULES)}
+_ONE_SENTENCE = _PYTHON["sentences"][0][0]
+
+
+def cut_sentences(text: str) -> list[str]:
+    """Return the sentences of a text."""
+    return _rewritten(text, "sentences").split("\n")
 
 
 def penn_tokens(text: str, split_sentences: bool = True) -> list[str]:
     """Return the Penn Treebank tokens of a text."""
-    for pattern, rewrite in _PYTHON["sentences"] if split_sentences else _PYTHON["sentences"][:1]:
+    text = _rewritten(text, "sentences") if split_sentences else _ONE_SENTENCE.sub(" ", text)
+    return _rewritten(text, "tokens").split()
+
+
+def _rewritten(text: str, rules: str) -> str:
+    for pattern, rewrite in _PYTHON[rules]:
         text = pattern.sub(rewrite, text)
-    for pattern, rewrite in _PYTHON["tokens"]:
-        text = pattern.sub(rewrite, text)
-    return text.split()
+    return text
 
 
 def penn_tokens_in_graph(texts: Tensor, split_sentences: bool = True) -> Tensor:
