@@ -42,7 +42,8 @@ class SentenceRules:
 
     def __init__(self, sentences, tokenizer, files):
         self._split = _splitter(sentences, files)
-        self._tokenize = WordTokenizer(tokenizer)
+        # The text is cut into sentences already.
+        self._tokenize = WordTokenizer(tokenizer, split_sentences=False)
         self._clean = without_end if tokenizer == "whitespace" else _plain
 
     def __call__(self, lines) -> list[str]:

@@ -1,78 +1,210 @@
-"""``WordTokenizer``: from sentences to tokens."""
+"""``WordTokenizer``: text to the tokens that a biLM was trained on."""
 
+import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
 
+import keras
+
+from keras_elmo.tokenizers.penn import cut_sentences, penn_tokens, penn_tokens_in_graph
 from keras_elmo.tokenizers.text import split_tokens
+from keras_elmo.utils.typing import Tensor
 
 SENTENCES = ("punkt", "stops", "lines")
 TOKENIZERS = ("penn", "toktok", "kiwi", "whitespace")
 
-# Typographic quotes and the plain quotes of keyboards, SST and CoNLL.
-_QUOTES = str.maketrans("‘’‚‛“”„‟", "''''\"\"\"\"")
+# Keyboards, SST and CoNLL write plain quotes, and so does the training text.
+_QUOTES = {"'": "‘’‚‛", '"': "“”„‟"}
+_PLAIN_QUOTES = {ord(quote): plain for plain, quotes in _QUOTES.items() for quote in quotes}
 
 
 def plain_quotes(text: str) -> str:
-    """Return a text with plain quotes in place of typographic ones."""
-    return text.translate(_QUOTES)
+    """Return a text with plain quotes in place of typographic quotes."""
+    return text.translate(_PLAIN_QUOTES)
 
 
-class WordTokenizer:
-    r"""Cut a sentence into tokens, as ``keras-elmo prepare`` does.
+@keras.saving.register_keras_serializable(package="keras_elmo")
+class WordTokenizer(keras.layers.Layer):
+    r"""Split text into the tokens that a biLM was trained on.
 
-    A biLM knows the tokens that it was trained on, so use the tokenizer that its model card
-    names. ``keras-elmo tokenize`` tokenizes files. The tokenizer can be pickled, and used by
-    several threads at once.
+    It is a Keras layer and a plain callable. Inside a TensorFlow model or ``tf.data`` it takes
+    ``tf.string`` tensors: ``"penn"`` and ``"whitespace"`` run in the graph. Text of several
+    sentences is cut into sentences first, because Penn rules split off only the last period.
 
     Args:
-        name: str. One of:
-
-            - ``"penn"``: NLTK's Penn Treebank tokens with plain quotes and brackets, for
-              English.
-            - ``"toktok"``: NLTK's tokenizer for many languages, which separates punctuation.
-            - ``"kiwi"``: for Korean, the morphemes that Kiwi finds, in dictionary form and
-              composed (NFC). Endings without a vowel are letters (``ㄴ``).
-            - ``"whitespace"``: the unchanged text between spaces or tabs.
+        name: str. The tokenizer: ``"penn"`` for English, Penn Treebank tokens with plain quotes
+            and brackets; ``"toktok"``, NLTK's tokenizer for many languages; ``"kiwi"`` for
+            Korean, the morphemes of Kiwi in dictionary form; ``"whitespace"`` for text that
+            is already tokenised.
+        split_sentences: bool. Whether to cut text into sentences first. False is for text with
+            one sentence in each string.
+        layer_name: str or None. Name of the Keras layer.
+        **kwargs: Arguments for ``keras.layers.Layer``.
 
     Call arguments:
-        sentence: str. Typographic quotes become plain ones, except with ``"whitespace"``.
+        inputs: str, for the tokens of one text; or a list, tuple, NumPy array, pandas or Arrow
+            column of str, one text in each row; or a ``tf.string`` tensor, scalar or of shape
+            ``(batch,)``.
 
     Returns:
-        list of str. No token is empty or contains a space.
+        A list of tokens for a str, a list of such lists for rows, a ragged ``tf.string`` tensor
+        ``(batch, tokens)`` for a tensor.
 
     Raises:
-        ValueError: If ``name`` is unknown.
-        ImportError: If the tokenizer needs NLTK or Kiwi, and it is missing.
+        ValueError: If the name is unknown, if a row is empty, missing or not text (the error
+            names the row), or if the tokenizer cannot run in a graph.
+        ImportError: If the tokenizer needs NLTK or Kiwi, and that package is missing.
 
     Example:
 
-    >>> WordTokenizer("penn")("It isn't “far” (I walked).")
-    ['It', 'is', "n't", '"', 'far', '"', '(', 'I', 'walked', ')', '.']
+    >>> WordTokenizer("penn")("It isn't “far”. I walked (twice).")
+    ['It', 'is', "n't", '"', 'far', '"', '.', 'I', 'walked', '(', 'twice', ')', '.']
+    >>> WordTokenizer("penn")(["A fine film.", "Too long!"])
+    [['A', 'fine', 'film', '.'], ['Too', 'long', '!']]
 
     Reference:
-        Kiwi: https://github.com/bab2min/Kiwi
+        Marcus et al., 1993, https://aclanthology.org/J93-2004; Kiwi,
+        https://github.com/bab2min/Kiwi
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self, name: str, split_sentences: bool = True, layer_name: str | None = None, **kwargs: Any
+    ) -> None:
         if name not in TOKENIZERS:
             raise ValueError(
-                f"WordTokenizer expects name to be one of {', '.join(TOKENIZERS)}. "
-                f"Received: name={name!r}"
+                f"WordTokenizer expects a name of {', '.join(TOKENIZERS)}. Received: name={name!r}"
             )
-        self.name = name
-        self._tokenize = _MAKERS[name]()
+        super().__init__(name=layer_name, **{"dtype": "string", **kwargs})
+        self.tokenizer = name
+        self.split_sentences = split_sentences
+        self.supports_jit = False
+        # Keras would convert lists to tensors; CharacterTokenizer needs both switches too.
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+        self._tokenize = make_tokenizer(name, split_sentences)
 
-    def __call__(self, sentence: str) -> list[str]:
-        is_tokenised = self.name == "whitespace"
-        return self._tokenize(sentence if is_tokenised else plain_quotes(sentence))
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        # Keras would search every string of a list for tensors.
+        if isinstance(inputs, keras.KerasTensor) or _is_tensor(inputs):
+            return super().__call__(inputs, *args, **kwargs)
+        return self.call(inputs)
+
+    def call(self, inputs: Any) -> Any:
+        if _is_tensor(inputs):
+            return self._tokens_of_tensor(inputs)
+        if isinstance(inputs, str):
+            return self._tokenize(inputs)
+        return [self._tokenize(text) for text in _checked_rows(inputs)]
+
+    def _tokens_of_tensor(self, texts: Tensor) -> Tensor:
+        import tensorflow as tf
+
+        if texts.dtype != tf.string or texts.shape.rank not in (0, 1):
+            raise ValueError(
+                "WordTokenizer expects a tf.string tensor of shape (batch,). "
+                f"Received: dtype={texts.dtype.name}, shape={texts.shape}"
+            )
+        if self.tokenizer == "whitespace":
+            blanks = tf.strings.regex_replace(texts, "[\r\n]+$", "")
+            return _without_empty(
+                tf.strings.split(tf.strings.regex_replace(blanks, "\t", " "), " ")
+            )
+        self._check_graph()
+        for plain, quotes in _QUOTES.items():
+            texts = tf.strings.regex_replace(texts, f"[{quotes}]", plain)
+        return penn_tokens_in_graph(texts, self.split_sentences)
+
+    def _check_graph(self) -> None:
+        if self.tokenizer not in ("penn", "whitespace"):
+            raise ValueError(
+                f"WordTokenizer({self.tokenizer!r}) runs in Python only. Received: a tensor. "
+                "Tokenise lists of str before the model or the tf.data pipeline"
+            )
+
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        self._check_graph()
+        if keras.backend.backend() != "tensorflow":
+            raise ValueError(
+                "WordTokenizer can be part of a model only on TensorFlow. Received: "
+                f"keras.backend.backend()={keras.backend.backend()!r}. Call it before the model"
+            )
+        if inputs.dtype != "string" or len(inputs.shape) != 1:
+            raise ValueError(
+                "WordTokenizer expects strings of shape (batch,), as of "
+                'keras.Input((), dtype="string"). '
+                f"Received: dtype={inputs.dtype}, shape={inputs.shape}"
+            )
+        return keras.KerasTensor((inputs.shape[0], None), dtype="string", ragged=True)
+
+    def get_config(self) -> dict:
+        config = super().get_config()
+        return {
+            **config,
+            "name": self.tokenizer,
+            "split_sentences": self.split_sentences,
+            "layer_name": config["name"],
+        }
 
     def __reduce__(self) -> tuple:
-        return WordTokenizer, (self.name,)
+        return WordTokenizer, (self.tokenizer, self.split_sentences)
 
 
-def nltk_tokenizers() -> Any:
-    """Return the module of NLTK's tokenizers.
+def make_tokenizer(name: str, split_sentences: bool = False) -> Callable[[str], list[str]]:
+    """Return the function from a str to its tokens, without Keras around it.
+
+    Args:
+        name: str. One of ``TOKENIZERS``.
+        split_sentences: bool. Whether to cut text into sentences first.
+    """
+    if name == "whitespace":
+        return split_tokens
+    if name == "penn":
+        return lambda text: penn_tokens(plain_quotes(text), split_sentences)
+    tokenize = _toktok() if name == "toktok" else _kiwi()
+    if not split_sentences or name == "kiwi":  # Kiwi finds the sentences itself
+        return lambda text: tokenize(plain_quotes(text))
+    return lambda text: [
+        token for sentence in cut_sentences(plain_quotes(text)) for token in tokenize(sentence)
+    ]
+
+
+def _is_tensor(inputs: Any) -> bool:
+    tf = sys.modules.get("tensorflow")
+    return tf is not None and isinstance(inputs, tf.Tensor)
+
+
+def _without_empty(tokens: Tensor) -> Tensor:
+    import tensorflow as tf
+
+    if isinstance(tokens, tf.RaggedTensor):
+        return tf.ragged.boolean_mask(tokens, tokens != "")
+    return tf.boolean_mask(tokens, tokens != "")
+
+
+def _checked_rows(texts: Any) -> Iterable[str]:
+    """Yield the rows of a column; raise a ``ValueError`` that names a row without text."""
+    if isinstance(texts, dict) or not isinstance(texts, Iterable) or hasattr(texts, "columns"):
+        raise ValueError(
+            "WordTokenizer expects a str, or a list or column of str. "
+            f"Received: {type(texts).__name__}. Pass one column of a table"
+        )
+    rows = texts.to_pylist() if hasattr(texts, "to_pylist") else texts  # Arrow
+    for number, text in enumerate(rows):
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(
+                "WordTokenizer expects text in every row. "
+                f"Received: row {number}: {str(text)[:60]!r}, {type(text).__name__}. "
+                "Drop such rows or fill them"
+            )
+        yield text
+
+
+def nltk_tokenizers() -> ModuleType:
+    """Return NLTK's package of tokenizers.
 
     Raises:
         ImportError: If NLTK is missing.
@@ -82,34 +214,31 @@ def nltk_tokenizers() -> Any:
         import nltk.tokenize.toktok
     except ImportError as error:
         raise ImportError(
-            "Preparing raw text needs NLTK: pip install 'keras-elmo[pretrain]'. For text that is "
-            "already tokenised use sentences='lines', tokenizer='whitespace'"
+            "sentences='punkt' and WordTokenizer('toktok') need NLTK. Received: no module nltk. "
+            "Install it: pip install 'keras-elmo[pretrain]'"
         ) from error
     return nltk.tokenize
 
 
-def _penn() -> Callable:
-    """Make NLTK's Penn Treebank tokenizer, but keep double quotes as they are written."""
-    tokenize = nltk_tokenizers().NLTKWordTokenizer().tokenize
-    return lambda sentence: ['"' if t in ("``", "''") else t for t in tokenize(sentence)]
-
-
-def _toktok() -> Callable:
-    """Make NLTK's Toktok tokenizer, but keep ``&`` and ``|``, which Toktok escapes."""
+def _toktok() -> Callable[[str], list[str]]:
+    """Return Toktok's function, without the entities it writes for & and |."""
     tokenize = nltk_tokenizers().toktok.ToktokTokenizer().tokenize
 
-    def unescape(token: str) -> str:
+    def as_written(token: str) -> str:
         return token.replace("&amp;", "&").replace("&#124;", "|")
 
-    return lambda sentence: [unescape(token) for token in tokenize(" ".join(sentence.split()))]
+    return lambda sentence: [as_written(token) for token in tokenize(" ".join(sentence.split()))]
 
 
-def _kiwi() -> Callable:
-    """Make Kiwi's tokenizer. It cannot read lone surrogates and syllables in pieces."""
+def _kiwi() -> Callable[[str], list[str]]:
+    """Return Kiwi's function; it skips lone surrogates and composes syllables first."""
     try:
         from kiwipiepy import Kiwi
     except ImportError as error:
-        raise ImportError("Korean morphemes need Kiwi: pip install 'keras-elmo[korean]'") from error
+        raise ImportError(
+            "WordTokenizer('kiwi') needs Kiwi. Received: no module kiwipiepy. Install it: pip "
+            "install 'keras-elmo[korean]'"
+        ) from error
     kiwi = Kiwi(num_workers=1)
 
     def tokenize(sentence: str) -> list[str]:
@@ -118,11 +247,3 @@ def _kiwi() -> Callable:
         return [token for form in forms for token in form.split()]
 
     return tokenize
-
-
-_MAKERS: dict[str, Callable] = {
-    "penn": _penn,
-    "toktok": _toktok,
-    "kiwi": _kiwi,
-    "whitespace": lambda: split_tokens,
-}

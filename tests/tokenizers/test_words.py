@@ -1,15 +1,21 @@
-"""Sentences to tokens."""
+"""Text to tokens."""
 
+import json
 import pickle
+import subprocess
 import sys
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 
+import keras
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import keras_elmo
 from keras_elmo.tokenizers.words import TOKENIZERS, WordTokenizer
+from tests.conftest import BACKEND, make_config, only_tensorflow
 
 
 def make(name):
@@ -61,13 +67,8 @@ def test_they_pickle_and_serve_threads(name):
 @pytest.mark.parametrize(
     "name, missing, error, message",
     [
-        (
-            "mecab",
-            None,
-            ValueError,
-            "one of penn, toktok, kiwi, whitespace. Received: name='mecab'",
-        ),
-        ("kiwi", "kiwipiepy", ImportError, r"need Kiwi: pip install 'keras-elmo\[korean\]'"),
+        ("mecab", None, ValueError, "of penn, toktok, kiwi, whitespace. Received: name='mecab'"),
+        ("kiwi", "kiwipiepy", ImportError, r"needs Kiwi.*pip install 'keras-elmo\[korean\]'"),
         ("toktok", "nltk.tokenize.toktok", ImportError, r"pip install 'keras-elmo\[pretrain\]'"),
     ],
 )
@@ -76,3 +77,109 @@ def test_errors(name, missing, error, message, monkeypatch):
         monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(error, match=message):
         WordTokenizer(name)
+
+
+TEXTS = ["A fine film. Too long!", "I “liked” it."]
+TOKENS = [["A", "fine", "film", ".", "Too", "long", "!"], ["I", '"', "liked", '"', "it", "."]]
+
+
+class Column:
+    """A column as PyArrow has it: rows are no str, ``to_pylist`` gives them."""
+
+    def __iter__(self):
+        raise AssertionError("iterates over scalars of Arrow")
+
+    def to_pylist(self):
+        return list(TEXTS)
+
+
+@pytest.mark.parametrize(
+    "texts", [TEXTS, tuple(TEXTS), np.array(TEXTS), np.array(TEXTS, object), Column()], ids=type
+)
+def test_columns_of_text(texts):
+    assert WordTokenizer("penn")(texts) == TOKENS
+
+
+def test_sentences_are_cut_first():
+    assert WordTokenizer("penn")(TEXTS[0]) == TOKENS[0]
+    assert WordTokenizer("penn", split_sentences=False)(TEXTS[0])[2] == "film."
+    assert make("toktok")("Ein Film. Sehr lang!") == ["Ein", "Film", ".", "Sehr", "lang", "!"]
+
+
+@pytest.mark.parametrize("bad", [None, float("nan"), "", " \n", 3, ["a"]])
+def test_a_row_without_text(bad):
+    with pytest.raises(ValueError, match=r"text in every row. Received: row 1: .* Drop such rows"):
+        WordTokenizer("penn")(["A film.", bad])
+
+
+@pytest.mark.parametrize("bad", [None, 3, {"text": TEXTS}])
+def test_no_column(bad):
+    with pytest.raises(ValueError, match="list or column of str. Received: .*Pass one column"):
+        WordTokenizer("penn")(bad)
+
+
+@only_tensorflow
+@pytest.mark.parametrize("name", ["penn", "whitespace"])
+def test_tensors(name):
+    import tensorflow as tf
+
+    tokenizer = WordTokenizer(name)
+    rows = tokenizer(tf.constant(TEXTS))
+    assert [[t.decode() for t in row] for row in rows.to_list()] == tokenizer(TEXTS)
+    lines = tf.data.Dataset.from_tensor_slices(TEXTS)
+    assert [[t.decode() for t in row] for row in lines.map(tokenizer).as_numpy_iterator()] == (
+        tokenizer(TEXTS)
+    )
+
+
+@only_tensorflow
+def test_tensors_that_are_refused():
+    import tensorflow as tf
+
+    with pytest.raises(ValueError, match=r"tensor of shape \(batch,\). Received: .*\(1, 1\)"):
+        WordTokenizer("penn")(tf.constant([["a"]]))
+    with pytest.raises(ValueError, match=r"WordTokenizer\('toktok'\) runs in Python only"):
+        make("toktok")(tf.constant(["a"]))
+    with pytest.raises(ValueError, match=r"strings of shape \(batch,\)"):
+        WordTokenizer("penn")(keras.Input((None,), dtype="string"))
+
+
+@only_tensorflow
+def test_a_model_of_raw_text_leaves_python(tmp_path):
+    """It trains, saves, loads, and serves from a process without this package."""
+    import tensorflow as tf
+
+    layers = keras.layers
+    elmo = keras_elmo.ElmoLayer(make_config(max_characters_per_token=50))
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string"),
+            WordTokenizer("penn"),
+            keras_elmo.CharacterTokenizer(),
+            elmo,
+            keras_elmo.ScalarMix(),
+            layers.Bidirectional(layers.LSTM(3)),
+            layers.Dense(1),
+        ]
+    )
+    model.compile("sgd", "mse")
+    model.fit(tf.constant(TEXTS), np.ones(2), verbose=0)
+    expected = model.predict(tf.constant(TEXTS), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(tf.constant(TEXTS), verbose=0), expected)
+    model.export(tmp_path / "exported", verbose=False)
+    code = (
+        "import json, sys, tensorflow as tf; model = tf.saved_model.load(sys.argv[1]); "
+        "print(json.dumps(model.serve(tf.constant(json.loads(sys.argv[2]))).numpy().tolist())); "
+        "sys.exit('keras_elmo' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "exported"), json.dumps(TEXTS)]
+    served = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
+    np.testing.assert_allclose(json.loads(served.stdout), expected, atol=1e-6)
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow takes it into the model")
+def test_in_a_model_of_another_backend():
+    with pytest.raises(ValueError, match="only on TensorFlow. Received: .*Call it before"):
+        WordTokenizer("penn")(keras.Input((), dtype="string"))

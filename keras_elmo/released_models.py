@@ -1,0 +1,239 @@
+"""Released models by name: a registry of addresses, and a cache of downloaded files.
+
+The registry, ``released_models.json``, was collected from public pages; its addresses were not
+tried. A downloaded model is a folder in the cache, which ``from_preset`` reads without a network.
+"""
+
+import dataclasses
+import difflib
+import functools
+import hashlib
+import importlib.resources
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+from typing import Any
+
+from keras_elmo.utils.files import atomic_write, digest_of
+
+# The first bytes of the containers, by the end of their names.
+_SIGNATURES = {
+    ".hdf5": (b"\x89HDF",),
+    ".zip": (b"PK",),
+    ".tar.gz": (b"\x1f\x8b",),
+    ".tar.bz2": (b"BZh",),
+    ".json": (b"{",),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleasedModel:
+    """One released model in the registry.
+
+    Attributes:
+        name: str. Publisher, model and language, as ``allennlp_original_en``.
+        language: str. Code of the language; ``"protein"`` for amino acids.
+        text: str. The text that the biLM was trained on.
+        format: str. The format of its files.
+        licence: str. The licence, as far as the publisher states one.
+        tokens: str. How the training text was tokenised, as far as it is known.
+        files: tuple of dict. For each file ``file``, its name; ``urls``, its mirrors in order;
+            ``bytes``, ``sha256`` and ``md5`` where they are known. Empty if the files cannot
+            be fetched by a program.
+        page: str or None. Page of the publisher.
+        tokenizer: str or None. The ``WordTokenizer`` that gives such tokens.
+        guessed: bool. Whether an address was guessed from the addresses of similar models.
+    """
+
+    name: str
+    language: str
+    text: str
+    format: str
+    licence: str
+    tokens: str
+    files: tuple[dict, ...]
+    page: str | None = None
+    tokenizer: str | None = None
+    guessed: bool = False
+
+    @property
+    def n_bytes(self) -> int | None:
+        """Return the size of all files in bytes, None if it is not known."""
+        sizes = [file.get("bytes") for file in self.files]
+        return None if None in sizes or not sizes else sum(sizes)
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Return the folder of the model in the cache, downloaded or not."""
+        return cache_folder() / self.name
+
+    @property
+    def is_downloaded(self) -> bool:
+        """Return whether all files of the model are in the cache."""
+        return bool(self.files) and all((self.folder / f["file"]).is_file() for f in self.files)
+
+
+@functools.cache
+def released_models() -> dict[str, ReleasedModel]:
+    """Return the models of the registry by name."""
+    text = importlib.resources.files("keras_elmo").joinpath("released_models.json").read_text()
+    models = (
+        ReleasedModel(**{**m, "files": tuple(m["files"])}) for m in json.loads(text)["models"]
+    )
+    return {model.name: model for model in models}
+
+
+def cache_folder() -> pathlib.Path:
+    """Return the folder of downloaded models, ``keras_elmo`` inside the folder of Keras."""
+    home = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"
+    return pathlib.Path(home) / "keras_elmo"
+
+
+def nearest_names(name: str, names: list[str]) -> list[str]:
+    """Return the names that are most similar to a misspelt one, at most three."""
+    by_case = {known.lower(): known for known in names}
+    return [by_case[n] for n in difflib.get_close_matches(name.lower(), by_case, 3, 0.6)]
+
+
+def model_path(model: ReleasedModel) -> pathlib.Path:
+    """Return the path that ``from_preset`` reads: the archive, or the folder of several files."""
+    return model.folder / model.files[0]["file"] if len(model.files) == 1 else model.folder
+
+
+def download(name: str) -> pathlib.Path:
+    """Download a released model into the cache, unless it is there already.
+
+    Every file is checked for its size and checksum where they are known, and for its kind.
+    Where no checksum is known, the digest of the first download is kept and later downloads
+    are compared with it. The model appears in the cache with all its files or not at all.
+
+    Args:
+        name: str. Name of the model, as ``released_models()`` lists them.
+
+    Returns:
+        Path that ``from_preset`` reads.
+
+    Raises:
+        ValueError: If the registry has no such model, or no address of its files.
+        OSError: If no mirror gives the file; the error names every address, the expected
+            size and the folder for a file that was fetched by hand.
+    """
+    model = released_models().get(name)
+    if model is None:
+        near = nearest_names(name, list(released_models()))
+        raise ValueError(
+            f"Expected the name of a released model. Received: {name!r}. "
+            + (f"Similar names: {', '.join(near)}. " if near else "")
+            + "keras-elmo presets lists all"
+        )
+    if not model.files:
+        raise ValueError(
+            f"The files of {name} cannot be fetched by a program. Received: download of {name}. "
+            f"Fetch them from {model.page} and pass their folder to from_preset"
+        )
+    if model.is_downloaded and name in _read_ledger():
+        return model_path(model)
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix=f".{name}-") as temporary:
+        folder = pathlib.Path(temporary) / name
+        folder.mkdir()
+        for file in model.files:
+            present = model.folder / file["file"]
+            if present.is_file():  # fetched by hand
+                _copy_checked(present, file, folder, name)
+            else:
+                _fetch(file, folder, model)
+        _compare_digests(model, folder)
+        if model.folder.exists():
+            shutil.rmtree(model.folder)
+        os.replace(folder, model.folder)
+    return model_path(model)
+
+
+def _fetch(file: dict, folder: pathlib.Path, model: ReleasedModel) -> None:
+    """Fetch a file from the first mirror that gives it."""
+    import keras
+
+    failures = []
+    for url in file["urls"]:
+        target = folder / file["file"]
+        try:
+            # Keras joins cache_dir and cache_subdir, and shows the progress.
+            keras.utils.get_file(
+                file["file"], url, cache_dir=str(folder.parent), cache_subdir=folder.name
+            )
+            _check(target, file, model.name)
+            return
+        except KeyboardInterrupt:
+            raise
+        except Exception as error:  # get_file raises bare Exceptions
+            target.unlink(missing_ok=True)
+            failures.append(f"{url} ({' '.join(str(error).split())[:200]})")
+    size = f"{file['bytes']} bytes" if "bytes" in file else "size not known"
+    raise OSError(
+        f"No mirror of {model.name} gave {file['file']} ({size}). "
+        f"Received: {'; '.join(failures)}. Try again later, or fetch the file by hand and put it "
+        f"into {model.folder}"
+    )
+
+
+def _copy_checked(present: pathlib.Path, file: dict, folder: pathlib.Path, name: str) -> None:
+    try:
+        _check(present, file, name)
+    except OSError as error:
+        raise OSError(
+            f"{name} has a file that is not the expected one. Received: {present}: {error}. "
+            "Delete it, or put the right file there"
+        ) from None
+    shutil.copyfile(present, folder / file["file"])
+
+
+def _check(path: pathlib.Path, file: dict, name: str) -> None:
+    """Raise an ``OSError`` if a file is not the expected one."""
+    size = path.stat().st_size
+    if "bytes" in file and size != file["bytes"]:
+        raise OSError(f"expected {file['bytes']} bytes, received {size}")
+    with open(path, "rb") as opened:
+        start = opened.read(512).lstrip()
+    expected = next((s for end, s in _SIGNATURES.items() if path.name.endswith(end)), None)
+    if expected and not start.startswith(expected):
+        kind = "a web page" if start[:1] == b"<" else f"a file that begins with {start[:16]!r}"
+        raise OSError(f"expected {path.name} of {name}, received {kind}")
+    for algorithm in ("sha256", "md5"):
+        if algorithm in file:
+            digest = _digest(path, algorithm)
+            if digest != file[algorithm]:
+                raise OSError(f"expected {algorithm} {file[algorithm]}, received {digest}")
+
+
+def _digest(path: pathlib.Path, algorithm: str) -> str:
+    with open(path, "rb") as opened:
+        return hashlib.file_digest(opened, algorithm).hexdigest()
+
+
+def _ledger() -> pathlib.Path:
+    return cache_folder() / "digests.json"
+
+
+def _read_ledger() -> dict[str, Any]:
+    """Return the digests of the first downloads, by model and file."""
+    return json.loads(_ledger().read_text()) if _ledger().is_file() else {}
+
+
+def _compare_digests(model: ReleasedModel, folder: pathlib.Path) -> None:
+    """Compare the files with the first download; keep the digests of a first download."""
+    ledger, known = _ledger(), _read_ledger()
+    digests = {f["file"]: digest_of(folder / f["file"]) for f in model.files}
+    first = known.setdefault(model.name, digests)
+    changed = sorted(file for file in digests if first.get(file) != digests[file])
+    if changed:
+        raise OSError(
+            f"Expected the files of {model.name} that were downloaded before. Received: other "
+            f"content in {', '.join(changed)}. If the publisher replaced them, delete "
+            f"{model.name!r} from {ledger} and download again"
+        )
+    with atomic_write(ledger) as (temporary,):
+        temporary.write_text(json.dumps(known, indent=1))

@@ -1,0 +1,103 @@
+"""Penn Treebank tokens by one list of regular expressions, for Python and for TensorFlow graphs.
+
+The expressions use only what Python's ``re`` and TensorFlow's RE2 share, so the two give the
+same tokens. They follow the conventions of the Penn Treebank, with plain quotes and brackets.
+"""
+
+import re
+
+from keras_elmo.utils.typing import Tensor
+
+_WORD = "0-9A-Za-z_ªµº\u00c0-\u1fff\u2c00-\u2fff\u3040-\ud7ff\uf900-\ufdff"  # letters and digits
+_BLANK = "[\t-\r\x1c-\x20\x85\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
+# Periods after these words, and after a single capital letter, seldom end a sentence.
+_ABBREVIATIONS = (
+    "Mr Mrs Ms Dr Prof St Mt Ft Gen Rep Reps Sen Sens Gov Lt Col Sgt Capt Cmdr Maj Rev Hon Pres "
+    "Jr Sr Inc Ltd Co Cos Corp Bros Assn Dept Univ No Nos Fig Figs Vol Art Sec Ch Op Ave Blvd Rd "
+    "Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec Mon Tue Tues Wed Thu Thurs Fri Sat Sun "
+    "vs etc cf al ca eg ie viz approx est esp incl dept govt min max ed eds vol pp ff fig "
+    "ft lb lbs oz sq hr hrs sec trans rev resp"
+).replace(" ", "|")
+_CLOSING = "[\"')\\]}>]*"
+_OPENING = "[\"'(\\[{<]*"
+
+SENTENCE_RULES = (
+    (_BLANK + "|\x01", " "),
+    # Mark the blank behind an abbreviation, so that no sentence ends there.
+    (rf"\b({_ABBREVIATIONS}|[A-Za-z])\. ", "\\1.\x01"),
+    (rf"([.!?]{_CLOSING}) ({_OPENING}[^a-z .,;:!?)\]}}>\"'-])", "\\1\n\\2"),
+    # Reviews and chats often write sentences without capitals.
+    (rf"([a-z][a-z]\.{_CLOSING}) ([a-z])", "\\1\n\\2"),
+    (rf"([!?]{_CLOSING}) ([a-z])", "\\1\n\\2"),
+    ("\x01", " "),
+)
+# ``(?m)`` lets ^ and $ match at the ends of every sentence, which are line breaks by now.
+TOKEN_RULES = (
+    ("(«|`+)", r" \1 "),
+    ('(?m)^"', "``"),
+    ("``", " `` "),
+    (r"""([ (\[{<])("|'')""", r"\1 `` "),
+    # An apostrophe that opens a word is a token; one that begins a suffix stays with it.
+    (rf"(?i)(^|[^{_WORD}])'(re|ve|ll|[mtsdn])([^{_WORD}]|$)", "\\1\x02\\2\\3"),
+    (rf"(?i)(^|[^{_WORD}])'(re|ve|ll|[mtsdn])([^{_WORD}]|$)", "\\1\x02\\2\\3"),
+    (rf"(^|[^{_WORD}])'([{_WORD}])", r"\1' \2"),
+    ("\x02", "'"),
+    # The period that ends the sentence, maybe before closing quotes and brackets.
+    (r"""(?m)([^.])\.([\])}>"'» ]*)$""", r"\1 . \2 "),
+    ("([:,])([^0-9])", r" \1 \2"),
+    ("(?m)([:,])$", r" \1 "),
+    (r"(\.\.+)", r" \1 "),
+    ("([;@#$%&?!\u2012-\u2015])", r" \1 "),
+    ("([^'])' ", r"\1 ' "),
+    (r"([*\[\](){}<>])", r" \1 "),
+    ("--", " -- "),
+    ("(?m)$", " "),
+    ("(»)", r" \1 "),
+    ("''|\"|``", ' " '),
+    (" +", " "),
+    ("([^' \n])('[sSmMdD]|') ", r"\1 \2 "),
+    ("([^' \n])('ll|'LL|'re|'RE|'ve|'VE|n't|N'T) ", r"\1 \2 "),
+    (r"(?i)\b(can)(not)\b", r" \1 \2 "),
+    (r"(?i)\b(gim|lem)(me)\b", r" \1 \2 "),
+    (r"(?i)\b(gon)(na)\b", r" \1 \2 "),
+    (r"(?i)\b(wan)(na) ", r" \1 \2 "),
+    (r"(?i)\b(got)(ta)\b", r" \1 \2 "),
+    (r"(?i)\b(d)('ye)\b", r" \1 \2 "),
+    (r"(?i)\b(more)('n)\b", r" \1 \2 "),
+    (r"(?i) ('t)(is|was)\b", r" \1 \2 "),
+)
+
+
+def _compiled(rules: tuple) -> list:
+    return [(re.compile(pattern, re.ASCII), rewrite) for pattern, rewrite in rules]
+
+
+_PYTHON = {"sentences": _compiled(SENTENCE_RULES), "tokens": _compiled(TOKEN_RULES)}
+_ONE_SENTENCE = _PYTHON["sentences"][0][0]
+
+
+def cut_sentences(text: str) -> list[str]:
+    """Return the sentences of a text."""
+    return _rewritten(text, "sentences").split("\n")
+
+
+def penn_tokens(text: str, split_sentences: bool = True) -> list[str]:
+    """Return the Penn Treebank tokens of a text."""
+    text = _rewritten(text, "sentences") if split_sentences else _ONE_SENTENCE.sub(" ", text)
+    return _rewritten(text, "tokens").split()
+
+
+def _rewritten(text: str, rules: str) -> str:
+    for pattern, rewrite in _PYTHON[rules]:
+        text = pattern.sub(rewrite, text)
+    return text
+
+
+def penn_tokens_in_graph(texts: Tensor, split_sentences: bool = True) -> Tensor:
+    """Return the tokens of a ``tf.string`` tensor (batch,) as a ragged tensor, in any graph."""
+    import tensorflow as tf
+
+    rules = SENTENCE_RULES if split_sentences else SENTENCE_RULES[:1]
+    for pattern, rewrite in rules + TOKEN_RULES:
+        texts = tf.strings.regex_replace(texts, pattern, rewrite)
+    return tf.strings.split(texts)

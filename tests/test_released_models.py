@@ -1,0 +1,183 @@
+"""Released models: the registry, and downloads from a server on the loopback."""
+
+import dataclasses
+import http.server
+import io
+import json
+import os
+import re
+import threading
+import zipfile
+
+import pytest
+
+from keras_elmo import released_models as module
+from keras_elmo.released_models import cache_folder, download, nearest_names, released_models
+
+OPTIONS = b'{"lstm": {}}'
+WEIGHTS = b"\x89HDF\r\n\x1a\n" + bytes(100)
+
+
+def zipped():
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("options.json", OPTIONS)
+        archive.writestr("model.hdf5", WEIGHTS)
+    return buffer.getvalue()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.requests.append(self.path)
+        kind, _, name = self.path.strip("/").partition("/")
+        body = {"options.json": OPTIONS, "weights.hdf5": WEIGHTS, "model.zip": zipped()}[name]
+        if kind == "missing":
+            return self.send_error(404)
+        if kind == "login":
+            body = b"<!DOCTYPE html><title>Sign in</title>"
+        if kind == "other":
+            body = body[:-1] + b"\x07"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body) + 10 * (kind == "truncated")))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.requests = []
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def model(server, monkeypatch):
+    """Register a model of two files, each with the mirrors of some kinds."""
+
+    def register(*kinds, files=("options.json", "weights.hdf5"), **known):
+        address = f"http://127.0.0.1:{server.server_port}"
+        rows = [
+            {"file": file, "urls": [f"{address}/{kind}/{file}" for kind in kinds], **known}
+            for file in files
+        ]
+        first = next(iter(released_models().values()))
+        tiny = dataclasses.replace(first, name="tiny_en", files=tuple(rows))
+        monkeypatch.setattr(module, "released_models", lambda: {"tiny_en": tiny})
+        return tiny
+
+    return register
+
+
+def leftovers():
+    return sorted(p.name for p in cache_folder().iterdir() if p.name != "digests.json")
+
+
+def test_files_are_downloaded_once(model, server):
+    tiny = model("good")
+    path = download("tiny_en")
+    assert path == tiny.folder and tiny.is_downloaded
+    assert (path / "options.json").read_bytes() == OPTIONS
+    assert (path / "weights.hdf5").read_bytes() == WEIGHTS
+    assert leftovers() == ["tiny_en"]
+    server.requests.clear()
+    assert download("tiny_en") == path and server.requests == []
+
+
+def test_an_archive_is_a_path_itself(model):
+    tiny = model("good", files=["model.zip"])
+    assert download("tiny_en") == tiny.folder / "model.zip"
+
+
+def test_mirrors_are_tried_in_order(model, server):
+    model("missing", "truncated", "login", "good")
+    download("tiny_en")
+    assert [path.split("/")[1] for path in server.requests if "options" in path] == [
+        "missing", "truncated", "login", "good",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind, known, message",
+    [
+        ("missing", {}, "404"),
+        ("truncated", {}, "(retrieval incomplete|IncompleteRead|got only)"),
+        ("login", {}, "received a web page"),
+        ("good", {"bytes": 7}, r"expected 7 bytes, received 12"),
+        ("good", {"sha256": "00"}, "expected sha256 00, received [0-9a-f]{64}"),
+        ("good", {"md5": "00"}, "expected md5 00, received [0-9a-f]{32}"),
+    ],
+)
+def test_faults(model, kind, known, message):
+    tiny = model(kind, **known)
+    with pytest.raises(OSError, match=message) as caught:
+        download("tiny_en")
+    expected = rf"No mirror of tiny_en gave options.json \(.*\). Received: http.*/{kind}/options"
+    assert re.search(expected, str(caught.value))
+    assert f"put it into {tiny.folder}" in str(caught.value)
+    assert leftovers() == []
+
+
+def test_no_network(model, server):
+    tiny = model("good")
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(OSError, match="No mirror of tiny_en gave options.json"):
+        download("tiny_en")
+    # Files that were fetched by hand are enough.
+    tiny.folder.mkdir(parents=True)
+    (tiny.folder / "options.json").write_bytes(OPTIONS)
+    (tiny.folder / "weights.hdf5").write_bytes(WEIGHTS)
+    assert download("tiny_en") == tiny.folder
+
+
+def test_a_file_put_there_by_hand_is_checked_and_kept(model, server):
+    tiny = model("good", files=["options.json"], bytes=len(OPTIONS))
+    tiny.folder.mkdir(parents=True)
+    (tiny.folder / "options.json").write_bytes(b"<html>")
+    with pytest.raises(OSError, match="tiny_en has a file that is not the expected one"):
+        download("tiny_en")
+    (tiny.folder / "options.json").write_bytes(OPTIONS)
+    download("tiny_en")
+    assert server.requests == []
+
+
+def test_later_downloads_are_compared_with_the_first(model):
+    tiny = model("good")
+    download("tiny_en")
+    for file in tiny.files:
+        os.remove(tiny.folder / file["file"])
+    model("other", files=["weights.hdf5"])
+    with pytest.raises(OSError, match="downloaded before. Received: other content in weights"):
+        download("tiny_en")
+    digests = json.loads((cache_folder() / "digests.json").read_text())
+    assert set(digests["tiny_en"]) == {"options.json", "weights.hdf5"}
+
+
+def test_names():
+    with pytest.raises(ValueError, match="Received: 'AllenNLP_orignal_en'. Similar.*allennlp_orig"):
+        download("AllenNLP_orignal_en")
+    with pytest.raises(ValueError, match="cannot be fetched by a program.*https://figshare"):
+        download("olivetti_materials_en")
+    assert nearest_names("ELMO_SMALL_EN", ["elmo_small_en", "elmo_mini_en"])[0] == "elmo_small_en"
+
+
+def test_the_registry_is_complete():
+    for name, model in released_models().items():
+        assert re.fullmatch(r"[a-z0-9_.]+", name) and model.language and model.licence
+        assert model.files or model.page
+        for file in model.files:
+            assert "/" not in file["file"] and file["urls"]
+            assert all(re.match("https?://", url) for url in file["urls"])
+            assert len(file.get("sha256", "0" * 64)) == 64 and len(file.get("md5", "0" * 32)) == 32
+    assert released_models()["allennlp_original_en"].n_bytes == 374435128
