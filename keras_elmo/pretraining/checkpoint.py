@@ -1,21 +1,21 @@
-"""The whole state of a training run in one file."""
+"""The checkpoint of a run: all of its variables in one file."""
 
 import concurrent.futures
 import json
+import pathlib
 
 import keras
+import numpy as np
 
 from keras_elmo.formats.hdf5 import misfit_error, misfits, open_hdf5, write_arrays
 from keras_elmo.utils.files import atomic_write
 
 
 class CheckpointWriter:
-    """Write checkpoints beside the training.
-
-    What is written is copied first, into host memory; a thread writes it.
+    """Write checkpoints in a thread while the training continues.
 
     Args:
-        path: Path of the hdf5 file.
+        path: path. The hdf5 file.
 
     Example:
 
@@ -26,76 +26,77 @@ class CheckpointWriter:
     {'step': 7}
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | pathlib.Path) -> None:
         self.path = path
-        self._written = None
+        self._pending: concurrent.futures.Future | None = None
 
     def save(self, variables: dict, facts: dict) -> None:
-        """Begin to write; the file is the old one or the new one, whole.
+        """Copy the variables and start to write them; the file changes as a whole.
 
         Args:
-            variables: Lists of Keras variables by the name of their group.
-            facts: Anything that JSON holds.
+            variables: dict. Lists of Keras variables by the name of their group.
+            facts: dict. Anything that JSON can hold.
 
         Raises:
-            OSError: If the checkpoint before could not be written.
+            OSError: If the previous checkpoint could not be written.
         """
         self.wait()
         arrays = {name: _copy(variable) for name, variable in _named(variables).items()}
         pool = concurrent.futures.ThreadPoolExecutor(1)
-        self._written = pool.submit(self._write, arrays, json.dumps(facts))
-        pool.shutdown(wait=False)  # its thread ends with the file
+        self._pending = pool.submit(self._write, arrays, json.dumps(facts))
+        pool.shutdown(wait=False)  # the thread ends when the file is written
 
     def check(self) -> None:
-        """Do not wait, but if the last checkpoint could not be written say so.
+        """Raise the error of a failed checkpoint, without waiting.
 
         Raises:
-            OSError: If it could not be.
+            OSError: If the last checkpoint could not be written.
         """
-        if self._written and self._written.done():
+        if self._pending and self._pending.done():
             self.wait()
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written.
 
         Raises:
-            OSError: If it could not be. The error comes once.
+            OSError: If it could not be written. The error is raised once.
         """
-        if self._written:
-            concurrent.futures.wait([self._written])  # who is interrupted here waits again
-            written, self._written = self._written, None
-            written.result()
+        if self._pending:
+            # After an interrupt here, the next call waits again.
+            concurrent.futures.wait([self._pending])
+            pending, self._pending = self._pending, None
+            pending.result()
 
-    def _write(self, arrays, facts):
+    def _write(self, arrays: dict, facts: str) -> None:
         with atomic_write(self.path) as (temporary,):
             write_arrays(temporary, arrays, {"facts": facts})
 
 
-def _copy(variable):
-    """Return the value of a variable in memory of its own."""
+def _copy(variable: keras.Variable) -> np.ndarray:
+    """Copy the value of a variable into new memory."""
     array = to_numpy(variable)
     return array if array.flags.owndata else array.copy()
 
 
-def to_numpy(variable):
-    """Return the value of a variable that is the same on all devices."""
+def to_numpy(variable: keras.Variable) -> np.ndarray:
+    """Return the value of a variable that is equal on all devices."""
     if keras.backend.backend() == "tensorflow":
-        variable = keras.ops.copy(variable)  # TensorFlow keeps one value a device
+        variable = keras.ops.copy(variable)  # TensorFlow keeps one value per device
     return keras.ops.convert_to_numpy(variable)
 
 
-def load_checkpoint(path, variables: dict) -> dict:
-    """Assign the variables of some groups of a file, all or none, and return the facts.
+def load_checkpoint(path: str | pathlib.Path, variables: dict) -> dict:
+    """Assign some groups of variables, all or none, and return the facts.
 
     Raises:
         OSError: If the file is missing or damaged.
-        ValueError: If the file holds other variables, or variables of other shapes.
+        ValueError: If the file contains other variables or other shapes.
     """
     variables = _named(variables)
     groups = {name.partition("/")[0] for name in variables}
     remedy = "Begin anew: there is no older checkpoint"
     with open_hdf5(path, kind="Checkpoint", remedy=remedy) as file:
-        facts = _facts(file, path)
+        facts = _facts(file.attribute("facts"), path)
         declared = {n: file.declared(n) for n in file.walk() if n.partition("/")[0] in groups}
         expected = {name: tuple(variable.shape) for name, variable in variables.items()}
         if problems := misfits(expected, declared, kinds="fiu"):
@@ -111,23 +112,24 @@ def load_checkpoint(path, variables: dict) -> dict:
     return facts
 
 
-def _facts(file, path):
+def _facts(text: str, path: str | pathlib.Path) -> dict:
+    reason: object
     try:
-        facts = json.loads(file.attribute("facts"))
+        facts = json.loads(text)
         if isinstance(facts, dict):
             return facts
         reason = type(facts).__name__
     except (TypeError, json.JSONDecodeError, RecursionError) as error:
         reason = error
     raise ValueError(
-        f"Checkpoint {path} must hold the facts of a run as a JSON object. Received: {reason}"
+        f"Checkpoint {path} must contain the facts of a run as a JSON object. Received: {reason}"
     )
 
 
-def _named(variables):
-    """Return the variables by a name that is theirs alone.
+def _named(variables: dict) -> dict:
+    """Give every variable a unique name.
 
-    Not their path: Keras numbers optimizers and seed generators through the whole process.
+    Its path would not do: Keras numbers optimizers and seed generators across the process.
     """
     return {
         f"{group}/{i:04}_{variable.name.replace('/', '.')}": variable

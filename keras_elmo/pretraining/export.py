@@ -1,9 +1,10 @@
-"""A run's last checkpoint as a preset with a model card."""
+"""Export the last checkpoint of a run as a preset with a model card."""
 
 import dataclasses
 import importlib.util
 import os
 import pathlib
+from collections.abc import Iterable
 
 from keras_elmo.pretraining.language_model_files import (
     BITS,
@@ -18,33 +19,41 @@ from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.train import read_run
 from keras_elmo.utils.files import atomic_write
 
-# Held-out sentences on which the rounding of the weights is measured.
+# Held-out sentences that measure the effect of rounding the weights.
 _ROUNDING_SENTENCES = 500
 
 
-def export_run(folder, output, heldout=(), data="", bits=BITS, average=None) -> dict:
-    """Write a run's last checkpoint as a preset: its files, a model card, the log and its curve.
+def export_run(
+    folder: str | os.PathLike,
+    output: str | os.PathLike,
+    heldout: str | os.PathLike | Iterable[str | os.PathLike] = (),
+    data: str = "",
+    bits: tuple[int, int] = BITS,
+    average: tuple[str, float] | None = None,
+) -> dict:
+    """Write the last checkpoint of a run as a preset, with model card, log and curve.
 
     Args:
-        folder: The run's folder.
-        output: The preset's directory; made if it does not exist.
-        heldout: Path or paths of tokenised texts, a sentence a line, to measure perplexity on.
-        data: Markdown on sources, licence and credit, for the card.
-        bits: Significant bits to keep of the biLM's weights and of the softmax's, 2 to 23.
-        average: Pair of a preset, as a rule what the run began with, and the share of its
-            weights in the average that is written: some of what the run has unlearned comes
-            back (Wortsman et al., 2022).
+        folder: str or path. Folder of the run.
+        output: str or path. Directory of the preset; made if it does not exist.
+        heldout: str, path or list of them. Tokenised texts, one sentence per line, to measure
+            the perplexity on.
+        data: str. Markdown on sources, licence and credit, for the model card.
+        bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23.
+        average: pair or None. A preset, usually the one that the run began with, and the share
+            of its weights in an average with the run's weights. The average recovers part of
+            what the run has unlearned (Wortsman et al., 2022).
 
     Returns:
-        Results of ``Scorer.perplexity`` by the name of the text.
+        dict. Results of ``Scorer.perplexity`` by the name of the text.
 
     Raises:
-        FileNotFoundError: If there is no such run or text.
-        ValueError: If a text is empty, ``bits`` not as above, or the preset of ``average`` of
-            other sizes.
-        ImportError: If matplotlib, for the curve, is missing.
+        FileNotFoundError: If the run or a text does not exist.
+        ValueError: If a text is empty, ``bits`` is out of range, or the preset of ``average``
+            has other sizes.
+        ImportError: If matplotlib is missing.
     """
-    if importlib.util.find_spec("matplotlib") is None:  # before all the scoring
+    if importlib.util.find_spec("matplotlib") is None:
         raise ImportError("The training curve needs matplotlib: pip install 'keras-elmo[pretrain]'")
     if not all(2 <= n <= 23 for n in bits):
         raise ValueError(f"export_run expects bits from 2 to 23. Received: bits={tuple(bits)}")
@@ -68,7 +77,7 @@ def export_run(folder, output, heldout=(), data="", bits=BITS, average=None) -> 
     after = scorer.perplexity(few)["perplexity"] if few else None
     facts["rounding"] = few and (*bits, len(few), before, after)
     scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
-    # What a resumed run may have changed since is not what the checkpoint was trained with.
+    # A resumed run may have changed these settings after the checkpoint.
     recipe = dataclasses.asdict(run.read_recipe()) | facts.get("settings", {})
     card = model_card(output.resolve().name, model.config, vocabulary, recipe, facts, scores, data)
     output.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,6 @@
-"""A wider biLM that starts where a narrower one stands (Chen et al., 2016)."""
+"""Grow a biLM to larger sizes without changing its predictions (Chen et al., 2016)."""
+
+from typing import Any
 
 import numpy as np
 
@@ -6,36 +8,35 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.weight_mapping import to_float32, variables_by_path
 from keras_elmo.pretraining.language_model import BiLanguageModel
 
-# Copies of a cell would learn the same for ever without it; a share of the weights' own spread.
+# Without noise, copies of a cell would stay equal. A share of the weights' standard deviation.
 _NOISE = 0.02
 
 
 def grow(arrays: dict, config: BiLMConfig, larger: BiLMConfig, seed: int = 0) -> dict:
-    """Return the weights of a larger biLM that computes what a smaller one does.
+    """Return the weights of a larger biLM that computes the same as a smaller biLM.
 
-    The old features stay where they were and keep their values, up to a little noise:
+    The old features keep their positions and, except for a little noise, their values:
 
-    - New cells are copies of old ones, each with some noise on its incoming weights; the
-      outgoing weights of a cell are shared out among its copies.
-    - New features of the token representation, of the layers' outputs, of the filters and
-      of the characters are random, and nothing reads them yet: their outgoing weights are 0.
+    - New cells are copies of old cells, with noise on the incoming weights. The copies of a cell
+      share its outgoing weights.
+    - New features of characters, filters, token representation and layer outputs are random.
+      Their outgoing weights are 0, so no old feature reads them.
 
-    The old features of every layer are then those of the smaller biLM, and a softmax whose
-    weights on the new ones are 0 gives the same probabilities.
+    A softmax with weights 0 on the new features therefore gives the same probabilities.
 
     Args:
-        arrays: Weights of the smaller biLM, NumPy by path below the ``BiLM``.
-        config: Its ``BiLMConfig``.
-        larger: That of the larger one. ``lstm_dim``, ``projection_dim``,
-            ``character_embedding_dim`` and the filters may grow; filters of a width that
-            both have are told apart by their order.
-        seed: Of the noise, the copies and the new weights.
+        arrays: dict. Weights of the smaller biLM, NumPy, by their path in the ``BiLM``.
+        config: BiLMConfig. Sizes of the smaller biLM.
+        larger: BiLMConfig. Sizes of the larger biLM. ``lstm_dim``, ``projection_dim``,
+            ``character_embedding_dim`` and the filters may grow. Filters of equal width are
+            matched in their order.
+        seed: int. Seed of the noise, the copies and the new weights.
 
     Returns:
-        NumPy arrays by path, float32.
+        dict of float32 NumPy arrays by path.
 
     Raises:
-        ValueError: If ``larger`` differs in another way, or has less of something.
+        ValueError: If ``larger`` differs in another setting, or is smaller in a size.
 
     Reference:
         Chen et al., 2016, https://arxiv.org/abs/1511.05641 (Net2WiderNet).
@@ -56,7 +57,7 @@ def grow(arrays: dict, config: BiLMConfig, larger: BiLMConfig, seed: int = 0) ->
     return {path: array.astype("float32") for path, array in grown.items()}
 
 
-def check_growth(config, larger) -> None:
+def check_growth(config: BiLMConfig, larger: BiLMConfig) -> None:
     """Raise a ``ValueError`` unless a biLM of these sizes can grow to the larger ones."""
     may_grow = ("lstm_dim", "projection_dim", "character_embedding_dim")
     problems = [
@@ -78,25 +79,26 @@ def check_growth(config, larger) -> None:
         if getattr(larger, name) != getattr(config, name)
     ]
     if _places_of_filters(config.filters, larger.filters) is None:
-        problems.append(f"filters={larger.filters} do not hold {config.filters}")
+        problems.append(f"filters={larger.filters} do not contain {config.filters}")
     for name, sizes in (("smaller", config), ("larger", larger)):
         if sizes.n_filters == sizes.projection_dim or sizes.projection_dim == sizes.lstm_dim:
             problems.append(f"the {name} biLM lacks a projection")
     if problems:
         raise ValueError(
-            "A biLM can grow in lstm_dim, projection_dim, character_embedding_dim and filters, "
-            f"all else the same. Received: {'; '.join(problems)}"
+            "A biLM can grow in lstm_dim, projection_dim, character_embedding_dim and filters "
+            f"only. Received: {'; '.join(problems)}"
         )
 
 
-def widen_softmax(kernel, projection_dim) -> np.ndarray:
-    """Return a softmax kernel ``(vocabulary, width)`` that does not read the new features."""
+def widen_softmax(kernel: np.ndarray, projection_dim: int) -> np.ndarray:
+    """Return a softmax kernel ``(vocabulary, width)`` with zeros for the new features."""
     return np.pad(kernel, [(0, 0), (0, projection_dim - kernel.shape[1])])
 
 
-def _places_of_filters(filters, larger):
+def _places_of_filters(filters: tuple, larger: tuple) -> list[int] | None:
     """Return the index in ``larger`` of each filter width, None if one does not fit."""
-    places, start = [], 0
+    places: list[int] = []
+    start = 0
     for width, count in filters:
         fits = (i for i in range(start, len(larger)) if larger[i][0] == width)
         place = next(fits, None)
@@ -107,14 +109,16 @@ def _places_of_filters(filters, larger):
     return places
 
 
-def _grow_characters(arrays, config, larger, rng):
+def _grow_characters(
+    arrays: dict, config: BiLMConfig, larger: BiLMConfig, rng: np.random.Generator
+) -> dict:
     old, new = config.character_embedding_dim, larger.character_embedding_dim
     embeddings = arrays["char_cnn/embeddings"]
     fresh = rng.uniform(-1, 1, (len(embeddings), new))
     fresh[:, :old] = embeddings
     fresh[0] = 0 if not embeddings[0].any() else fresh[0]
     grown = {"char_cnn/embeddings": fresh}
-    places = _places_of_filters(config.filters, larger.filters)
+    places = _places_of_filters(config.filters, larger.filters) or []
     starts = np.cumsum([0] + [count for _, count in larger.filters])
     features = np.concatenate(
         [np.arange(starts[p], starts[p] + n) for p, (_, n) in zip(places, config.filters)]
@@ -148,10 +152,12 @@ def _grow_characters(arrays, config, larger, rng):
     return grown
 
 
-def _grow_lstm(weights, config, larger, rng):
+def _grow_lstm(
+    weights: dict, config: BiLMConfig, larger: BiLMConfig, rng: np.random.Generator
+) -> dict:
     width, cells = config.projection_dim, config.lstm_dim
     copies = np.concatenate([rng.permutation(cells) for _ in range(-(-larger.lstm_dim // cells))])
-    # The old cells first, in their order; then copies, each once before one is copied again.
+    # The old cells in their order, then copies; every cell is copied before one is copied twice.
     source = np.concatenate([np.arange(cells), copies])[: larger.lstm_dim]
     is_copy = np.arange(larger.lstm_dim) >= cells
     grown = {}
@@ -171,25 +177,27 @@ def _grow_lstm(weights, config, larger, rng):
     return grown
 
 
-def _glorot(rng, shape):
+def _glorot(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     bound = (6 / sum(shape)) ** 0.5
     return rng.uniform(-bound, bound, shape)
 
 
-def _widened(bias, projection):
+def _widened(bias: np.ndarray, projection: np.ndarray) -> np.ndarray:
     return np.pad(bias, (0, projection.shape[1] - len(bias)))
 
 
-def grow_language_model(model, config, **kwargs):
-    """Return a ``BiLanguageModel`` of larger sizes that predicts what a smaller one does.
+def grow_language_model(
+    model: BiLanguageModel, config: BiLMConfig, **kwargs: Any
+) -> BiLanguageModel:
+    """Return a larger ``BiLanguageModel`` with the same predictions.
 
     Args:
-        model: The smaller ``BiLanguageModel``.
-        config: The ``BiLMConfig`` of the larger one.
-        **kwargs: Passed on to ``BiLanguageModel``, whose ``seed`` is that of ``grow`` too.
+        model: BiLanguageModel. The smaller model.
+        config: BiLMConfig. Sizes of the larger model.
+        **kwargs: Arguments for ``BiLanguageModel``. Its ``seed`` is the seed of ``grow`` too.
 
     Raises:
-        ValueError: If ``config`` is not larger, or differs otherwise.
+        ValueError: If ``config`` is smaller in a size, or differs in another setting.
     """
     arrays = {path: to_float32(v) for path, v in variables_by_path(model.bilm).items()}
     larger = BiLanguageModel(config, model.vocabulary_size, **kwargs)

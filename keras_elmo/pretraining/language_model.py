@@ -1,6 +1,7 @@
-"""The bidirectional language model: a biLM and the softmax that it is trained with."""
+"""The bidirectional language model: a biLM and its softmax."""
 
 import functools
+from typing import Any
 
 import keras
 from keras import ops
@@ -12,36 +13,36 @@ from keras_elmo.pretraining.softmax import (
     sample_log_uniform,
     softmax_loss,
 )
+from keras_elmo.utils.typing import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class BiLanguageModel(keras.Model):
     """Train a biLM by the joint log-likelihood of both directions.
 
-    The character CNN and the softmax are shared, the LSTMs are not. Every sentence is
-    read whole, from a zero state. The loss is the mean of the two directions' negative
-    log-likelihoods per token, the boundary tokens predicted too::
+    Both directions share the character CNN and the softmax, not the LSTMs. Every sentence is
+    read whole, from a zero state. The loss is the mean of the negative log-likelihoods per token
+    of both directions, and includes the boundary tokens::
 
         -1/2 (mean log p(t_k | t_1 .. t_k-1) + mean log p(t_k | t_k+1 .. t_N))
 
     Args:
-        config: The ``BiLMConfig``.
-        vocabulary_size: Tokens that the softmax knows, ``<S> </S> <UNK>`` included.
-        n_negatives: Log-uniform negatives of the sampled softmax, the same for the whole
-            batch. None trains with the full softmax, and so does a number that the
-            vocabulary does not exceed.
-        dropout: Rate on the inputs and the last output of the LSTMs, as in bilm-tf.
-        product_dtype: ``"float32"``, or ``"bfloat16"`` to compute the large matrix
-            products in half precision and all else in float32.
-        seed: Of the dropout and the negatives.
-        **kwargs: Passed on to ``keras.Model``; weights and all but products are float32,
-            whatever the dtype policy says.
+        config: BiLMConfig. Sizes of the biLM.
+        vocabulary_size: int. Tokens of the softmax, ``<S> </S> <UNK>`` included.
+        n_negatives: int or None. Log-uniform negatives of the sampled softmax, shared by the
+            batch. None, or a number as large as the vocabulary, gives the full softmax.
+        dropout: float. Dropout rate of the inputs and the last output of the LSTMs, as in
+            bilm-tf.
+        product_dtype: str. ``"float32"``, or ``"bfloat16"`` for large matrix products in half
+            precision.
+        seed: int. Seed of the dropout and the negatives.
+        **kwargs: Arguments for ``keras.Model``. Weights are float32 under every dtype policy.
 
     Call arguments:
-        inputs: A batch of ``Corpus``.
+        inputs: dict. A batch of ``Corpus``.
 
     Returns:
-        The loss, nats per token, float32, a scalar.
+        The loss in nats per token, float32, a scalar.
 
     Example:
 
@@ -63,14 +64,14 @@ class BiLanguageModel(keras.Model):
 
     def __init__(
         self,
-        config,
-        vocabulary_size,
-        n_negatives=4096,
-        dropout=0.1,
-        product_dtype="float32",
-        seed=0,
-        **kwargs,
-    ):
+        config: BiLMConfig,
+        vocabulary_size: int,
+        n_negatives: int | None = 4096,
+        dropout: float = 0.1,
+        product_dtype: str = "float32",
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
         if n_negatives is not None and n_negatives < 1:
             raise ValueError(
@@ -102,14 +103,14 @@ class BiLanguageModel(keras.Model):
         self.seed_generator = keras.random.SeedGenerator(seed + 1)
         self.built = True
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: dict, training: bool = False) -> Tensor:
         outputs = self.read(inputs, training)
         sample = None
         if self.n_negatives is not None and self.n_negatives < self.vocabulary_size:
             sample = sample_log_uniform(self.n_negatives, self.vocabulary_size, self.seed_generator)
         devices = ops.shape(inputs["weights"])[0]
 
-        def loss(part):
+        def loss(part: dict) -> Tensor:
             return softmax_loss(
                 ops.reshape(part["outputs"], (-1, self.config.projection_dim)),
                 ops.reshape(part["targets"], (-1,)),
@@ -128,12 +129,12 @@ class BiLanguageModel(keras.Model):
             total += ops.sum(ops.vectorized_map(loss, parts)) if is_apart else loss(parts)
         return total / ops.cast(devices, "float32")
 
-    def read(self, inputs, training=False) -> list:
-        """Return the top outputs of both directions, each in its own reading order.
+    def read(self, inputs: dict, training: bool = False) -> list[Tensor]:
+        """Return the top outputs of both directions, each in the order in which it reads.
 
         Args:
-            inputs: A batch of ``Corpus``.
-            training: Whether to drop out.
+            inputs: dict. A batch of ``Corpus``.
+            training: bool. Whether to apply dropout.
 
         Returns:
             Two tensors, float32, shape ``(tokens, devices * batch, projection_dim)``.
@@ -152,15 +153,14 @@ class BiLanguageModel(keras.Model):
             top.append(drop_out(outputs[f"{direction}_{self.config.n_layers}"]))
         return top
 
-    def score(self, inputs):
+    def score(self, inputs: dict) -> Tensor:
         """Return the negative log-likelihoods of a batch under the full softmax.
 
         Args:
-            inputs: A batch of ``Corpus``.
+            inputs: dict. A batch of ``Corpus``.
 
         Returns:
-            Nats, float32, shape ``(2, tokens, devices * batch)``, in the order of
-            ``targets``.
+            Nats, float32, shape ``(2, tokens, devices * batch)``, in the order of ``targets``.
         """
         found = []
         for d, outputs in enumerate(self.read(inputs)):
@@ -174,29 +174,36 @@ class BiLanguageModel(keras.Model):
             found.append(ops.reshape(nll, ops.shape(targets)))
         return ops.stack(found)
 
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Do nothing: the model is built, and Keras cannot average a batch of several hosts."""
+    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+        """Do nothing: the model is built, and Keras cannot build on a batch of several hosts."""
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
         if keras.backend.backend() != "tensorflow":
             return y_pred
         import tensorflow as tf
 
-        # Replicas add their gradients up, and Keras multiplies the loss that it reports.
+        # Replicas sum their gradients, and Keras scales the reported loss by their number.
         return y_pred / tf.distribute.get_strategy().num_replicas_in_sync
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict:
         metrics = super().compute_metrics(x, y, y_pred, sample_weight)
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
 
             strategy = tf.distribute.get_strategy()
             if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-                # Keras takes the mean of the hosts' over the first axis.
+                # Keras averages the hosts over the first axis.
                 return {name: ops.reshape(value, (1,)) for name, value in metrics.items()}
         return metrics
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             "config": self.config.to_options(),
@@ -208,17 +215,17 @@ class BiLanguageModel(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict) -> "BiLanguageModel":
         return cls(**{**config, "config": BiLMConfig.from_options(config["config"])})
 
 
-def _is_apart(devices):
-    """Whether devices share the first axis of a batch, and each shall compute its own part."""
+def _is_apart(devices: Any) -> bool:
+    """Return whether each device computes its part of the first axis of a batch."""
     return keras.backend.backend() == "jax" and devices > 1
 
 
-def _look_up(token, words):
-    """Return (tokens, devices * batch, width); the words of a device are of its own tokens."""
+def _look_up(token: Tensor, words: Tensor) -> Tensor:
+    """Return (tokens, devices * batch, width); every device has its distinct tokens."""
     devices, distinct, width = ops.shape(token)
     if _is_apart(devices):
         found = ops.vectorized_map(lambda part: ops.take(*part, axis=0), (token, words))
@@ -228,12 +235,12 @@ def _look_up(token, words):
     return ops.take(ops.reshape(token, (-1, width)), words, axis=0)
 
 
-def _join(x):
-    """Bring the parts of all devices together: (devices, tokens, batch) to (tokens, -1)."""
+def _join(x: Tensor) -> Tensor:
+    """Join the parts of all devices: (devices, tokens, batch) to (tokens, -1)."""
     return ops.reshape(ops.transpose(x, (1, 0, 2)), (ops.shape(x)[1], -1))
 
 
-def _split(x, devices):
-    """Part what devices compute: (tokens, devices * batch, d) to (devices, tokens, batch, d)."""
+def _split(x: Tensor, devices: Any) -> Tensor:
+    """Split outputs by device: (tokens, devices * batch, d) to (devices, tokens, batch, d)."""
     tokens, _, width = ops.shape(x)
     return ops.transpose(ops.reshape(x, (tokens, devices, -1, width)), (1, 0, 2, 3))

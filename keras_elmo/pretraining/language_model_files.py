@@ -1,7 +1,8 @@
-"""A language model as a preset: the biLM's files, and beside them its vocabulary and softmax."""
+"""Read and write a language model as a preset: biLM, vocabulary and softmax."""
 
 import json
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -17,26 +18,31 @@ from keras_elmo.pretraining.vocabulary import (
 )
 from keras_elmo.utils.files import atomic_write, digest_of
 
-# Significant bits that are kept of the weights of the biLM, and of the softmax.
+# Significant bits of the stored weights: biLM, softmax.
 BITS = (16, 12)
 _FILES = ("options.json", "weights.hdf5", "vocab.txt", "softmax.hdf5", "README.md")
 
 
 def read_language_model(
-    preset, vocabulary=None, n_negatives=None, options=None, softmax_needed=True, **kwargs
-):
+    preset: str | pathlib.Path,
+    vocabulary: list[str] | None = None,
+    n_negatives: int | None = None,
+    options: Any = None,
+    softmax_needed: bool = True,
+    **kwargs: Any,
+) -> tuple[BiLanguageModel, list[str]]:
     """Read a biLM and its softmax.
 
     Args:
-        preset: As for ``ElmoLayer.from_preset``; with ``vocab.txt`` and ``softmax.hdf5``, or a
-            checkpoint of bilm-tf with ``vocab.txt``.
-        vocabulary: List of tokens to predict instead of those of ``vocab.txt``. Tokens of
-            both keep their weights; new ones share what ``<UNK>`` had, evenly.
-        n_negatives: Of a sampled softmax in training; None for the full softmax.
-        options: As for ``ElmoLayer.from_preset``.
-        softmax_needed: Whether the preset must hold a softmax. If not, that of one which holds
-            none is random, over ``vocabulary``.
-        **kwargs: Passed on to ``BiLanguageModel``.
+        preset: str or path. A preset of ``ElmoLayer.from_preset`` that contains ``vocab.txt`` and
+            ``softmax.hdf5``, or a checkpoint of bilm-tf with ``vocab.txt``.
+        vocabulary: list of str. Tokens to predict instead of ``vocab.txt``. Tokens in both keep
+            their weights. New tokens share the probability of ``<UNK>`` evenly.
+        n_negatives: int or None. Negatives of a sampled softmax; None for the full softmax.
+        options: dict or path. Options for formats that do not record them.
+        softmax_needed: bool. Whether the preset must contain a softmax. Otherwise a missing
+            softmax is initialised at random, over ``vocabulary``.
+        **kwargs: Arguments for ``BiLanguageModel``.
 
     Returns:
         The ``BiLanguageModel`` and its vocabulary.
@@ -53,13 +59,13 @@ def read_language_model(
         kernel, bias = softmax.arrays["softmax/W"], softmax.arrays["softmax/b"]
         vocabulary = own if vocabulary is None else list(vocabulary)
         if vocabulary != own:
-            kernel, bias = _moved(kernel, bias, own, vocabulary)
+            kernel, bias = _for_vocabulary(kernel, bias, own, vocabulary)
     elif softmax_needed or vocabulary is None:
         raise FileNotFoundError(
-            f"Preset {preset} holds no softmax.hdf5 with a vocab.txt, so it can embed tokens but "
-            "not predict them. A preset of keras-elmo export has both, and so has a checkpoint of "
-            "bilm-tf beside its vocabulary. keras-elmo pretrain --own-vocabulary trains a new "
-            "softmax, with --frozen-bilm that alone"
+            "Expected a preset with softmax.hdf5 and vocab.txt, which predicts tokens. "
+            f"Received: {preset}, which can only embed them. Use a preset of keras-elmo export, or "
+            "a bilm-tf checkpoint with vocab.txt. keras-elmo pretrain --own-vocabulary trains a "
+            "new softmax; --frozen-bilm keeps the biLM as it was"
         )
     model = BiLanguageModel(config, len(vocabulary), n_negatives=n_negatives, **kwargs)
     bilm.assign(variables_by_path(model.bilm))
@@ -69,8 +75,10 @@ def read_language_model(
     return model, vocabulary
 
 
-def _moved(kernel, bias, own, vocabulary):
-    """Return the softmax of one vocabulary for another."""
+def _for_vocabulary(
+    kernel: np.ndarray, bias: np.ndarray, own: list[str], vocabulary: list[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Convert a softmax to another vocabulary."""
     row_of = {token: row for row, token in enumerate(own)}
     rows = np.array([row_of.get(token, -1) for token in vocabulary])
     is_new = rows < 0
@@ -81,7 +89,13 @@ def _moved(kernel, bias, own, vocabulary):
     return kernel, bias
 
 
-def write_language_model(directory, model, vocabulary, card="", bits=BITS) -> None:
+def write_language_model(
+    directory: str | pathlib.Path,
+    model: BiLanguageModel,
+    vocabulary: list[str],
+    card: str = "",
+    bits: tuple[int, int] = BITS,
+) -> None:
     """Write a preset: all its files, or none.
 
     The weights are float32 rounded to fewer significant bits and compressed: about the size of
@@ -113,34 +127,34 @@ def write_language_model(directory, model, vocabulary, card="", bits=BITS) -> No
         )
 
 
-def _write_rounded(path, arrays, bits):
+def _write_rounded(path: pathlib.Path, arrays: dict, bits: int) -> None:
     filters = {"shuffle": True, "compression": "gzip", "compression_opts": 9}
     write_arrays(path, {name: rounded(a, bits) for name, a in arrays.items()}, **filters)
 
 
-def round_weights(model, bits=BITS) -> None:
-    """Round the weights of a ``BiLanguageModel`` to what ``write_language_model`` keeps."""
+def round_weights(model: BiLanguageModel, bits: tuple[int, int] = BITS) -> None:
+    """Round the weights of a ``BiLanguageModel`` as ``write_language_model`` does."""
     for_bilm, for_softmax = bits
     for weight in model.weights:
         is_softmax = any(weight is w for w in (model.softmax_kernel, model.softmax_bias))
-        kept = for_softmax if is_softmax else for_bilm
-        weight.assign(rounded(to_float32(weight), kept))
+        weight.assign(rounded(to_float32(weight), for_softmax if is_softmax else for_bilm))
 
 
-def average_weights(model, vocabulary, preset, share) -> None:
-    """Replace the weights of a ``BiLanguageModel`` by an average of them and of a preset's.
+def average_weights(
+    model: BiLanguageModel, vocabulary: list[str], preset: str | pathlib.Path, share: float
+) -> None:
+    """Average the weights of a ``BiLanguageModel`` with the weights of a preset.
 
-    The weights must be of one descent: one biLM trained on from the other, or both from a third.
+    Both must have a common ancestor, for example the preset that the run began with.
 
     Args:
-        model: The ``BiLanguageModel``.
-        vocabulary: Its vocabulary; other tokens of the preset's are left out as
-            ``read_language_model`` does.
-        preset: As for ``read_language_model``.
-        share: Of the preset's weights, between 0 and 1.
+        model: BiLanguageModel. The model to change.
+        vocabulary: list of str. Vocabulary of the model; the softmax of the preset is converted.
+        preset: str or path. A preset of ``read_language_model``.
+        share: float. Share of the preset's weights, between 0 and 1.
 
     Raises:
-        ValueError: If the sizes differ, or ``share`` is not as above.
+        ValueError: If the sizes differ, or ``share`` is out of range.
 
     Reference:
         Wortsman et al., 2022, https://arxiv.org/abs/2109.01903
@@ -151,14 +165,14 @@ def average_weights(model, vocabulary, preset, share) -> None:
     if other.config != model.config:
         raise ValueError(
             f"Expected a preset with the options of the run. Received: {preset}, with "
-            f"{other.config}, where the run has {model.config}"
+            f"{other.config}, but the run has {model.config}"
         )
-    for weight, its in zip(model.weights, other.weights, strict=True):
-        weight.assign((1 - share) * to_float32(weight) + share * to_float32(its))
+    for weight, preset_weight in zip(model.weights, other.weights, strict=True):
+        weight.assign((1 - share) * to_float32(weight) + share * to_float32(preset_weight))
 
 
-def rounded(array, bits) -> np.ndarray:
-    """Round float32 to so many significant bits, at most 23, to nearest, ties to even."""
+def rounded(array: np.ndarray, bits: int) -> np.ndarray:
+    """Round float32 to at most 23 significant bits, to nearest, ties to even."""
     values = np.ascontiguousarray(array, "float32").view("uint32")
     dropped = np.uint32(24 - bits)
     half = np.uint32((1 << (23 - bits)) - 1)

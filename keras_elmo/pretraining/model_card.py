@@ -1,22 +1,34 @@
-"""The model card of a preset: what a biLM is, what it was trained on, how well it predicts."""
+"""Write the model card of a preset, and draw the training curve."""
 
 import csv
 import json
+import pathlib
+
+from keras_elmo.config import BiLMConfig
 
 
-def model_card(name, config, vocabulary, recipe, facts, scores, data="") -> str:
+def model_card(
+    name: str,
+    config: BiLMConfig,
+    vocabulary: list[str],
+    recipe: dict,
+    facts: dict,
+    scores: dict,
+    data: str = "",
+) -> str:
     """Return a model card in Markdown.
 
     Args:
-        name: Of the preset.
-        config: The ``BiLMConfig``.
-        vocabulary: List of tokens.
-        recipe: The settings of the run, a dict.
-        facts: ``step``, ``tokens`` and ``seconds`` of the run; ``init_from``, the preset that
-            was fine-tuned, or None; ``rounding``, the significant bits of weights and softmax,
-            the number of held-out sentences and their perplexity before and after, or None.
-        scores: Results of ``Scorer.perplexity`` by the name of the text.
-        data: What it was trained on: sources, licence, credit.
+        name: str. Name of the preset.
+        config: BiLMConfig. Sizes of the biLM.
+        vocabulary: list of str. Tokens of the softmax.
+        recipe: dict. Settings of the run.
+        facts: dict. ``step``, ``tokens`` and ``seconds`` of the run; ``init_from``, the preset
+            that was fine-tuned, or None; ``rounding``, the significant bits of biLM and softmax,
+            the number of held-out sentences and their perplexity before and after, or None;
+            ``average``, a preset and its share, or None.
+        scores: dict. Results of ``Scorer.perplexity`` by the name of the text.
+        data: str. Markdown on sources, licence and credit.
     """
     filters = ", ".join(f"{count} of width {width}" for width, count in config.filters)
     lines = [
@@ -54,14 +66,14 @@ def model_card(name, config, vocabulary, recipe, facts, scores, data="") -> str:
         "",
         "![loss and held-out perplexity over tokens](curve.png)",
         "",
-        "`log.csv` has the same in figures, a row a checkpoint.",
+        "`log.csv` has the figures, one row per checkpoint.",
         "",
-        *(_of_the_average(*facts["average"]) if facts["average"] else []),
+        *(_average_lines(*facts["average"]) if facts["average"] else []),
         "## Perplexity",
         "",
-        "With the full softmax, of whole sentences from a zero state; forward predicts `</S>` and",
-        "backward `<S>` too. Tokens outside the vocabulary are read by their own characters and",
-        "count as `<UNK>`.",
+        "Full softmax, whole sentences, zero initial state. Forward also predicts `</S>`, backward",
+        "`<S>`. The biLM reads tokens outside the vocabulary by their characters; they are scored",
+        "as `<UNK>`.",
         "",
         "| text | tokens | OOV | forward | backward | joint |",
         "|---|---|---|---|---|---|",
@@ -75,28 +87,27 @@ def model_card(name, config, vocabulary, recipe, facts, scores, data="") -> str:
         bits, softmax_bits, count, before, after = facts["rounding"]
         lines += [
             "",
-            f"The weights are rounded to {bits} significant bits, those of the softmax to "
-            f"{softmax_bits}. That",
-            f"changes the perplexity of {count} held-out sentences from {before:.3f} to "
+            f"The weights are rounded to {bits} significant bits, the softmax to {softmax_bits}.",
+            f"This changes the perplexity of {count} held-out sentences from {before:.3f} to "
             f"{after:.3f}.",
         ]
     return "\n".join(lines) + "\n"
 
 
-def _of_the_average(preset, share):
+def _average_lines(preset: str, share: float) -> list[str]:
     return [
-        f"The weights are an average: {1 - share:g} of what the run ended with, and {share:g}",
-        f"of those of `{preset}` (Wortsman et al., 2022).",
+        f"The weights are an average: {1 - share:g} of the end of the run, {share:g} of `{preset}`",
+        "(Wortsman et al., 2022).",
         "",
     ]
 
 
-def draw_curve(log, picture) -> None:
+def draw_curve(log: str | pathlib.Path, picture: str | pathlib.Path) -> None:
     """Draw the loss and the held-out perplexity of a run over its tokens.
 
     Args:
-        log: Path of the run's ``log.csv``.
-        picture: Path of the PNG to write.
+        log: str or path. The ``log.csv`` of the run.
+        picture: str or path. The PNG to write.
 
     Raises:
         ImportError: If matplotlib is missing.

@@ -1,48 +1,52 @@
-"""The optimizers of a run: Adam and Muon, with one clip for all devices, and steps left out."""
+"""Adam and Muon for pretraining: a global clip over all devices, and skipped updates."""
+
+from typing import Any
 
 import keras
 from keras import ops
+
+from keras_elmo.pretraining.recipe import Recipe, Schedule
+from keras_elmo.utils.typing import Tensor
 
 # Coefficients of the Newton-Schulz iteration (Jordan et al., 2024).
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
 class _Guarded:
-    """Bound the global norm of the gradient, and leave out updates that are not finite.
+    """Clip the global norm of the gradient, and skip updates that are not finite.
 
-    The norm is that of the gradient of all devices together, each row of an embedding
-    counted once. An update whose gradient holds NaN or infinite values changes neither
-    weights nor moments; ``skipped`` counts them, ``skipped_in_a_row`` those since the last
-    good one.
+    The norm covers the gradient of all devices and counts each row of an embedding once. An
+    update whose gradient has NaN or infinite values changes neither weights nor moments.
+    ``skipped`` counts such updates, ``skipped_in_a_row`` the ones since the last good update.
 
     Args:
-        learning_rate: A number or a schedule.
-        clip_norm: Bound on the global norm of the gradient.
-        **kwargs: Passed on to the optimizer.
+        learning_rate: float or schedule. The learning rate.
+        clip_norm: float. Largest global norm of the gradient.
+        **kwargs: Arguments for the optimizer.
     """
 
-    def __init__(self, learning_rate, clip_norm, **kwargs):
+    def __init__(self, learning_rate: Any, clip_norm: float, **kwargs: Any) -> None:
         super().__init__(learning_rate, **kwargs)
         self.clip_norm = clip_norm
-        self._is_finite = None
+        self._is_finite: Any = None
 
-    def build(self, variables):
+    def build(self, variables: list) -> None:
         if self.built:
             return
         super().build(variables)
         self.skipped = self.add_variable((), dtype="int32", name="skipped")
         self.skipped_in_a_row = self.add_variable((), dtype="int32", name="skipped_in_a_row")
 
-    def _clip_gradients(self, grads):
+    def _clip_gradients(self, grads: list) -> list:
         grads = [_dense(gradient) for gradient in grads]
         norm = ops.sqrt(sum(ops.sum(ops.square(g)) for g in _of_all_devices(grads)))
-        # A norm that is not finite makes every gradient NaN, which update_step looks for.
+        # If the norm is not finite, all gradients become NaN; update_step checks for NaN.
         scale = ops.where(
             ops.isfinite(norm), ops.minimum(1.0, self.clip_norm / (norm + 1e-12)), float("nan")
         )
         return [gradient * scale for gradient in grads]
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Any) -> None:
         is_finite = ops.isfinite(ops.reshape(gradient, (-1,))[0])
         if self._get_variable_index(variable) == 0:
             skips = 1 - ops.cast(is_finite, "int32")
@@ -52,7 +56,7 @@ class _Guarded:
         if backend == "tensorflow":
             import tensorflow as tf
 
-            def update():
+            def update() -> bool:
                 super(_Guarded, self).update_step(gradient, variable, learning_rate)
                 return True
 
@@ -65,17 +69,17 @@ class _Guarded:
             super().update_step(gradient, variable, learning_rate)
             self._is_finite = None
 
-    def assign(self, variable, value):
+    def assign(self, variable: Any, value: Tensor) -> None:
         if self._is_finite is not None:
             value = ops.where(self._is_finite, value, ops.convert_to_tensor(variable))
         super().assign(variable, value)
 
-    def assign_add(self, variable, value):
+    def assign_add(self, variable: Any, value: Tensor) -> None:
         if self._is_finite is not None:
             value = ops.where(self._is_finite, value, 0)
         super().assign_add(variable, value)
 
-    def assign_sub(self, variable, value):
+    def assign_sub(self, variable: Any, value: Tensor) -> None:
         if self._is_finite is not None:
             value = ops.where(self._is_finite, value, 0)
         super().assign_sub(variable, value)
@@ -83,7 +87,7 @@ class _Guarded:
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class Adam(_Guarded, keras.optimizers.Adam):
-    """Adam (Kingma and Ba, 2015) as ``keras.optimizers.Adam``, guarded.
+    """Adam of Keras (Kingma and Ba, 2015) that clips and skips as ``_Guarded`` does.
 
     Example:
 
@@ -91,25 +95,25 @@ class Adam(_Guarded, keras.optimizers.Adam):
     10.0
     """
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "clip_norm": self.clip_norm}
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class Muon(_Guarded, keras.optimizers.Muon):
-    """Muon: momentum whose matrices are made orthogonal (Jordan et al., 2024), guarded.
+    """Muon: momentum made orthogonal for each matrix (Jordan et al., 2024), with skips and clip.
 
-    Matrices of the biLM are updated by Muon, scaled to the size of Adam's updates (Liu et
-    al., 2025); the rows of the character embedding and of the softmax, convolutions and
-    biases by Adam. There is no weight decay.
+    Muon updates the matrices of the biLM, scaled to the size of Adam's updates (Liu et al.,
+    2025). Adam updates the character embedding, the softmax, convolutions and biases. There is
+    no weight decay.
 
     Args:
-        learning_rate: A number or a schedule.
-        clip_norm: Bound on the global norm of the gradient.
-        product_dtype: Of the matrix products of the iteration.
+        learning_rate: float or schedule. The learning rate.
+        clip_norm: float. Largest global norm of the gradient.
+        product_dtype: str. Dtype of the matrix products of the iteration.
 
     Raises:
-        ImportError: If Keras is older than 3.13, whose Muon is another.
+        ImportError: If Keras is older than 3.13, which has a different Muon.
 
     Example:
 
@@ -120,13 +124,15 @@ class Muon(_Guarded, keras.optimizers.Muon):
         Liu et al., 2025, https://arxiv.org/abs/2502.16982
     """
 
-    def __init__(self, learning_rate, clip_norm, product_dtype="float32"):
+    def __init__(
+        self, learning_rate: Any, clip_norm: float, product_dtype: str = "float32"
+    ) -> None:
         if not keras_has_muon():
             raise ImportError(
                 f"Muon needs Keras 3.13 or newer. Received: Keras {keras.__version__}. "
-                "Upgrade it: pip install -U keras; or take --optimizer adam"
+                "Upgrade it: pip install -U keras; or use --optimizer adam"
             )
-        # Said in full, since a run is resumed with any later Keras.
+        # State every setting: a later Keras with other defaults may resume the run.
         super().__init__(
             learning_rate,
             clip_norm,
@@ -141,14 +147,14 @@ class Muon(_Guarded, keras.optimizers.Muon):
         )
         self.product_dtype = product_dtype
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             "learning_rate": super().get_config()["learning_rate"],
             "clip_norm": self.clip_norm,
             "product_dtype": self.product_dtype,
         }
 
-    def zeropower_via_newtonschulz5(self, x, steps):
+    def zeropower_via_newtonschulz5(self, x: Tensor, steps: int) -> Tensor:
         a, b, c = _NEWTON_SCHULZ
         is_tall = x.shape[0] > x.shape[1]
         x = ops.transpose(x) if is_tall else x
@@ -161,19 +167,19 @@ class Muon(_Guarded, keras.optimizers.Muon):
 
 
 def keras_has_muon() -> bool:
-    """Tell whether the Muon of Keras is the one that ``Muon`` builds on."""
+    """Return whether Keras has the Muon that ``Muon`` extends."""
     return tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 13)
 
 
-def make_optimizer(recipe, schedule):
+def make_optimizer(recipe: Recipe, schedule: Schedule) -> keras.optimizers.Optimizer:
     """Return the optimizer that a ``Recipe`` names."""
     if recipe.optimizer == "adam":
         return Adam(schedule, recipe.clip_norm)
     return Muon(schedule, recipe.clip_norm, recipe.precision)
 
 
-def _dense(gradient):
-    """Return a gradient as a tensor; that of an embedding may come as rows, some twice."""
+def _dense(gradient: Any) -> Tensor:
+    """Return a gradient as a tensor; TensorFlow gives rows for an embedding, some twice."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -181,10 +187,10 @@ def _dense(gradient):
     return gradient
 
 
-def _of_all_devices(grads):
-    """Return the gradients added up over the replicas of ``tf.distribute``."""
+def _of_all_devices(grads: list) -> list:
+    """Sum the gradients over the replicas of ``tf.distribute``."""
     if keras.backend.backend() != "tensorflow":
-        return grads  # JAX's are those of the whole batch
+        return grads  # JAX has summed them
     import tensorflow as tf
 
     replica = tf.distribute.get_replica_context()

@@ -1,5 +1,6 @@
 """The folder of a run: its settings, vocabulary, checkpoint and log."""
 
+import contextlib
 import csv
 import dataclasses
 import json
@@ -13,92 +14,97 @@ from keras_elmo.utils.file_lock import locked
 from keras_elmo.utils.files import atomic_write, read_options
 
 _SETTINGS = ("options", "recipe", "origin")
-# What the recipes of earlier runs do not tell, and what it was.
-_LATER = {"frozen_bilm": False}
-# What origin.json tells.
+# Defaults for fields that older runs did not record.
+_ADDED_LATER = {"frozen_bilm": False}
+# The keys of origin.json.
 ORIGIN = ("corpus", "init_from", "own_vocabulary", "devices", "backend")
 
 
 class RunFolder:
-    """What a run keeps on disk.
+    """Read and write the files of a run.
 
-    ``options.json``, ``recipe.json`` and ``origin.json`` (what the run began with),
-    ``vocab.txt``, ``checkpoint.hdf5`` (its whole state), ``log.csv`` (a row a checkpoint).
+    The files are ``options.json``, ``recipe.json`` and ``origin.json`` (corpus, preset, devices
+    and backend of the run), ``vocab.txt``, ``checkpoint.hdf5`` (the state of the run) and
+    ``log.csv`` (one row per checkpoint).
 
     Args:
-        path: The folder; it need not exist.
+        path: str or path. The folder; it need not exist.
 
     Attributes:
-        writer: The ``CheckpointWriter``.
+        path: pathlib.Path. The folder.
+        writer: CheckpointWriter. Writes the checkpoints.
 
     Example:
 
-    >>> RunFolder("run").is_begun
+    >>> RunFolder("run").has_checkpoint
     False
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | pathlib.Path) -> None:
         self.path = pathlib.Path(path)
         self._checkpoint = self.path / "checkpoint.hdf5"
         self.writer = CheckpointWriter(self._checkpoint)
         self._log = self.path / "log.csv"
 
     @property
-    def is_begun(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
+    def has_checkpoint(self) -> bool:
+        """Return whether the folder contains a checkpoint."""
         return self._checkpoint.is_file()
 
     @property
     def has_settings(self) -> bool:
-        """Whether there are the settings of a run, which stand there before its first step."""
+        """Return whether the folder contains settings; a run writes them before its first step."""
         return (self.path / "origin.json").is_file()
 
     def read_settings(self) -> dict:
-        """Return the ``options``, ``recipe`` and ``origin`` as dicts.
+        """Read the ``options``, ``recipe`` and ``origin`` as dicts.
 
         Raises:
-            FileNotFoundError: If the folder holds no run.
-            ValueError: If a file is not what a run writes.
+            FileNotFoundError: If the folder contains no run.
+            ValueError: If a file is invalid.
         """
         if not self.has_settings:
-            raise FileNotFoundError(f"Folder {self.path} holds no run of keras-elmo pretrain")
+            raise FileNotFoundError(
+                "Expected a folder of keras-elmo pretrain. "
+                f"Received: {self.path}, without origin.json"
+            )
         settings = {}
         for name in _SETTINGS:
             path = self.path / f"{name}.json"
             settings[name] = read_options(path, str(path))
             if not isinstance(settings[name], dict):
                 raise ValueError(
-                    f"{path} must hold a JSON object. Received: {type(settings[name]).__name__}"
+                    f"{path} must contain a JSON object. Received: {type(settings[name]).__name__}"
                 )
         if missing := [name for name in ORIGIN if name not in settings["origin"]]:
             raise ValueError(
-                f"{self.path / 'origin.json'} is not what a run begins with. "
+                f"{self.path / 'origin.json'} must contain {', '.join(ORIGIN)}. "
                 f"Received: no {', '.join(missing)}"
             )
         return settings
 
     def read_recipe(self) -> Recipe:
-        """Return the ``Recipe`` of the run."""
-        settings = {**_LATER, **self.read_settings()["recipe"]}
-        path = self.path / "recipe.json"
-        names = [field.name for field in dataclasses.fields(Recipe)]
-        if odd := sorted(settings.keys() ^ set(names)):
+        """Read the ``Recipe`` of the run."""
+        settings = {**_ADDED_LATER, **self.read_settings()["recipe"]}
+        known = {field.name for field in dataclasses.fields(Recipe)}
+        if differing := sorted(settings.keys() ^ known):
             raise ValueError(
-                f"{path} is not the recipe of a run. Received: {', '.join(odd)} missing or unknown"
+                f"{self.path / 'recipe.json'} must contain the recipe of a run. "
+                f"Received: {', '.join(differing)} missing or unknown"
             )
         return Recipe(**settings)
 
     def read_config(self) -> BiLMConfig:
-        """Return the ``BiLMConfig`` of the run."""
+        """Read the ``BiLMConfig`` of the run."""
         path = self.path / "options.json"
         return BiLMConfig.from_options(self.read_settings()["options"], str(path))
 
     def read_vocabulary(self) -> list[str]:
-        """Return the vocabulary of the run."""
+        """Read the vocabulary of the run."""
         return read_vocabulary(self.path / "vocab.txt")
 
-    def locked(self):
-        """Make the folder, and hold its lock: of two runs in it each would spoil the other.
+    def locked(self) -> contextlib.AbstractContextManager:
+        """Make the folder and hold its lock, so that only one process trains in it.
 
         Raises:
             OSError: If another process trains there.
@@ -106,9 +112,11 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         return locked(self.path / "run.lock", f"trains {self.path}")
 
-    def write_settings(self, config, recipe, origin, vocabulary) -> None:
-        """Write all that does not change from step to step; the folder is ``locked``."""
-        for unfinished in self.path.glob("checkpoint.hdf5.*.tmp"):  # of a run that was killed
+    def write_settings(
+        self, config: BiLMConfig, recipe: Recipe, origin: dict, vocabulary: list[str]
+    ) -> None:
+        """Write the settings and the vocabulary; the caller holds the lock."""
+        for unfinished in self.path.glob("checkpoint.hdf5.*.tmp"):  # a killed run left it
             unfinished.unlink()
         contents = dict(zip(_SETTINGS, (config.to_options(), dataclasses.asdict(recipe), origin)))
         names = (*(f"{name}.json" for name in contents), "vocab.txt")
@@ -121,12 +129,13 @@ class RunFolder:
         """Read the checkpoint into variables, all or none, and return its facts.
 
         Raises:
-            FileNotFoundError: If there is none.
-            ValueError: If it does not fit.
+            FileNotFoundError: If there is no checkpoint.
+            ValueError: If the checkpoint does not fit the variables.
         """
-        if not self.is_begun:
+        if not self.has_checkpoint:
             raise FileNotFoundError(
-                f"Folder {self.path} holds no checkpoint of keras-elmo pretrain"
+                "Expected a folder with a checkpoint of keras-elmo pretrain. "
+                f"Received: {self.path}, without checkpoint.hdf5"
             )
         return load_checkpoint(self._checkpoint, variables)
 
@@ -140,43 +149,44 @@ class RunFolder:
             writer.writerow(row)
 
     def cut_log(self, step: int) -> None:
-        """Drop what was logged behind a step: the run goes on from there."""
+        """Remove the rows after a step, because the run continues from there."""
         if not self._log.exists():
             return
-        if not self._log.stat().st_size:  # killed before the first line
+        if not self._log.stat().st_size:  # the run was killed before the first row
             self._log.unlink()
             return
         with atomic_write(self._log) as (temporary,):
             self.copy_log(step, temporary)
 
-    def copy_log(self, step: int, output) -> None:
-        """Write the rows of the log up to a step to a file."""
+    def copy_log(self, step: int, output: pathlib.Path) -> None:
+        """Write the rows of the log up to a step to another file."""
         with open(self._log, newline="") as file:
             header, *rows = csv.reader(file)
-        rows = [row for row in rows if len(row) == len(header)]  # a kill may cut one
+        rows = [row for row in rows if len(row) == len(header)]  # a kill may cut the last row
         rows = [row for row in rows if row[0].isdecimal() and int(row[0]) <= step]
         with open(output, "w", newline="") as file:
             csv.writer(file).writerows([header, *rows])
 
-    def check_same(self, config, recipe, origin) -> None:
-        """Check that settings are those of this run, but for what may change.
+    def check_same(self, config: BiLMConfig | None, recipe: Recipe, origin: dict) -> None:
+        """Check that only changeable settings differ from the settings of this run.
 
         Args:
-            config: The ``BiLMConfig``, or None.
-            recipe: The ``Recipe``.
-            origin: Dict of what the run begins with.
+            config: BiLMConfig or None. Sizes to compare, if given.
+            recipe: Recipe. The recipe to compare.
+            origin: dict. Corpus, preset, devices and backend to compare.
 
         Raises:
-            ValueError: If anything else differs.
+            ValueError: If another setting differs.
         """
         stored = self.read_settings()
         before, after = dataclasses.asdict(self.read_recipe()), dataclasses.asdict(recipe)
-        other = [n for n in after if before[n] != after[n] and n not in CHANGEABLE]
+        differing = [n for n in after if before[n] != after[n] and n not in CHANGEABLE]
         if config not in (None, self.read_config()):
-            other.append("options of the biLM")
-        other += [name for name in origin if origin[name] != stored["origin"].get(name)]
-        if other:
+            differing.append("options of the biLM")
+        differing += [name for name in origin if origin[name] != stored["origin"].get(name)]
+        if differing:
             raise ValueError(
-                f"A run is resumed with the settings that it began with, but for "
-                f"{', '.join(CHANGEABLE)}. Received for {self.path}: another {', '.join(other)}"
+                "A resumed run expects the settings that it began with, except "
+                f"{', '.join(CHANGEABLE)}. "
+                f"Received for {self.path}: another {', '.join(differing)}"
             )

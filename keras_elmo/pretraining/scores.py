@@ -1,24 +1,28 @@
-"""How well a bidirectional language model predicts text: perplexity, and every token apart."""
+"""Score text with a bidirectional language model: perplexity and log-probabilities."""
+
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_elmo.pretraining.corpus import Batcher
+from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.vocabulary import UNKNOWN
 from keras_elmo.tokenizers.byte_ids import unpadded
 from keras_elmo.tokenizers.characters import CharacterTokenizer
+from keras_elmo.utils.typing import Tensor
 
 
 class Scorer:
     """Score sentences with the full softmax of a ``BiLanguageModel``.
 
-    Tokens that the vocabulary lacks are read by their own characters, and scored as
-    ``<UNK>``: what the model gives to all unknown tokens together.
+    The biLM reads a token outside the vocabulary by its characters. The token is scored as
+    ``<UNK>``, which is the probability of all unknown tokens together.
 
     Args:
-        model: The ``BiLanguageModel``.
-        vocabulary: Its vocabulary, a list of tokens.
-        batch_tokens: Bound on the rows times the longest sentence of a batch.
+        model: BiLanguageModel. The model.
+        vocabulary: list of str. Vocabulary of the model.
+        batch_tokens: int. Largest number of rows times longest sentence of a batch.
 
     Example:
 
@@ -32,7 +36,9 @@ class Scorer:
         Peters et al., 2018, section 3.1 and the perplexities of section 3.4.
     """
 
-    def __init__(self, model, vocabulary, batch_tokens=2048):
+    def __init__(
+        self, model: BiLanguageModel, vocabulary: list[str], batch_tokens: int = 2048
+    ) -> None:
         config = model.config
         self._known = set(vocabulary) - {UNKNOWN}
         self._batcher = Batcher(
@@ -45,18 +51,17 @@ class Scorer:
         self._scores = _Scores(model)
         self._scores.compile(jit_compile=keras.backend.backend() == "jax")
 
-    def log_probabilities(self, sentences) -> list[np.ndarray]:
+    def log_probabilities(self, sentences: Any) -> list[np.ndarray]:
         """Return the log-probability of every token.
 
         Args:
-            sentences: List of sentences, each a list of tokens without boundaries; arrays
-                as for ``Embedder.embed``.
+            sentences: list of lists of str, or a NumPy array that ``Embedder.embed`` takes.
+                Tokens without boundary tokens.
 
         Returns:
-            For each sentence float32, shape ``(2, tokens + 1)``, nats: forward those of
-            the tokens and ``</S>``, backward those of ``<S>`` and the tokens. Column k of
-            both rows is of token k, but for the boundaries at either end: forward
-            ``t_1 .. t_n </S>``, backward ``<S> t_1 .. t_n``.
+            For each sentence an array in nats, float32, shape ``(2, tokens + 1)``. Row 0,
+            forward, has the columns ``t_1 .. t_n </S>``; row 1, backward, the columns
+            ``<S> t_1 .. t_n``.
 
         Raises:
             ValueError: If a sentence has no token, or is a string.
@@ -74,18 +79,18 @@ class Scorer:
                 found[row] = -np.stack([nll[0, :n, column], nll[1, :n, column][::-1]])
         return found
 
-    def perplexity(self, sentences) -> dict:
-        """Return the perplexities of sentences, blank ones left out.
+    def perplexity(self, sentences: Any) -> dict:
+        """Return the perplexities of sentences; empty sentences are skipped.
 
         Returns:
-            Dict of ``forward``, ``backward`` and ``perplexity``, ``exp`` of the mean
-            negative log-likelihood per prediction, of their mean for the joint one;
-            ``tokens``, those of the text; ``predictions``, of each direction: tokens and one
-            boundary a sentence; ``oov_share``, the share of the tokens that are scored as
-            ``<UNK>``. Those of a biLM that diverged are infinite or NaN.
+            dict with ``forward`` and ``backward``, the ``exp`` of the mean negative
+            log-likelihood per prediction; ``perplexity``, the ``exp`` of the mean of both;
+            ``tokens`` of the text; ``predictions`` of each direction, the tokens and one
+            boundary token per sentence; ``oov_share``, the share of tokens scored as ``<UNK>``.
+            A biLM that diverged gives infinity or NaN.
 
         Raises:
-            ValueError: If there is no token, or if a sentence is a string.
+            ValueError: If the text has no token, or if a sentence is a string.
         """
         sentences = [sentence for sentence in _as_lists(sentences) if sentence]
         if not sentences:
@@ -105,8 +110,8 @@ class Scorer:
         }
 
 
-def _as_lists(sentences):
-    """Return sentences as lists of strings; raise if they are not sequences of tokens."""
+def _as_lists(sentences: Any) -> list[list[str]]:
+    """Return sentences as lists of str; raise if they are not sequences of tokens."""
     if isinstance(sentences, np.ndarray) and sentences.ndim == 2:
         sentences = unpadded(sentences)
     CharacterTokenizer.check(sentences)
@@ -116,17 +121,17 @@ def _as_lists(sentences):
     ]
 
 
-def _exp(x):
-    with np.errstate(over="ignore"):  # of a biLM that diverged
+def _exp(x: float) -> float:
+    with np.errstate(over="ignore"):  # the biLM may have diverged
         return float(np.exp(x))
 
 
 class _Scores(keras.Model):
-    """``BiLanguageModel.score`` as a model to predict with."""
+    """Wrap ``BiLanguageModel.score`` as a model for ``predict``."""
 
-    def __init__(self, model):
+    def __init__(self, model: BiLanguageModel) -> None:
         super().__init__(name="scores", dtype="float32")
         self.model = model
 
-    def call(self, inputs):
+    def call(self, inputs: dict) -> Tensor:
         return self.model.score(inputs)

@@ -1,6 +1,7 @@
-"""The settings of a run, from all the places where they can stand."""
+"""The settings of a run, merged from flags, a file and the run that is resumed."""
 
 import dataclasses
+import pathlib
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.presets import Preset
@@ -10,7 +11,7 @@ from keras_elmo.utils.files import read_options
 
 _ORIGINAL = BiLMConfig()
 _FILTERS = _ORIGINAL.filters
-# What --size names; the last one is the released model.
+# The sizes of --size; the last one is the released "original" model.
 SIZES = {
     "mini": BiLMConfig(lstm_dim=512, projection_dim=128, n_highway=1, filters=_FILTERS[:5]),
     "small": BiLMConfig(
@@ -23,14 +24,15 @@ SIZES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """What a run is made with.
+    """Collect the settings of a run.
 
     Attributes:
-        config: The ``BiLMConfig``; None for that of ``init_from``.
-        recipe: The ``Recipe``.
-        init_from: Preset to start from, or None.
-        own_vocabulary: Whether to predict the tokens of the corpus and not of ``init_from``.
-        devices: That share each batch; None for all of several processes, or for one.
+        config: BiLMConfig or None. Sizes of the biLM; None for the sizes of ``init_from``.
+        recipe: Recipe. How the biLM is trained.
+        init_from: str or None. Preset to start from.
+        own_vocabulary: bool. Whether to predict the tokens of the corpus, not of ``init_from``.
+        devices: int or None. Devices that share each batch; None for all devices of several
+            processes, or one device.
     """
 
     config: BiLMConfig | None
@@ -41,33 +43,33 @@ class RunSettings:
 
 
 def merge_settings(
-    folder,
+    folder: str | pathlib.Path,
     *,
-    sizes=None,
-    recipe=None,
-    size=None,
-    file=None,
-    resume=False,
-    init_from=None,
-    own_vocabulary=False,
-    devices=None,
+    sizes: dict | None = None,
+    recipe: dict | None = None,
+    size: str | None = None,
+    file: str | pathlib.Path | None = None,
+    resume: bool = False,
+    init_from: str | None = None,
+    own_vocabulary: bool = False,
+    devices: int | None = None,
 ) -> RunSettings:
-    """Put the settings of a run together.
+    """Merge the settings of a run.
 
-    What is given here wins over ``file``, and that over the settings of the run in the
-    folder, if it is resumed, or else over the defaults; ``sizes`` win over ``size``.
+    Arguments win over ``file``. ``file`` wins over the settings of the resumed run, or over the
+    defaults of a new run. ``sizes`` win over ``size``.
 
     Args:
-        folder: The run's folder.
-        sizes: Dict of fields of ``BiLMConfig``.
-        recipe: Dict of fields of ``Recipe``.
-        size: ``"mini"``, ``"small"``, ``"medium"`` or ``"original"``.
-        file: Path of a JSON file, ``{"options": {...}, "recipe": {...}}``.
-        resume: Whether to go on with the run in the folder, if there is one, be it that it was
-            killed before its first checkpoint.
-        init_from: Preset to start from. With sizes too its biLM grows to them.
-        own_vocabulary: See ``RunSettings``.
-        devices: See ``RunSettings``; None for those of the run, if it is resumed.
+        folder: str or path. Folder of the run.
+        sizes: dict. Fields of ``BiLMConfig``.
+        recipe: dict. Fields of ``Recipe``.
+        size: str. ``"mini"``, ``"small"``, ``"medium"`` or ``"original"``.
+        file: str or path. JSON file, ``{"options": {...}, "recipe": {...}}``.
+        resume: bool. Whether to continue the run in the folder, if there is one. A run that was
+            killed before its first checkpoint keeps its settings too.
+        init_from: str. Preset to start from. With sizes too, its biLM grows to them.
+        own_vocabulary: bool. Whether to predict the tokens of the corpus.
+        devices: int. Devices that share each batch; None for the devices of the resumed run.
 
     Returns:
         The ``RunSettings``.
@@ -83,18 +85,18 @@ def merge_settings(
     sizes, recipe = dict(sizes or {}), dict(recipe or {})
     if size is not None and size not in SIZES:
         raise ValueError(f"Expected a size of {', '.join(SIZES)}. Received: size={size!r}")
-    of_file = _read(file) if file else {}
+    from_file = _read(file) if file else {}
     run = RunFolder(folder)
-    base, config = {}, None
+    base: dict = {}
+    config = None
     if resume and run.has_settings:
-        stored = run.read_settings()
         base, config = dataclasses.asdict(run.read_recipe()), run.read_config()
-        origin = stored["origin"]
+        origin = run.read_settings()["origin"]
         init_from = init_from or origin["init_from"]
         own_vocabulary = own_vocabulary or origin["own_vocabulary"]
         devices = origin["devices"] if devices is None else devices
-    if "options" in of_file:
-        config = BiLMConfig.from_options(of_file["options"], str(file))
+    if "options" in from_file:
+        config = BiLMConfig.from_options(from_file["options"], str(file))
     if size is not None:
         config = SIZES[size]
     if sizes:
@@ -102,37 +104,39 @@ def merge_settings(
     if config is None and init_from is None:
         config = _ORIGINAL
     if own_vocabulary and not init_from:
-        raise ValueError("A vocabulary of one's own belongs to init_from. Received: no preset")
-    of_file = of_file.get("recipe", {})
-    names = [field.name for field in dataclasses.fields(Recipe)]
-    if odd := sorted((of_file.keys() | recipe.keys()) - set(names)):
-        raise ValueError(f"A recipe has {', '.join(names)}. Received: {', '.join(odd)}")
+        raise ValueError("own_vocabulary requires init_from. Received: init_from=None")
+    recipe_from_file = from_file.get("recipe", {})
+    known = [field.name for field in dataclasses.fields(Recipe)]
+    if unknown := sorted((recipe_from_file.keys() | recipe.keys()) - set(known)):
+        raise ValueError(
+            f"A recipe has the settings {', '.join(known)}. Received: {', '.join(unknown)}"
+        )
     return RunSettings(
         config=config,
-        recipe=Recipe(**_over(recipe, _over(of_file, base))),
+        recipe=Recipe(**_override(_override(base, recipe_from_file), recipe)),
         init_from=init_from,
         own_vocabulary=own_vocabulary,
         devices=devices,
     )
 
 
-def _over(given, base):
-    """Return the settings of ``base`` with those given; steps take the place of epochs."""
+def _override(base: dict, given: dict) -> dict:
+    """Return the settings of ``base`` with those given; steps and epochs replace each other."""
     lengths = ("steps", "epochs")
     if any(given.get(name) is not None for name in lengths):
         base = {name: value for name, value in base.items() if name not in lengths}
     return base | given
 
 
-def _base_config(init_from):
+def _base_config(init_from: str | None) -> BiLMConfig:
     return _ORIGINAL if init_from is None else Preset(init_from).read_config()
 
 
-def _read(file) -> dict:
+def _read(file: str | pathlib.Path) -> dict:
     content = read_options(file, str(file))
-    parts = ("options", "recipe")
-    fits = isinstance(content, dict) and content.keys() <= set(parts)
-    if not fits or not all(isinstance(content.get(part, {}), dict) for part in parts):
+    sections = ("options", "recipe")
+    fits = isinstance(content, dict) and content.keys() <= set(sections)
+    if not fits or not all(isinstance(content.get(name, {}), dict) for name in sections):
         found = ", ".join(content) if isinstance(content, dict) else type(content).__name__
         raise ValueError(
             'Expected settings as {"options": {...}, "recipe": {...}}, or one of the two. '

@@ -1,39 +1,44 @@
-"""The softmax over a vocabulary: full, or against a sample of it (Jean et al., 2015)."""
+"""The softmax over a vocabulary, full or sampled (Jean et al., 2015)."""
+
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_elmo.layers.backend.half_precision import matmul
+from keras_elmo.utils.typing import Tensor
 
 _LEAST_PARTS = 4
-_BYTES_OF_A_PART = 1 << 29  # of its logits; each part reads the whole kernel
-_ROWS = 2048  # where their number is not known when the graph is made
+_BYTES_OF_A_PART = 1 << 29  # logits of one part; each part reads the whole kernel
+_ROWS = 2048  # assumed when the graph does not know the number of rows
 
 
-def _parts(n, n_candidates):
-    """Return the rows of each part, as slices: few enough that its logits fit into memory."""
+def _parts(n: Any, n_candidates: int) -> list[slice]:
+    """Return slices of rows whose logits fit into memory."""
     n_bytes = 4 * n_candidates * (n if isinstance(n, int) else _ROWS)
     count = max(_LEAST_PARTS, -(-n_bytes // _BYTES_OF_A_PART))
     return [slice(part * n // count, (part + 1) * n // count) for part in range(count)]
 
 
-def sample_log_uniform(size, vocabulary_size, seed):
-    """Draw distinct vocabulary ids, more of the frequent ones, which come first.
+def sample_log_uniform(
+    size: int, vocabulary_size: int, seed: keras.random.SeedGenerator
+) -> tuple[Tensor, Tensor]:
+    """Draw distinct vocabulary ids; frequent tokens, which come first, are drawn more often.
 
-    Ids are drawn in proportion to ``log((id + 2) / (id + 1))``, without replacement: those
-    of the ``size`` largest of ``log p + Gumbel noise``. Given the largest one that was not
-    drawn, each id was drawn independently with the probability returned; sums over the sample
-    divided by it are unbiased.
+    Ids are drawn in proportion to ``log((id + 2) / (id + 1))`` without replacement: the ``size``
+    ids with the largest ``log p + Gumbel noise``. Given the largest value that was not drawn,
+    each id was drawn independently with the returned probability. Sums over the sample, divided
+    by this probability, are therefore unbiased.
 
     Args:
-        size: Ids to draw, fewer than ``vocabulary_size``.
-        vocabulary_size: Number of ids.
-        seed: A ``keras.random.SeedGenerator``.
+        size: int. Ids to draw, fewer than ``vocabulary_size``.
+        vocabulary_size: int. Number of ids.
+        seed: keras.random.SeedGenerator. Source of the noise.
 
     Returns:
-        The ids, int32, shape ``(size,)``, and the log of their expected counts, float32,
-        same shape.
+        The ids, int32, shape ``(size,)``, and the logs of their expected counts, float32, shape
+        ``(size,)``.
 
     Reference:
         Kool et al., 2019, https://arxiv.org/abs/1903.06059, section 4.2 (the estimator).
@@ -48,26 +53,33 @@ def sample_log_uniform(size, vocabulary_size, seed):
     return drawn, ops.stop_gradient(ops.log(expected))
 
 
-def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_dtype="float32"):
+def softmax_loss(
+    outputs: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+    kernel: Tensor,
+    bias: Tensor,
+    sample: tuple[Tensor, Tensor] | None = None,
+    product_dtype: str = "float32",
+) -> Tensor:
     """Return the weighted negative log-likelihood of targets under a softmax.
 
-    With a sample, the softmax runs over the target and the sampled ids other than it,
-    whose logits are lowered by the log of their expected counts.
+    With a sample, the softmax covers the target and the other sampled ids. The logs of the
+    expected counts are subtracted from the logits of the sampled ids.
 
-    The loss and its gradient are computed together, part by part, so that no array of all
-    logits is ever kept: those of a part fill about 512 MiB. The gradients of ``kernel`` and
-    ``bias`` are dense, each row added up from all places where it was taken, so that their norm
-    is that of the gradient.
+    The loss and its gradient are computed together, part by part, so that the logits of one
+    part, about 512 MiB, are in memory at a time. The gradients of ``kernel`` and ``bias`` are
+    dense, so that the global norm counts every row once.
 
     Args:
-        outputs: Outputs of the LSTMs, float32, shape ``(n, projection_dim)``.
-        targets: Vocabulary ids, int32, shape ``(n,)``.
-        weights: Float32, shape ``(n,)``.
-        kernel: Float32, shape ``(vocabulary, projection_dim)``.
-        bias: Float32, shape ``(vocabulary,)``.
-        sample: Ids and logs of expected counts, as from ``sample_log_uniform``; None for
-            the full softmax.
-        product_dtype: Of the large matrix products, ``"float32"`` or ``"bfloat16"``.
+        outputs: tensor. Outputs of the LSTMs, float32, shape ``(n, projection_dim)``.
+        targets: tensor. Vocabulary ids, int32, shape ``(n,)``.
+        weights: tensor. Weight of each target, float32, shape ``(n,)``.
+        kernel: tensor. Float32, shape ``(vocabulary, projection_dim)``.
+        bias: tensor. Float32, shape ``(vocabulary,)``.
+        sample: pair of tensors or None. Ids and logs of expected counts from
+            ``sample_log_uniform``; None for the full softmax.
+        product_dtype: str. Dtype of large matrix products, ``"float32"`` or ``"bfloat16"``.
 
     Returns:
         ``sum(weights * nll)``, nats, float32, a scalar.
@@ -77,7 +89,7 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
     """
     kernel, bias = ops.copy(kernel), ops.copy(bias)
     vocabulary_size = int(kernel.shape[0])
-    # Where each id stands among the candidates: at their end, which is nowhere, if not drawn.
+    # The column of each id among the candidates; one past the last column if it was not drawn.
     if sample is None:
         n_candidates, place = vocabulary_size, targets
     else:
@@ -91,7 +103,15 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
         place = ops.take(place, targets)
     columns = ops.arange(n_candidates, dtype="int32")
 
-    def one_part(x, weights, place, candidates, offsets, true_kernel, true_bias):
+    def one_part(
+        x: Tensor,
+        weights: Tensor,
+        place: Tensor,
+        candidates: Tensor,
+        offsets: Tensor,
+        true_kernel: Tensor,
+        true_bias: Tensor,
+    ) -> tuple[Tensor, ...]:
         logits = matmul(x, ops.transpose(candidates), product_dtype) + offsets
         logits = ops.where(place[:, None] == columns, -1e9, logits)
         true = ops.sum(x * true_kernel, axis=-1) + true_bias
@@ -111,15 +131,18 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
         )
 
     @ops.custom_gradient
-    def run(outputs, kernel, bias):
+    def run(outputs: Tensor, kernel: Tensor, bias: Tensor) -> tuple:
         if sample is None:
             candidates, offsets = kernel, bias
         else:
             candidates = ops.take(kernel, drawn, axis=0)
             offsets = ops.take(bias, drawn) - log_expected
         true_kernel, true_bias = ops.take(kernel, targets, axis=0), ops.take(bias, targets)
-        # Sums as it goes: with the full softmax, one more term is as large as the vocabulary.
-        loss, d_candidates, d_offsets, of_rows = 0.0, 0.0, 0.0, []
+        # Sum in place: with the full softmax, each term is as large as the vocabulary.
+        loss: Any = 0.0
+        d_candidates: Any = 0.0
+        d_offsets: Any = 0.0
+        of_rows: list = []
         for rows in _parts(ops.shape(outputs)[0], n_candidates):
             part_loss, d_part, d_part_offsets, *of_part = one_part(
                 outputs[rows],
@@ -135,13 +158,13 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
             of_rows.append(of_part)
         d_outputs, d_true_kernel, d_true_bias = map(ops.concatenate, zip(*of_rows))
 
-        def of_vocabulary(of_candidates, of_targets):
+        def of_vocabulary(of_candidates: Tensor, of_targets: Tensor) -> Tensor:
             if sample is None:
                 return of_candidates + ops.segment_sum(of_targets, targets, vocabulary_size)
             rows = ops.concatenate([of_candidates, of_targets])
             return ops.segment_sum(rows, ops.concatenate([drawn, targets]), vocabulary_size)
 
-        def gradient(*args, upstream=None):
+        def gradient(*args: Tensor, upstream: Tensor = None) -> tuple:
             if upstream is None:
                 (upstream,) = args
             return (
@@ -155,14 +178,16 @@ def softmax_loss(outputs, targets, weights, kernel, bias, sample=None, product_d
     return run(outputs, kernel, bias)
 
 
-def negative_log_likelihood(outputs, targets, kernel, bias):
+def negative_log_likelihood(
+    outputs: Tensor, targets: Tensor, kernel: Tensor, bias: Tensor
+) -> Tensor:
     """Return the negative log-likelihood of every target under the full softmax.
 
     Args:
-        outputs: Float32, shape ``(n, projection_dim)``.
-        targets: Vocabulary ids, int32, shape ``(n,)``.
-        kernel: Float32, shape ``(vocabulary, projection_dim)``.
-        bias: Float32, shape ``(vocabulary,)``.
+        outputs: tensor. Float32, shape ``(n, projection_dim)``.
+        targets: tensor. Vocabulary ids, int32, shape ``(n,)``.
+        kernel: tensor. Float32, shape ``(vocabulary, projection_dim)``.
+        bias: tensor. Float32, shape ``(vocabulary,)``.
 
     Returns:
         Nats, float32, shape ``(n,)``.

@@ -1,4 +1,4 @@
-"""Text files, plain or compressed."""
+"""Read text files, plain or compressed."""
 
 import contextlib
 import io
@@ -6,6 +6,8 @@ import lzma
 import os
 import pathlib
 import zlib
+from collections.abc import Iterator
+from typing import BinaryIO, TextIO
 
 from tqdm import tqdm
 
@@ -13,15 +15,15 @@ from keras_elmo.tokenizers.text import OPENERS, split_tokens
 
 
 @contextlib.contextmanager
-def open_text(file):
-    """Open a UTF-8 text, plain, .gz, .bz2 or .xz, with or without a byte order mark.
+def open_text(file: str | pathlib.Path) -> Iterator[tuple[BinaryIO, TextIO]]:
+    """Open a UTF-8 text, plain, .gz, .bz2 or .xz, with or without a byte-order mark.
 
     Yields:
-        The file as bytes, which tell how far it is read, and as text, decompressed.
+        The compressed file, whose position shows the progress, and the text.
 
     Raises:
-        OSError: If it cannot be read, or is damaged.
-        ValueError: If it is not UTF-8.
+        OSError: If the file cannot be read or is damaged.
+        ValueError: If the text is not UTF-8.
     """
     opener = OPENERS.get(pathlib.Path(file).suffix.lower())
     try:
@@ -34,17 +36,17 @@ def open_text(file):
             yield raw, text
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the system, with the name of the file
+            raise  # the operating system's error names the file
         raise OSError(f"{file} is damaged: {error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"Expected UTF-8 text, plain, .gz, .bz2 or .xz. Received: {file}, with bytes that are "
-            f"not ({error.reason}). Convert it first, for example with iconv"
+            f"Expected UTF-8 text, plain, .gz, .bz2 or .xz. Received: {file}, with other bytes "
+            f"({error.reason}). Convert the file first, for example with iconv"
         ) from error
 
 
-def progress_bar(file, is_shown):
-    """Return a bar of the bytes of a file."""
+def progress_bar(file: str | pathlib.Path, is_shown: bool) -> tqdm:
+    """Return a progress bar over the bytes of a file."""
     return tqdm(
         total=os.path.getsize(file),
         unit="B",
@@ -54,7 +56,7 @@ def progress_bar(file, is_shown):
     )
 
 
-def read_sentences(file) -> list[list[str]]:
-    """Return the sentences of a text, one a line, tokens between spaces or tabs; blank ones too."""
+def read_sentences(file: str | pathlib.Path) -> list[list[str]]:
+    """Read one sentence per line, tokens between spaces or tabs; keep blank lines."""
     with open_text(file) as (_, text):
         return [split_tokens(line) for line in text]

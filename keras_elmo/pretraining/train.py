@@ -1,4 +1,4 @@
-"""Train a ``BiLanguageModel`` on a prepared corpus, with checkpoints to go on from."""
+"""Train a ``BiLanguageModel`` on a prepared corpus, with checkpoints to resume from."""
 
 import collections
 import contextlib
@@ -7,11 +7,14 @@ import hashlib
 import json
 import pathlib
 import time
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import keras
 import numpy as np
 from tqdm import tqdm
 
+from keras_elmo.config import BiLMConfig
 from keras_elmo.pretraining.checkpoint import to_numpy
 from keras_elmo.pretraining.corpus import START, Batcher, Corpus
 from keras_elmo.pretraining.devices import current_share
@@ -19,48 +22,49 @@ from keras_elmo.pretraining.growth import grow_language_model
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.language_model_files import read_language_model
 from keras_elmo.pretraining.optimizers import make_optimizer
-from keras_elmo.pretraining.recipe import CHANGEABLE, Schedule
+from keras_elmo.pretraining.recipe import CHANGEABLE, Recipe, Schedule
 from keras_elmo.pretraining.run_folder import RunFolder
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.vocabulary import read_vocabulary
+from keras_elmo.utils.checks import check_whole
 
-# Held-out tokens that every checkpoint is measured on.
+# Held-out tokens that are scored at every checkpoint.
 _SAMPLE_TOKENS = 10_000
-# Updates left out in a row after which a run has diverged.
+# The run stops after this many skipped updates in a row.
 _MOST_SKIPPED = 20
 
 
 class Pretraining:
-    r"""A training run: a ``BiLanguageModel``, its corpus and optimizer, kept in a folder.
+    r"""Train a ``BiLanguageModel`` on a corpus, and keep the run in a folder.
 
-    Of several processes (``sharing``) each makes its parts of the batches; all read the
-    corpus and the folder, and the first one writes.
+    With several processes (``sharing``) each process computes its parts of the batches. All
+    processes read the corpus and the folder; only the first process writes.
 
     Args:
-        folder: The run's folder; made if it does not exist.
-        corpus: Folder of ``prepare``.
-        config: The ``BiLMConfig``. None for that of ``init_from``, or to resume.
-        recipe: The ``Recipe``.
-        save_every: Steps between checkpoints; at most those are lost if the run is killed,
-            and those that it took while the last one was being written.
-        devices: Into how many parts a batch is split; inside of ``sharing(devices)`` each
-            device computes its own.
-        resume: Go on from the checkpoint in the folder, if there is one. The recipe may
-            then have other ``steps`` or ``epochs``, ``learning_rate``, ``decay``,
-            ``decay_shape`` and ``clip_norm``, which the log tells; all else must be as it
-            was, the backend and ``devices`` too; but fewer devices may compute more parts each,
-            in fewer processes or more.
-        init_from: Preset to start from instead of random weights: fine-tuning. With a
-            larger ``config`` its biLM grows to that first.
-        own_vocabulary: With ``init_from``, predict the tokens of the corpus's vocabulary and
-            not of the preset's, which then need not hold a softmax.
+        folder: str or path. Folder of the run; made if it does not exist.
+        corpus: str or path. Folder that ``prepare`` made.
+        config: BiLMConfig or None. Sizes of the biLM; None for the sizes of ``init_from``, or of
+            the resumed run.
+        recipe: Recipe. How the biLM is trained.
+        save_every: int. Steps between checkpoints. A killed run loses at most these steps, and
+            the steps while the last checkpoint was being written.
+        devices: int. Number of parts of a batch. Inside ``sharing(devices)`` each device computes
+            one part.
+        resume: bool. Continue from the checkpoint in the folder, if there is one. The recipe may
+            change ``steps`` or ``epochs``, ``learning_rate``, ``decay``, ``decay_shape`` and
+            ``clip_norm``; the log records the change. All other settings, the backend and
+            ``devices`` must be equal. Fewer devices may compute more parts each.
+        init_from: str or None. Preset to start from (fine-tuning). With a larger ``config`` its
+            biLM grows first.
+        own_vocabulary: bool. With ``init_from``, predict the tokens of the corpus instead of the
+            preset's, which then needs no softmax.
 
     Raises:
-        ValueError: If the folder holds a run and ``resume`` is False, or one that began with
-            other settings or another corpus; if the corpus is not a prepared one; if
-            ``save_every`` or ``devices`` is not 1 or more; if there is neither ``config`` nor
-            ``init_from`` for a new run, or a recipe of ``frozen_bilm`` and no ``init_from``.
+        ValueError: If the folder contains a run and ``resume`` is False, or a run with other
+            settings or another corpus; if the corpus is not a prepared one; if ``save_every`` or
+            ``devices`` is less than 1; if a new run has neither ``config`` nor ``init_from``, or
+            ``frozen_bilm`` without ``init_from``.
 
     Example:
 
@@ -80,127 +84,117 @@ class Pretraining:
 
     def __init__(
         self,
-        folder,
-        corpus,
-        config,
-        recipe,
+        folder: str | pathlib.Path,
+        corpus: str | pathlib.Path,
+        config: BiLMConfig | None,
+        recipe: Recipe,
         *,
-        save_every=500,
-        devices=1,
-        resume=False,
-        init_from=None,
-        own_vocabulary=False,
-    ):
-        for name, value in (("save_every", save_every), ("devices", devices)):
-            if value < 1:
-                raise ValueError(
-                    f"Pretraining expects {name} to be 1 or more. Received: {name}={value}"
-                )
+        save_every: int = 500,
+        devices: int = 1,
+        resume: bool = False,
+        init_from: str | None = None,
+        own_vocabulary: bool = False,
+    ) -> None:
+        self.save_every = check_whole("Pretraining", "save_every", save_every)
+        devices = check_whole("Pretraining", "devices", devices)
         self.folder = RunFolder(folder)
-        self.save_every = save_every
         self.share = current_share()
         self.parts = self.share.parts(devices)
-        is_begun = self.folder.is_begun
-        is_resumed = is_begun or (resume and self.folder.has_settings)
-        if is_begun and not resume:
-            raise ValueError(
-                f"Pretraining expects a folder without a run. Received: {folder}, which holds "
-                "a checkpoint. Resume it, or choose another folder"
-            )
-        if config is None and init_from is None and not is_resumed:
-            raise ValueError(
-                "Pretraining expects the config of a new run, or a preset to start from. "
-                "Received: config=None, init_from=None"
-            )
-        if recipe.frozen_bilm and init_from is None and not is_resumed:
-            raise ValueError(
-                "Pretraining expects a preset to start from with frozen_bilm, as a biLM of random "
-                "weights predicts nothing. Received: init_from=None"
-            )
-        corpus = pathlib.Path(corpus)
-        files = sorted(corpus.glob("train-*.txt"))
-        if not files:
-            raise ValueError(
-                f"Pretraining expects a folder of keras-elmo prepare. Received: {corpus}, which "
-                "holds no train-*.txt"
-            )
+        files = _training_files(pathlib.Path(corpus))
         origin = {
-            "corpus": _digest(corpus / "vocab.txt", files),
+            "corpus": _digest(files),
             "init_from": init_from and str(init_from),
             "own_vocabulary": own_vocabulary,
-            # Both decide what a position in the corpus means.
+            # The position in the corpus depends on both.
             "devices": devices,
             "backend": keras.backend.backend(),
         }
         keras.utils.set_random_seed(recipe.seed)
-        self.settings = before = {name: getattr(recipe, name) for name in CHANGEABLE}
-        if is_resumed:
-            if init_from is None:  # it need not be given again
-                stored = self.folder.read_settings()["origin"]
-                origin |= {name: stored[name] for name in ("init_from", "own_vocabulary")}
-            self.folder.check_same(config, recipe, origin)
-            before = {name: getattr(self.folder.read_recipe(), name) for name in CHANGEABLE}
-            config = self.folder.read_config()
-        if is_begun:
+        self.settings = settings_at_checkpoint = _changeable(recipe)
+        has_checkpoint = self.folder.has_checkpoint
+        if has_checkpoint or (resume and self.folder.has_settings):
+            if not resume:
+                raise ValueError(
+                    f"Pretraining expects a folder without a run. Received: {folder}, with a "
+                    "checkpoint. Resume it, or choose another folder"
+                )
+            config = self._check_resumed(config, recipe, origin, init_from is not None)
+            settings_at_checkpoint = _changeable(self.folder.read_recipe())
+        else:
+            _check_new(config, recipe, init_from)
+        if has_checkpoint:
+            assert config is not None  # the folder has one
             self.vocabulary = self.folder.read_vocabulary()
             self.model = BiLanguageModel(config, len(self.vocabulary), **model_settings(recipe))
         else:
-            begin = origin["init_from"], origin["own_vocabulary"]
-            self.model, self.vocabulary = _first_model(
-                config, recipe, read_vocabulary(corpus / "vocab.txt"), *begin
-            )
-            config = self.model.config
-        is_jax = keras.backend.backend() == "jax"
+            vocabulary = read_vocabulary(pathlib.Path(corpus) / "vocab.txt")
+            start = origin["init_from"], origin["own_vocabulary"]
+            self.model, self.vocabulary = _first_model(config, recipe, vocabulary, *start)
+        self._corpus = self._make_corpus(files, recipe, devices)
+        self.recipe = recipe
+        if recipe.epochs is not None:
+            steps = self._corpus.steps(recipe.epochs, recipe.parts)
+            self.recipe = dataclasses.replace(recipe, steps=steps, epochs=None)
+        self._compile()
+        self.facts = {"step": 0, "tokens": 0, "seconds": 0.0, "position": START}
+        self.facts["settings"] = settings_at_checkpoint
+        if has_checkpoint:
+            self.facts |= self.folder.load(self._variables())
+            # Reset the skip count: the settings may have changed.
+            self.optimizer.skipped_in_a_row.assign(0)
+        self._scorer = Scorer(self.model, self.vocabulary)
+        self._sample = _sample(pathlib.Path(corpus))
+        if self.share.is_first:
+            with self.folder.locked():
+                self.folder.cut_log(self.facts["step"])
+                self.folder.write_settings(self.model.config, recipe, origin, self.vocabulary)
+
+    def _check_resumed(
+        self, config: BiLMConfig | None, recipe: Recipe, origin: dict, has_preset: bool
+    ) -> BiLMConfig:
+        """Check the settings of a resumed run, and return its config."""
+        if not has_preset:  # the caller need not repeat the preset
+            stored = self.folder.read_settings()["origin"]
+            origin.update({name: stored[name] for name in ("init_from", "own_vocabulary")})
+        self.folder.check_same(config, recipe, origin)
+        return self.folder.read_config()
+
+    def _make_corpus(self, files: list[pathlib.Path], recipe: Recipe, devices: int) -> Corpus:
+        config = self.model.config
         batcher = Batcher(
             self.vocabulary,
             max_characters=config.max_characters_per_token,
             widest_filter=config.widest_filter,
             batch_tokens=recipe.batch_tokens,
             devices=devices,
-            fixed_shapes=is_jax,
+            fixed_shapes=keras.backend.backend() == "jax",
             parts=self.parts,
         )
-        self._corpus = Corpus(files, batcher, recipe.max_tokens, recipe.seed)
-        if recipe.steps is None:
-            steps = self._corpus.steps(recipe.epochs, recipe.parts)
-            self.recipe = dataclasses.replace(recipe, steps=steps, epochs=None)
-        else:
-            self.recipe = recipe
-        self.model.bilm.trainable = not recipe.frozen_bilm
-        self.optimizer = make_optimizer(self.recipe, Schedule(self.recipe))
-        # JAX has its fixed shapes; for TensorFlow XLA would compile anew for every batch.
-        self.model.compile(self.optimizer, jit_compile=is_jax)
-        self.optimizer.build(self.model.trainable_variables)
-        self.facts = {"step": 0, "tokens": 0, "seconds": 0.0, "position": START}
-        self.facts["settings"] = before
-        if is_begun:
-            self.facts |= self.folder.load(self._variables())
-            # What diverged may do better with what changed.
-            self.optimizer.skipped_in_a_row.assign(0)
-        self._scorer = Scorer(self.model, self.vocabulary)
-        self._sample = _sample(corpus)
-        if self.share.is_first:
-            with self.folder.locked():
-                self.folder.cut_log(self.facts["step"])
-                self.folder.write_settings(config, recipe, origin, self.vocabulary)
+        return Corpus(files, batcher, recipe.max_tokens, recipe.seed)
 
-    def _variables(self):
+    def _compile(self) -> None:
+        self.model.bilm.trainable = not self.recipe.frozen_bilm
+        self.optimizer = make_optimizer(self.recipe, Schedule(self.recipe))
+        # On TensorFlow, XLA would compile every batch anew; JAX gets batches of fixed shapes.
+        self.model.compile(self.optimizer, jit_compile=keras.backend.backend() == "jax")
+        self.optimizer.build(self.model.trainable_variables)
+
+    def _variables(self) -> dict:
         return {"model": self.model.variables, "optimizer": self.optimizer.variables}
 
-    def run(self, callbacks=(), progress=True) -> None:
+    def run(self, callbacks: Iterable = (), progress: bool = True) -> None:
         """Train to the last step of the recipe.
 
         Args:
-            callbacks: Keras callbacks; one of their epochs is the steps between two
-                checkpoints, and one that sets ``stop_training`` ends the run at its
-                checkpoint. At the end of an epoch its checkpoint is being written:
-                ``folder.writer.wait()`` waits for it.
-            progress: Whether to show a progress bar.
+            callbacks: iterable of Keras callbacks. One epoch is the steps between two
+                checkpoints. A callback that sets ``stop_training`` ends the run at the next
+                checkpoint. ``folder.writer.wait()`` waits until the checkpoint is written.
+            progress: bool. Whether to show a progress bar.
 
         Raises:
             OSError: If another process trains in the folder, or a checkpoint could not be
                 written.
-            ValueError: If the run diverged: its last checkpoint is kept.
+            ValueError: If the run diverged; the last checkpoint stays.
         """
         keeper = _Keeper(self, progress)
         with contextlib.ExitStack() as stack:
@@ -210,15 +204,16 @@ class Pretraining:
             stack.callback(self.folder.writer.wait)
             self._fit(keeper, callbacks)
 
-    def _fit(self, keeper, callbacks):
-        self._failure = None
-        left = max(0, self.recipe.steps - self.facts["step"])
-        whole, rest = left // self.save_every, left % self.save_every
+    def _fit(self, keeper: "_Keeper", callbacks: Iterable) -> None:
+        self._failure: Exception | None = None
+        remaining = max(0, self.recipe.steps - self.facts["step"])
+        whole, rest = divmod(remaining, self.save_every)
         try:
             for epochs, steps in ((whole, self.save_every), (1, rest)):
                 if epochs and steps:
                     keeper.ahead = collections.deque()
-                    before = -(-self.facts["step"] // self.save_every)  # as TensorBoard counts
+                    # TensorBoard counts epochs from the start of the run.
+                    before = -(-self.facts["step"] // self.save_every)
                     self.model.fit(
                         self._feed(keeper.ahead),
                         steps_per_epoch=steps,
@@ -230,7 +225,7 @@ class Pretraining:
                     if self.model.stop_training:
                         return
         except Exception:
-            # TensorFlow hands on the text of an error of the corpus, and not the error.
+            # tf.data keeps only the message; raise the original error again.
             if self._failure is not None:
                 raise self._failure from None
             raise
@@ -241,15 +236,15 @@ class Pretraining:
         self.folder.writer.wait()
 
     def begin_to_save(self) -> None:
-        """Begin to write the checkpoint, beside the training."""
+        """Start to write the checkpoint while the training continues."""
         self.folder.writer.save(self._variables(), self.facts)
 
-    def heldout_perplexity(self):
-        """Return the joint perplexity of a sample of the held-out text, None if there is none."""
+    def heldout_perplexity(self) -> float | None:
+        """Return the joint perplexity of a held-out sample, None without held-out text."""
         return self._scorer.perplexity(self._sample)["perplexity"] if self._sample else None
 
     def skipped(self) -> tuple[int, int]:
-        """Return how many updates were left out as not finite: in all, and the last in a row."""
+        """Return the number of skipped updates (not finite): in all, and the last ones in a row."""
         if keras.backend.backend() == "jax":
             self.model.jax_state_sync()
         counts = (self.optimizer.skipped, self.optimizer.skipped_in_a_row)
@@ -257,25 +252,25 @@ class Pretraining:
         return total, in_a_row
 
     def check(self) -> None:
-        """Raise a ``ValueError`` if too many updates in a row were left out."""
+        """Raise a ``ValueError`` if too many updates in a row were skipped."""
         in_a_row = self.skipped()[1]
         if in_a_row >= _MOST_SKIPPED:
             raise self.diverged(f"the gradients of the last {in_a_row} updates are not finite")
 
-    def diverged(self, sign) -> ValueError:
-        """Return the error of a run that diverged, as a sign of it shows."""
+    def diverged(self, sign: str) -> ValueError:
+        """Return the error of a run that diverged."""
         remedy = "Begin anew"
-        with contextlib.suppress(OSError):  # what diverged is told
+        with contextlib.suppress(OSError):  # the divergence is the error to raise
             self.folder.writer.wait()
-        if self.folder.is_begun:
-            remedy = f"The checkpoint in {self.folder.path} is from before: resume it"
+        if self.folder.has_checkpoint:
+            remedy = f"Resume the earlier checkpoint in {self.folder.path}"
         return ValueError(
             f"Training diverged: {sign}. Received at step {self.facts['step']}. "
             f"{remedy} with a lower learning_rate or clip_norm"
         )
 
     def changes(self) -> str:
-        """Return what is other than at the last checkpoint, in words; "" if nothing is."""
+        """Describe the settings that changed since the last checkpoint; "" if none did."""
         before = self.facts["settings"]
         return "; ".join(
             f"{name} {before[name]} -> {value}"
@@ -283,10 +278,10 @@ class Pretraining:
             if before[name] != value
         )
 
-    def _feed(self, ahead):
-        """Return the batches from the checkpoint on; ``ahead`` gets their tokens and positions."""
+    def _feed(self, ahead: collections.deque) -> Any:
+        """Return the batches after the checkpoint; append their tokens and positions to ahead."""
 
-        def batches():
+        def batches() -> Iterator[dict]:
             try:
                 for batch, tokens, position in self._corpus.batches(
                     self.facts["position"], self.facts["step"], self.recipe.parts
@@ -309,10 +304,10 @@ class Pretraining:
             "weights": tf.TensorSpec((n, 2, None, None), tf.float32),
         }
         feed = tf.data.Dataset.from_generator(batches, output_signature=spec)
-        if self.share.processes == 1:  # Keras shares it among the devices
+        if self.share.processes == 1:  # Keras distributes the batch
             return feed.map(lambda batch: (batch,)).prefetch(4)
 
-        def of_replicas(batch):
+        def of_replicas(batch: dict) -> dict:
             """Return the batch of each device of this process."""
             first = [self.share.replicas, -1]
             return {
@@ -326,12 +321,12 @@ class Pretraining:
 
 
 class _Keeper(keras.callbacks.Callback):
-    """Count, log, evaluate and write the checkpoint."""
+    """Count steps, log, score held-out text and write checkpoints."""
 
-    def __init__(self, run, progress):
+    def __init__(self, run: Pretraining, progress: bool) -> None:
         super().__init__()
         self.run = run
-        self.ahead = None
+        self.ahead: collections.deque = collections.deque()
         self.started = time.monotonic() - run.facts["seconds"]
         self.new_tokens, self.began = 0, time.monotonic()
         self.bar = tqdm(
@@ -342,7 +337,7 @@ class _Keeper(keras.callbacks.Callback):
             disable=not (progress and run.share.is_first),
         )
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         facts = self.run.facts
         tokens, facts["position"] = self.ahead.popleft()
         facts["step"] += 1
@@ -355,12 +350,12 @@ class _Keeper(keras.callbacks.Callback):
             rate = self.new_tokens / (time.monotonic() - self.began)
             self.bar.set_postfix_str(f"loss {logs['loss']:.3f}, {rate:.0f} tokens/s")
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         run, facts = self.run, self.run.facts
         run.check()
         skipped, in_a_row = run.skipped()
         if in_a_row and facts["step"] < run.recipe.steps:
-            return  # the weights are in doubt until an update is good again
+            return  # do not save weights that the next good update may not confirm
         weights = map(to_numpy, run.model.trainable_variables)
         if not all(np.isfinite(weight).all() for weight in weights):
             raise run.diverged("a weight is not finite")
@@ -381,15 +376,50 @@ class _Keeper(keras.callbacks.Callback):
         facts["settings"] = run.settings
         logs.update({k: v for k, v in row.items() if v is not None and k != "change"})
         if run.share.is_first:
-            # The log first: a row without its checkpoint is cut when the run is resumed.
+            # Log first: resuming cuts a row that has no checkpoint.
             run.folder.log(row)
             run.begin_to_save()
 
 
-def _first_model(config, recipe, vocabulary, init_from, own_vocabulary):
-    """Return the model that a run begins with, and its vocabulary."""
+def _changeable(recipe: Recipe) -> dict:
+    return {name: getattr(recipe, name) for name in CHANGEABLE}
+
+
+def _check_new(config: BiLMConfig | None, recipe: Recipe, init_from: str | None) -> None:
+    """Check the start of a new run."""
+    if init_from is None and config is None:
+        raise ValueError(
+            "Pretraining expects the config of a new run, or a preset to start from. "
+            "Received: config=None, init_from=None"
+        )
+    if init_from is None and recipe.frozen_bilm:
+        raise ValueError(
+            "Pretraining expects a preset to start from with frozen_bilm, because a random biLM "
+            "predicts nothing. Received: init_from=None"
+        )
+
+
+def _training_files(corpus: pathlib.Path) -> list[pathlib.Path]:
+    files = sorted(corpus.glob("train-*.txt"))
+    if not files:
+        raise ValueError(
+            "Pretraining expects a folder of keras-elmo prepare. "
+            f"Received: {corpus}, without train-*.txt"
+        )
+    return files
+
+
+def _first_model(
+    config: BiLMConfig | None,
+    recipe: Recipe,
+    vocabulary: list[str],
+    init_from: str | None,
+    own_vocabulary: bool,
+) -> tuple[BiLanguageModel, list[str]]:
+    """Return the model of a new run, and its vocabulary."""
     settings = model_settings(recipe)
     if init_from is None:
+        assert config is not None  # _check_new
         return BiLanguageModel(config, len(vocabulary), **settings), vocabulary
     wanted = vocabulary if own_vocabulary else None
     model, vocabulary = read_language_model(init_from, wanted, softmax_needed=False, **settings)
@@ -398,15 +428,15 @@ def _first_model(config, recipe, vocabulary, init_from, own_vocabulary):
     return model, vocabulary
 
 
-def read_run(folder):
-    """Read the model of a run as of its last checkpoint.
+def read_run(folder: str | pathlib.Path) -> tuple[BiLanguageModel, list[str], dict]:
+    """Read the model of a run at its last checkpoint.
 
     Returns:
         The ``BiLanguageModel``, its vocabulary, and the facts of the checkpoint: ``step``,
-        ``tokens``, ``seconds``, and ``init_from``, the preset it began with, or None.
+        ``tokens``, ``seconds``, and ``init_from``, the first preset or None.
 
     Raises:
-        FileNotFoundError: If the folder holds no checkpoint.
+        FileNotFoundError: If the folder contains no checkpoint.
     """
     run = RunFolder(folder)
     origin = run.read_settings()["origin"]
@@ -416,8 +446,8 @@ def read_run(folder):
     return model, vocabulary, {**facts, "init_from": origin["init_from"]}
 
 
-def model_settings(recipe) -> dict:
-    """Return the arguments of ``BiLanguageModel`` that a recipe decides."""
+def model_settings(recipe: Recipe) -> dict:
+    """Return the arguments of ``BiLanguageModel`` that come from a recipe."""
     return {
         "n_negatives": recipe.negatives,
         "dropout": recipe.dropout,
@@ -427,15 +457,15 @@ def model_settings(recipe) -> dict:
     }
 
 
-def _digest(vocabulary, files):
+def _digest(files: list[pathlib.Path]) -> str:
     """Return a digest of the vocabulary, and of the names and sizes of the files."""
-    digest = hashlib.sha256(vocabulary.read_bytes())
+    digest = hashlib.sha256((files[0].parent / "vocab.txt").read_bytes())
     digest.update(json.dumps([(file.name, file.stat().st_size) for file in files]).encode())
     return digest.hexdigest()
 
 
-def _sample(corpus):
-    """Return some held-out sentences of a corpus, spread over all its files."""
+def _sample(corpus: pathlib.Path) -> list[list[str]]:
+    """Return held-out sentences spread over all files of a corpus."""
     files = sorted(corpus.glob("heldout-*.txt"))
     sentences = [sentence for file in files for sentence in read_sentences(file) if sentence]
     tokens = sum(map(len, sentences))

@@ -1,36 +1,37 @@
-"""The vocabulary of a softmax: a file with a token a line."""
+"""The vocabulary of a softmax: a file with one token per line."""
 
 import collections
+import pathlib
 
 from keras_elmo.tokenizers.byte_ids import BOUNDARY_TOKENS
 from keras_elmo.utils.files import read_lines
 
 UNKNOWN = "<UNK>"
-# What a vocabulary starts with, in this order.
+# The first tokens of every vocabulary, in this order.
 SPECIAL_TOKENS = (*(token.decode() for token in BOUNDARY_TOKENS), UNKNOWN)
 
 
-def write_vocabulary(path, tokens) -> None:
-    """Write a vocabulary, a token a line."""
+def write_vocabulary(path: str | pathlib.Path, tokens: list[str]) -> None:
+    """Write a vocabulary, one token per line."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(token + "\n" for token in tokens)
 
 
-def read_vocabulary(path) -> list[str]:
+def read_vocabulary(path: str | pathlib.Path) -> list[str]:
     """Read a vocabulary.
 
     Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it is not UTF-8, does not start with ``<S> </S> <UNK>``, or holds a
-            token twice.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is not UTF-8, does not start with ``<S> </S> <UNK>``, or
+            contains a token twice.
     """
     tokens = read_lines(path)
     check_vocabulary(tokens, path)
     return tokens
 
 
-def check_vocabulary(tokens, path) -> None:
-    """Raise the ``ValueError`` of ``read_vocabulary`` if the tokens of a file are none."""
+def check_vocabulary(tokens: list[str], path: str | pathlib.Path) -> None:
+    """Raise a ``ValueError`` if the tokens of a file are no vocabulary."""
     if tuple(tokens[:3]) != SPECIAL_TOKENS:
         raise ValueError(
             f"Vocabulary {path} must start with the lines <S>, </S> and <UNK>. "
@@ -38,4 +39,6 @@ def check_vocabulary(tokens, path) -> None:
         )
     if len(set(tokens)) != len(tokens):
         [(token, _)] = collections.Counter(tokens).most_common(1)
-        raise ValueError(f"Vocabulary {path} must hold every token once. Received twice: {token!r}")
+        raise ValueError(
+            f"Vocabulary {path} must contain every token once. Received twice: {token!r}"
+        )

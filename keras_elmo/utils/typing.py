@@ -1,0 +1,5 @@
+"""Names for types."""
+
+from typing import Any, TypeAlias
+
+Tensor: TypeAlias = Any
