@@ -46,7 +46,7 @@ def test_info_holds_the_files_against_the_model_card(tiny_preset, tmp_path, caps
     assert info(*right) == (0, "ok", "")
     status, checksums, error = info(right[0], f"{'0' * 64}  weights.hdf5")
     assert (status, checksums) == (1, "mismatch: weights.hdf5")
-    assert "does not hold what its model card states. Received: mismatch: weights.hdf5" in error
+    assert "to have the checksums of its model card. Received: mismatch: weights.hdf5" in error
     assert info(*right, f"{'0' * 64}  ../../vocab.txt")[:2] == (1, "mismatch: ../../vocab.txt")
 
 
