@@ -211,7 +211,7 @@ def _write(
     n_heldout = heldout_seen.total()
     if settings["heldout_share"] and not n_heldout:
         warnings.warn(
-            f"No text was held out: a share of {settings['heldout_share']} of the inputs contains no "
+            f"No text was held out: a share of {settings['heldout_share']} of the inputs has no "
             "sentence. To measure perplexity, prepare more text or give a file to hold out",
             stacklevel=3,
         )
