@@ -53,11 +53,10 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--json": {"action": "store_true", "help": "Print the result as JSON."},
 }
 # The fields of BiLMConfig that have flags.
-_SIZES = ["filters", "character_embedding_dim", "n_highway", "n_layers", "lstm_dim"]
-_SIZES.append("projection_dim")
+_SIZES = "filters character_embedding_dim n_highway n_layers lstm_dim projection_dim".split()
 _RECIPE = [field.name for field in dataclasses.fields(Recipe)]
 # The parameters of prepare that have flags.
-_PREPARE = ["vocabulary_size", "vocabulary", "heldout_share", "shards", "sentences", "tokenizer"]
+_PREPARE = "vocabulary_size vocabulary heldout_share shards sentences tokenizer".split()
 _PREPARE += ["seed", "workers"]
 _CHOICES = CHOICES | {"sentences": SENTENCES, "tokenizer": TOKENIZERS}
 # The kind at the start of the text of a parameter, such as "int or None. ".
@@ -116,15 +115,17 @@ def _add_flags(adder: Any, source: Callable, names: Collection[str]) -> None:
         kind, default, text = kinds[name], defaults[name].default, texts[name]
         if isinstance(kind, types.UnionType):  # for example int | None
             kind = typing.get_args(kind)[0]
-        options: dict[str, Any] = {"type": kind} if kind in (int, float) else {}
+        options: dict[str, Any] = {}
+        if kind in (int, float):
+            options = {"type": kind, "metavar": kind.__name__.upper()}
         if kind is bool:
             options = {"action": "store_true", "default": None}
         if name in _CHOICES:
             options["choices"] = _CHOICES[name]
         if name == "filters":
-            text, default = f"{text} As in 1:32,2:32,3:64.", None
+            text, default = f"{text} Given as 1:32,2:32,3:64.", None
         elif name == "negatives":
-            text += " Give 0 for None."
+            text = text.replace("None", "0")
         if default is not None and kind is not bool:
             text += f" Default: {default}."
         adder.add_argument(f"--{name.replace('_', '-')}", help=text.replace("%", "%%"), **options)
