@@ -1,12 +1,65 @@
-"""The command line: a thin face over the package."""
+"""The command ``keras-elmo``: a subcommand for each task of the package."""
 
 import argparse
 import dataclasses
 import importlib.util
+import inspect
 import json
+import re
 import sys
+import types
+import typing
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
+import keras
+
+import keras_elmo
+from keras_elmo.config import BiLMConfig
+from keras_elmo.embed.embedder import Embedder
+from keras_elmo.onnx.export import export_onnx
+from keras_elmo.presets import Preset, convert
+from keras_elmo.pretraining.devices import sharing
+from keras_elmo.pretraining.export import export_run
+from keras_elmo.pretraining.language_model_files import BITS, read_language_model
+from keras_elmo.pretraining.prepare import prepare
+from keras_elmo.pretraining.recipe import CHOICES, Recipe
+from keras_elmo.pretraining.run_folder import RunFolder
+from keras_elmo.pretraining.scores import Scorer
+from keras_elmo.pretraining.sentences import tokenize_file
+from keras_elmo.pretraining.settings import SIZES, merge_settings
+from keras_elmo.pretraining.text_files import open_text, read_sentences
+from keras_elmo.pretraining.train import Pretraining, read_run
 from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS
+from keras_elmo.utils.cpu import advise_bfloat16, cpu_flags
+
+_TEXT = "UTF-8 text, plain, .gz, .bz2 or .xz"
+# Arguments of several commands.
+_SHARED: dict[str, dict[str, Any]] = {
+    "preset": {
+        "metavar": "PRESET",
+        "help": "Bundled name, or path of a directory, .zip, .tar.gz or checkpoint with a biLM.",
+    },
+    "--options": {
+        "metavar": "FILE",
+        "help": "JSON options of the biLM, for formats that do not record all of them.",
+    },
+    "--heldout": {
+        **{"nargs": "*", "action": "extend", "default": [], "metavar": "FILE"},
+        "help": "Texts that the biLM is not trained on.",
+    },
+    "--quiet": {"action": "store_true", "help": "Show no progress bar."},
+    "--json": {"action": "store_true", "help": "Print the result as JSON."},
+}
+# The fields of BiLMConfig that have flags.
+_SIZES = "filters character_embedding_dim n_highway n_layers lstm_dim projection_dim".split()
+_RECIPE = [field.name for field in dataclasses.fields(Recipe)]
+# The parameters of prepare that have flags.
+_PREPARE = "vocabulary_size vocabulary heldout_share shards sentences tokenizer".split()
+_PREPARE += ["seed", "workers"]
+_CHOICES = CHOICES | {"sentences": SENTENCES, "tokenizer": TOKENIZERS}
+# The kind at the start of the text of a parameter, such as "int or None. ".
+_KIND = re.compile(r"^(?:int|float|str|bool|tuple)\b[^.]*\. ")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -14,308 +67,97 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="keras-elmo", description="Deep contextualized word representations for Keras 3."
     )
+    version = f"keras-elmo {keras_elmo.__version__}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True)
-    info = commands.add_parser(
-        "info",
-        help="show what a preset holds",
-        description="Show the sizes of the biLM in a preset, and check its files, also against the "
-        "checksums of its model card.",
-    )
-    info.add_argument(
-        "preset",
-        metavar="PRESET",
-        help="a bundled name, or a directory, .zip, .tar.gz or checkpoint that holds a biLM",
-    )
-    _add_options(info)
-    info.add_argument("--json", action="store_true", help="print one JSON object")
-    info.set_defaults(run=_info)
-
-    embed = commands.add_parser(
-        "embed",
-        help="embed a file of tokenised sentences",
-        description="Embed tokenised sentences, one a line, into an hdf5 file, a dataset each; "
-        "with --ray, text or Parquet into a folder of Parquet files.",
-    )
-    embed.add_argument("preset", metavar="PRESET", help="as for info")
-    _add_options(embed)
-    embed.add_argument("input", metavar="INPUT", help="a UTF-8 text file, or - for stdin")
-    embed.add_argument("output", metavar="OUTPUT", help="the hdf5 file, or folder, to write")
-    embed.add_argument(
-        "--layers", type=_layers, default="all", help="all, top, average or a number, from 0"
-    )
-    embed.add_argument("--float16", action="store_true", help="store half precision")
-    embed.add_argument("--compression", choices=("gzip", "lzf"))
-    embed.add_argument("--engine", choices=("keras", "onnxruntime"), default="keras")
-    embed.add_argument(
-        "--dtype",
-        choices=("float32", "bfloat16", "int8"),
-        default="float32",
-        help="bfloat16 of keras, int8 of onnxruntime",
-    )
-    embed.add_argument("--batch-tokens", type=int, default=2048, help="tokens in a batch")
-    embed.add_argument("--resume", action="store_true", help="go on with an interrupted run")
-    _add_progress(embed)
-    cluster = embed.add_argument_group("Ray", "all paths must be there on every node")
-    cluster.add_argument(
-        "--ray",
-        nargs="?",
-        const="",
-        metavar="ADDRESS",
-        help="embed on this Ray cluster; without ADDRESS on the one that runs, or on this machine",
-    )
-    cluster.add_argument("--column", help="of the sentences in Parquet (default: tokens)")
-    cluster.add_argument("--ray-cpus", type=float, help="CPUs of each actor (default: 1)")
-    cluster.add_argument("--ray-gpus", type=float, help="GPUs of each actor (default: 0)")
-    embed.set_defaults(run=_embed)
-    _add_convert(commands)
-    _add_tokenize(commands)
-    _add_prepare(commands)
-    _add_pretrain(commands)
-    _add_perplexity(commands)
-    _add_export(commands)
-    _add_export_onnx(commands)
+    for name, (add, run, description) in _COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=description.partition(". ")[0].rstrip("."),
+            description=description,
+            formatter_class=_HelpFormatter,
+        )
+        add(command)
+        command.set_defaults(run=run)
     return parser
 
 
-def main(argv=None) -> int:
-    """Run ``keras-elmo``; returns the exit status."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``keras-elmo`` and return its exit status."""
     arguments = make_parser().parse_args(argv)
     try:
-        return arguments.run(arguments)
+        arguments.run(arguments)
     except (OSError, ValueError, ImportError) as error:
         print(f"keras-elmo {arguments.command}: {error}", file=sys.stderr)
         return 1
+    return 0
 
 
-def _add_options(parser):
-    parser.add_argument(
-        "--options", metavar="FILE", help="options for what the source does not tell of its biLM"
-    )
+class _HelpFormatter(argparse.HelpFormatter):
+    """Show the default of each flag."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        has_none = action.default in (None, False, [], argparse.SUPPRESS)
+        return text if has_none else f"{text} Default: %(default)s."
 
 
-def _add_convert(commands):
-    parser = commands.add_parser(
-        "convert",
-        help="make a preset of another program's biLM",
-        description="Write a checkpoint of bilm-tf, a TF-Hub module, an AllenNLP archive, a model "
-        "of ELMoForManyLangs, or files of bilm-tf's layout, as a preset.",
-    )
-    parser.add_argument("source", metavar="SOURCE", help="as PRESET of info")
-    parser.add_argument("directory", metavar="DIRECTORY", help="the preset to make")
-    _add_options(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=_convert)
+def _add_flags(adder: Any, source: Callable, names: Collection[str]) -> None:
+    """Add a flag for each of the parameters of a function or dataclass.
+
+    The docstring describes them. The value of a flag that is not given is None: a file or a
+    resumed run may set it.
+    """
+    kinds = typing.get_type_hints(source.__init__ if isinstance(source, type) else source)
+    defaults, texts = inspect.signature(source).parameters, _read_texts(source)
+    for name in names:
+        kind, default, text = kinds[name], defaults[name].default, texts[name]
+        if isinstance(kind, types.UnionType):  # for example int | None
+            kind = typing.get_args(kind)[0]
+        options: dict[str, Any] = {}
+        if kind in (int, float):
+            options = {"type": kind, "metavar": kind.__name__.upper()}
+        if kind is bool:
+            options = {"action": "store_true", "default": None}
+        if name in _CHOICES:
+            options["choices"] = _CHOICES[name]
+        if name == "filters":
+            text, default = f"{text} Given as 1:32,2:32,3:64.", None
+        elif name == "negatives":
+            text = text.replace("None", "0")
+        if default is not None and kind is not bool:
+            text += f" Default: {default}."
+        adder.add_argument(f"--{name.replace('_', '-')}", help=text.replace("%", "%%"), **options)
 
 
-def _add_progress(parser, what="counts"):
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    parser.add_argument("--json", action="store_true", help=f"print the {what} as one JSON object")
+def _read_texts(source: Callable) -> dict[str, str]:
+    """Return the text of each parameter from the docstring."""
+    lines = inspect.cleandoc(source.__doc__ or "")
+    section = re.split(r"^(?:Args|Attributes):\n", lines, flags=re.MULTILINE)[1]
+    texts = {}
+    for entry in re.split(r"^    (?=\w)", section.split("\n\n")[0], flags=re.MULTILINE)[1:]:
+        name, _, text = entry.partition(": ")
+        texts[name] = _KIND.sub("", " ".join(text.replace("``", "").split()))
+    return texts
 
 
-def _add_tokenize(commands):
-    parser = commands.add_parser(
-        "tokenize",
-        help="cut a text into tokens, as a biLM wants them",
-        description="Write the tokens of a text between spaces, for embed, or for prepare with "
-        "--sentences lines --tokenizer whitespace.",
-    )
-    parser.add_argument(
-        "input", metavar="INPUT", help="a UTF-8 text, plain, .gz, .bz2 or .xz, or - for stdin"
-    )
-    parser.add_argument("output", metavar="OUTPUT", help="the text to write, or - for stdout")
-    parser.add_argument(
-        "--tokenizer",
-        choices=TOKENIZERS,
-        default="penn",
-        help="of the biLM; kiwi is for Korean",
-    )
-    parser.add_argument(
-        "--sentences",
-        choices=SENTENCES,
-        default="lines",
-        help="lines keeps the lines of the input; the others write a sentence a line",
-    )
-    _add_progress(parser)
-    parser.set_defaults(run=_tokenize)
+def _add_shared(parser: argparse.ArgumentParser, *names: str) -> None:
+    for name in names:
+        parser.add_argument(name, **_SHARED[name])
 
 
-def _add_prepare(commands):
-    parser = commands.add_parser(
-        "prepare",
-        help="turn raw text into a corpus to train on",
-        description="Split text into sentences and tokens, hold a part out, count a vocabulary.",
-    )
-    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="text files or glob patterns")
-    parser.add_argument("output", metavar="OUTPUT", help="the folder to make")
-    parser.add_argument("--vocabulary-size", type=int, default=40_000)
-    parser.add_argument(
-        "--vocabulary", metavar="FILE", help="take this vocab.txt, the most frequent token first"
-    )
-    parser.add_argument(
-        "--heldout-share", type=float, default=0.01, help="share of each input to hold out"
-    )
-    parser.add_argument(
-        "--heldout", nargs="*", action="extend", default=[], metavar="FILE", help="texts held out"
-    )
-    parser.add_argument(
-        "--weight",
-        action="append",
-        default=[],
-        metavar="NAME=TIMES",
-        help="how often an epoch reads an input, by its file name without endings",
-    )
-    parser.add_argument("--shards", type=int, default=32, help="training files")
-    parser.add_argument(
-        "--sentences",
-        choices=SENTENCES,
-        default="punkt",
-        help="punkt for scripts with capitals, stops for those without; or a line each",
-    )
-    parser.add_argument("--tokenizer", choices=TOKENIZERS, default="penn", help="as for tokenize")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    _add_progress(parser)
-    parser.set_defaults(run=_prepare)
+def _add_info(parser: argparse.ArgumentParser) -> None:
+    _add_shared(parser, "preset", "--options", "--json")
 
 
-def _add_pretrain(commands):
-    parser = commands.add_parser(
-        "pretrain",
-        help="train a biLM, or fine-tune one",
-        description="Train a biLM on a prepared corpus. Flags win over --config.",
-    )
-    parser.add_argument("corpus", metavar="CORPUS", help="a folder of keras-elmo prepare")
-    parser.add_argument("folder", metavar="RUN", help="the run's folder: checkpoint and log")
-    parser.add_argument(
-        "--config", help='JSON: {"options": {...}, "recipe": {...}}, each as a run keeps it'
-    )
-    parser.add_argument(
-        "--init-from",
-        metavar="PRESET",
-        help="fine-tune this biLM; with larger sizes, layers the same, it grows",
-    )
-    parser.add_argument(
-        "--own-vocabulary", action="store_true", help="fine-tune with the corpus's vocabulary"
-    )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on from the last checkpoint with the run's settings; steps, rate, decay and clip "
-        "may be given anew",
-    )
-    parser.add_argument("--save-every", type=int, default=500, help="steps between checkpoints")
-    parser.add_argument(
-        "--devices",
-        type=int,
-        help="devices that share each batch; if not given, all those of several processes, or 1",
-    )
-    parser.add_argument("--tensorboard", metavar="DIR", help="log for TensorBoard too")
-    _add_progress(parser, "end")
-    sizes = parser.add_argument_group("biLM", "the released original sizes if not given")
-    sizes.add_argument("--size", choices=("mini", "small", "medium", "original"))
-    sizes.add_argument("--filters", help="width:count of each, as 1:32,2:32,3:64")
-    for name in ("character-embedding-dim", "n-highway", "n-layers", "lstm-dim", "projection-dim"):
-        sizes.add_argument(f"--{name}", type=int)
-    recipe = parser.add_argument_group("recipe")
-    recipe.add_argument("--steps", type=int, help="updates of the weights")
-    recipe.add_argument("--epochs", type=float, help="passes over the corpus instead")
-    recipe.add_argument("--batch-tokens", type=int, help="rows times longest sentence, per device")
-    recipe.add_argument(
-        "--first-batch-tokens", type=int, help="at most so many at the start of a batch ramp"
-    )
-    recipe.add_argument("--ramp-steps", type=int, help="steps of the ramp")
-    recipe.add_argument("--max-tokens", type=int, help="longer sentences are read in pieces")
-    recipe.add_argument("--optimizer", choices=("adam", "muon"))
-    recipe.add_argument("--learning-rate", type=float, help="the highest")
-    recipe.add_argument("--warmup", type=int, help="steps until it is reached")
-    recipe.add_argument("--decay", type=float, help="share of the steps over which it falls to 0")
-    recipe.add_argument("--decay-shape", choices=("linear", "1-sqrt"))
-    recipe.add_argument("--clip-norm", type=float, help="bound on the gradient's global norm")
-    recipe.add_argument("--dropout", type=float)
-    recipe.add_argument("--negatives", type=int, help="of the sampled softmax; 0: full softmax")
-    recipe.add_argument("--precision", choices=("float32", "bfloat16"), help="of matrix products")
-    recipe.add_argument("--seed", type=int)
-    recipe.add_argument(
-        "--frozen-bilm", action="store_true", default=None, help="update the softmax alone"
-    )
-    parser.set_defaults(run=_pretrain)
-
-
-def _add_perplexity(commands):
-    parser = commands.add_parser(
-        "perplexity",
-        help="measure a biLM on a text",
-        description="Perplexity of tokenised sentences, one a line, under the full softmax. Tokens "
-        "outside the vocabulary are read by their characters and count as <UNK>.",
-    )
-    parser.add_argument(
-        "preset",
-        metavar="PRESET_OR_RUN",
-        help="a preset with vocab.txt and softmax.hdf5, a checkpoint of bilm-tf with vocab.txt, or "
-        "a folder of keras-elmo pretrain",
-    )
-    parser.add_argument("file", metavar="FILE", help="a UTF-8 text, plain, .gz, .bz2 or .xz")
-    _add_options(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=_perplexity)
-
-
-def _add_export(commands):
-    parser = commands.add_parser(
-        "export",
-        help="make a preset of a pretraining run",
-        description="Write a run's last checkpoint as a preset with a model card.",
-    )
-    parser.add_argument("folder", metavar="RUN", help="a folder of keras-elmo pretrain")
-    parser.add_argument("output", metavar="OUTPUT", help="the preset's directory")
-    parser.add_argument(
-        "--heldout", nargs="*", action="extend", default=[], metavar="FILE", help="texts to measure"
-    )
-    parser.add_argument("--data", metavar="FILE", help="Markdown on sources, licence and credit")
-    parser.add_argument(
-        "--bits",
-        type=int,
-        nargs=2,
-        metavar=("BILM", "SOFTMAX"),
-        help="significant bits to keep of the weights; default 16 12",
-    )
-    parser.add_argument(
-        "--average",
-        metavar="PRESET=SHARE",
-        help="average the weights with those of a preset, as a rule what the run began with",
-    )
-    parser.set_defaults(run=_export)
-
-
-def _add_export_onnx(commands):
-    parser = commands.add_parser(
-        "export-onnx",
-        help="write a biLM as ONNX",
-        description="Write the biLM of a preset as one ONNX file: character ids in, layer "
-        "representations and mask out. Strings stay outside.",
-    )
-    parser.add_argument("preset", metavar="PRESET", help="as for info")
-    parser.add_argument("file", metavar="FILE", help="the file to write")
-    parser.add_argument(
-        "--int8", action="store_true", help="products of eight bits: faster, off by 2 to 3%%"
-    )
-    parser.add_argument("--stateful", action="store_true", help="the state in and out")
-    _add_options(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=_export_onnx)
-
-
-def _info(arguments) -> int:
-    from keras_elmo.presets import Preset
-    from keras_elmo.utils.cpu import advise_bfloat16, cpu_flags
-
+def _info(arguments: argparse.Namespace) -> None:
     preset = Preset(arguments.preset, arguments.options)
     checksums = preset.check_sums()
     if checksums.startswith("mismatch"):
         _print({"preset": arguments.preset, "checksums": checksums}, arguments.json)
         raise ValueError(
-            f"Preset {preset.path} does not hold what its model card states. "
-            f"Received: {checksums}. Fetch it again"
+            f"Expected the files of {preset.path} to have the checksums of its model card. "
+            f"Received: {checksums}. Fetch the preset again"
         )
     bilm = preset.read()
     config, options = bilm.config, bilm.config.to_options()
@@ -336,123 +178,147 @@ def _info(arguments) -> int:
     if not arguments.json:
         facts |= facts.pop("options")
     _print(facts, arguments.json)
-    return 0
 
 
-def _embed(arguments) -> int:
-    of_embedder = {
-        name: getattr(arguments, name) for name in ("dtype", "batch_tokens", "options", "engine")
-    }
-    of_output = {name: getattr(arguments, name) for name in ("layers", "float16", "resume")}
-    of_output["progress"] = not arguments.quiet
-    embed = _embed_here if arguments.ray is None else _embed_on_ray
-    _print(embed(arguments, of_embedder, of_output), arguments.json)
-    return 0
+def _add_embed(parser: argparse.ArgumentParser) -> None:
+    _add_shared(parser, "preset", "--options")
+    add = parser.add_argument
+    add("input", metavar="INPUT", help="UTF-8 text, one sentence per line, or - for stdin.")
+    add("output", metavar="OUTPUT", help="HDF5 file to write; with --ray, a folder of Parquet.")
+    text = "all, top, average, or the number of a layer, from 0."
+    add("--layers", type=_layers, default="all", help=text)
+    add("--float16", action="store_true", help="Store half precision.")
+    add("--compression", choices=("gzip", "lzf"), help="Compression of the HDF5 file.")
+    add("--engine", choices=("keras", "onnxruntime"), default="keras", help="Engine to run.")
+    choices = ("float32", "bfloat16", "int8")
+    text = "bfloat16 needs the engine keras, int8 the engine onnxruntime."
+    add("--dtype", choices=choices, default="float32", help=text)
+    add("--batch-tokens", type=int, default=2048, help="Tokens of a batch.")
+    add("--resume", action="store_true", help="Continue an interrupted run.")
+    _add_shared(parser, "--quiet", "--json")
+    add = parser.add_argument_group("Ray", "All paths must exist on every node.").add_argument
+    text = "Embed on the Ray cluster at ADDRESS; without ADDRESS, on a running or local cluster."
+    add("--ray", nargs="?", const="", metavar="ADDRESS", help=text)
+    add("--column", help="Column of Parquet files with the sentences. Default: tokens.")
+    add("--ray-cpus", type=float, help="CPUs of each actor. Default: 1.")
+    add("--ray-gpus", type=float, help="GPUs of each actor. Default: 0.")
 
 
-def _embed_here(arguments, of_embedder, of_output):
-    from keras_elmo.embed.embedder import Embedder
-
-    if _of_cluster(arguments):
-        raise ValueError("--column, --ray-cpus and --ray-gpus are of Ray. Received: no --ray")
-    embedder = Embedder(arguments.preset, **of_embedder)
-    text = sys.stdin.buffer if arguments.input == "-" else arguments.input
-    return embedder.embed_file(
-        text, arguments.output, compression=arguments.compression, **of_output
-    )
-
-
-def _embed_on_ray(arguments, of_embedder, of_output):
-    from keras_elmo.ray import embed_files
-
-    if arguments.compression:
-        raise ValueError("--compression is of hdf5. Received: --ray, which writes Parquet")
-    return embed_files(
-        arguments.preset,
-        arguments.input,
-        arguments.output,
-        address=arguments.ray or None,
-        **_of_cluster(arguments),
-        **of_output,
-        **of_embedder,
-    )
-
-
-def _of_cluster(arguments):
-    """Return the flags for Ray that were given, as ``embed_files`` takes them."""
-    flags = {"column": "column", "cpus": "ray_cpus", "gpus": "ray_gpus"}
-    values = {name: getattr(arguments, flag) for name, flag in flags.items()}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _layers(text):
-    """Return --layers as Embedder takes it, which checks it."""
+def _layers(text: str) -> int | str:
+    """Return the value of --layers; ``Embedder`` checks it."""
     try:
         return int(text)
     except ValueError:
         return text
 
 
-def _convert(arguments) -> int:
-    from keras_elmo.presets import convert
+def _embed(arguments: argparse.Namespace) -> None:
+    embedder = _take(arguments, "dtype", "batch_tokens", "options", "engine")
+    output = _take(arguments, "layers", "float16", "resume") | {"progress": not arguments.quiet}
+    flags = {"column": "column", "cpus": "ray_cpus", "gpus": "ray_gpus"}
+    cluster = {name: getattr(arguments, flag) for name, flag in flags.items()}
+    cluster = {name: value for name, value in cluster.items() if value is not None}
+    if arguments.ray is None:
+        if cluster:
+            raise ValueError("--column, --ray-cpus and --ray-gpus need --ray. Received: no --ray")
+        text = sys.stdin.buffer if arguments.input == "-" else arguments.input
+        output["compression"] = arguments.compression
+        facts = Embedder(arguments.preset, **embedder).embed_file(text, arguments.output, **output)
+    else:
+        from keras_elmo.ray import embed_files
 
+        if arguments.compression:
+            raise ValueError("--compression is for HDF5. Received: --ray, which writes Parquet")
+        paths = arguments.preset, arguments.input, arguments.output
+        address = arguments.ray or None
+        settings = cluster | output | embedder
+        facts = embed_files(*paths, address=address, **settings)
+    _print(facts, arguments.json)
+
+
+def _add_convert(parser: argparse.ArgumentParser) -> None:
+    text = "A checkpoint of bilm-tf, a TF-Hub module, an AllenNLP archive, a model of "
+    text += "ELMoForManyLangs, or options and weights in the format of bilm-tf."
+    parser.add_argument("source", metavar="SOURCE", help=text)
+    parser.add_argument("directory", metavar="DIRECTORY", help="Directory of the new preset.")
+    _add_shared(parser, "--options", "--json")
+
+
+def _convert(arguments: argparse.Namespace) -> None:
     facts = convert(arguments.source, arguments.directory, arguments.options)
     if not arguments.json:
         facts |= {name: ", ".join(facts[name]) for name in ("files", "used", "left")}
     _print(facts, arguments.json)
-    return 0
 
 
-def _tokenize(arguments) -> int:
-    from keras_elmo.pretraining.sentences import tokenize_file
+def _add_tokenize(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("input", metavar="INPUT", help=f"{_TEXT}, or - for stdin.")
+    text = "Text to write, with spaces between tokens, or - for stdout."
+    parser.add_argument("output", metavar="OUTPUT", help=text)
+    _add_flags(parser, tokenize_file, ("sentences", "tokenizer"))
+    _add_shared(parser, "--quiet", "--json")
 
-    counts = tokenize_file(
-        arguments.input,
-        arguments.output,
-        sentences=arguments.sentences,
-        tokenizer=arguments.tokenizer,
-        progress=not arguments.quiet,
-    )
+
+def _tokenize(arguments: argparse.Namespace) -> None:
+    settings = _take_given(arguments, ("sentences", "tokenizer"))
+    progress = not arguments.quiet
+    counts = tokenize_file(arguments.input, arguments.output, **settings, progress=progress)
     if arguments.output != "-":
         _print(counts, arguments.json)
-    return 0
 
 
-def _prepare(arguments) -> int:
-    from keras_elmo.pretraining.prepare import prepare
+def _add_prepare(parser: argparse.ArgumentParser) -> None:
+    text = f"Files or glob patterns: {_TEXT}."
+    parser.add_argument("inputs", metavar="INPUT", nargs="+", help=text)
+    parser.add_argument("output", metavar="OUTPUT", help="Folder to make.")
+    _add_flags(parser, prepare, _PREPARE)
+    _add_shared(parser, "--heldout")
+    text = "Read the input NAME, its file name without endings, TIMES in each epoch."
+    parser.add_argument("--weight", action="append", default=[], metavar="NAME=TIMES", help=text)
+    _add_shared(parser, "--quiet", "--json")
 
+
+def _prepare(arguments: argparse.Namespace) -> None:
+    expected = "--weight expects NAME=TIMES, as in news=2"
     counts = prepare(
         arguments.inputs,
         arguments.output,
-        vocabulary_size=arguments.vocabulary_size,
-        vocabulary=arguments.vocabulary,
-        heldout_share=arguments.heldout_share,
         heldout=arguments.heldout,
-        weights=dict(_pair(text, _WEIGHT) for text in arguments.weight),
-        shards=arguments.shards,
-        sentences=arguments.sentences,
-        tokenizer=arguments.tokenizer,
-        seed=arguments.seed,
-        workers=arguments.workers,
+        weights=dict(_parse_pair(text, expected) for text in arguments.weight),
         progress=not arguments.quiet,
+        **_take_given(arguments, _PREPARE),
     )
     _print(counts, arguments.json)
-    return 0
 
 
-def _pretrain(arguments) -> int:
-    import keras
+def _add_pretrain(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("corpus", metavar="CORPUS", help="Folder that keras-elmo prepare made.")
+    add("folder", metavar="RUN", help="Folder of the run, with checkpoint and log.")
+    text = 'JSON file, {"options": {...}, "recipe": {...}}, as a run stores them. Flags win.'
+    add("--config", metavar="FILE", help=text)
+    text = "Fine-tune the biLM of this preset; it grows if larger sizes are given."
+    add("--init-from", metavar="PRESET", help=text)
+    text = "With --init-from, predict the tokens of the corpus, not of the preset."
+    add("--own-vocabulary", action="store_true", help=text)
+    text = "Continue from the last checkpoint with the settings of the run; steps, epochs, "
+    text += "learning rate, decay and clip norm may change."
+    add("--resume", action="store_true", help=text)
+    add("--save-every", type=int, default=500, help="Steps between checkpoints.")
+    text = "Devices that share each batch. Default: all devices of several processes, or 1."
+    add("--devices", type=int, help=text)
+    add("--tensorboard", metavar="DIR", help="Also write a log for TensorBoard.")
+    _add_shared(parser, "--quiet", "--json")
+    sizes = parser.add_argument_group("biLM")
+    sizes.add_argument("--size", choices=tuple(SIZES), help="Named sizes. Default: original.")
+    _add_flags(sizes, BiLMConfig, _SIZES)
+    _add_flags(parser.add_argument_group("recipe"), Recipe, _RECIPE)
 
-    from keras_elmo.config import BiLMConfig
-    from keras_elmo.pretraining.devices import sharing
-    from keras_elmo.pretraining.recipe import Recipe
-    from keras_elmo.pretraining.run_folder import RunFolder
-    from keras_elmo.pretraining.settings import merge_settings
-    from keras_elmo.pretraining.train import Pretraining
 
-    sizes, recipe = _given(arguments, BiLMConfig), _given(arguments, Recipe)
+def _pretrain(arguments: argparse.Namespace) -> None:
+    sizes, recipe = _take_given(arguments, _SIZES), _take_given(arguments, _RECIPE)
     if "filters" in sizes:
-        sizes["filters"] = _filters(sizes["filters"])
+        sizes["filters"] = _parse_filters(sizes["filters"])
     if recipe.get("negatives") == 0:
         recipe["negatives"] = None
     if arguments.tensorboard and not importlib.util.find_spec("tensorboard"):
@@ -461,12 +327,8 @@ def _pretrain(arguments) -> int:
         arguments.folder,
         sizes=sizes,
         recipe=recipe,
-        size=arguments.size,
         file=arguments.config,
-        resume=arguments.resume,
-        init_from=arguments.init_from,
-        own_vocabulary=arguments.own_vocabulary,
-        devices=arguments.devices,
+        **_take(arguments, "size", "resume", "init_from", "own_vocabulary", "devices"),
     )
     is_resumed = arguments.resume and RunFolder(arguments.folder).has_settings
     with sharing(settings.devices, resume=is_resumed) as devices:
@@ -475,29 +337,82 @@ def _pretrain(arguments) -> int:
             arguments.corpus,
             settings.config,
             settings.recipe,
-            save_every=arguments.save_every,
             devices=devices,
-            resume=arguments.resume,
             init_from=settings.init_from,
             own_vocabulary=settings.own_vocabulary,
+            **_take(arguments, "save_every", "resume"),
         )
         callbacks = []
         if arguments.tensorboard and run.share.is_first:
             callbacks.append(keras.callbacks.TensorBoard(arguments.tensorboard))
         run.run(callbacks, progress=not arguments.quiet)
-        names = ("step", "tokens", "seconds")
-        facts = {name: run.facts[name] for name in names}
+        facts = {name: run.facts[name] for name in ("step", "tokens", "seconds")}
         facts["perplexity"] = run.heldout_perplexity()
     if run.share.is_first:
         _print(facts, arguments.json)
-    return 0
 
 
-_WEIGHT = "--weight expects NAME=TIMES, as in news=2"
-_AVERAGE = "--average expects PRESET=SHARE, as in elmo_small_en=0.3"
+def _add_perplexity(parser: argparse.ArgumentParser) -> None:
+    text = "Preset with vocab.txt and softmax.hdf5, checkpoint of bilm-tf with vocab.txt, or "
+    text += "folder of keras-elmo pretrain."
+    parser.add_argument("preset", metavar="PRESET_OR_RUN", help=text)
+    parser.add_argument("file", metavar="FILE", help=f"{_TEXT}.")
+    _add_shared(parser, "--options", "--json")
 
 
-def _filters(text) -> tuple:
+def _perplexity(arguments: argparse.Namespace) -> None:
+    if RunFolder(arguments.preset).has_checkpoint:
+        if arguments.options:
+            raise ValueError(
+                f"--options are for a preset. Received: {arguments.preset}, a run, which has "
+                "options"
+            )
+        model, vocabulary = read_run(arguments.preset)[:2]
+    else:
+        model, vocabulary = read_language_model(arguments.preset, options=arguments.options)
+    scorer = Scorer(model, vocabulary)
+    _print(scorer.perplexity(read_sentences(arguments.file)), arguments.json)
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("folder", metavar="RUN", help="Folder of keras-elmo pretrain.")
+    add("output", metavar="OUTPUT", help="Directory of the new preset.")
+    _add_shared(parser, "--heldout")
+    add("--data", metavar="FILE", help="Markdown on data sources, licence and credit.")
+    text = "Significant bits of the weights of the biLM and of the softmax."
+    add("--bits", type=int, nargs=2, metavar=("BILM", "SOFTMAX"), default=BITS, help=text)
+    text = "Average the weights with the weights of a preset, usually the preset that the run "
+    add("--average", metavar="PRESET=SHARE", help=f"{text}started from.")
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    data = ""
+    if arguments.data:
+        with open_text(arguments.data) as (_, text):
+            data = text.read()
+    expected = "--average expects PRESET=SHARE, as in elmo_small_en=0.3"
+    average = _parse_pair(arguments.average, expected) if arguments.average else None
+    folder, output = arguments.folder, arguments.output
+    export_run(folder, output, arguments.heldout, data, tuple(arguments.bits), average)
+
+
+def _add_export_onnx(parser: argparse.ArgumentParser) -> None:
+    _add_shared(parser, "preset", "--options")
+    parser.add_argument("file", metavar="FILE", help="ONNX file to write.")
+    text = "Multiply matrices of 8-bit integers: faster, with an error of 2 to 3%%."
+    parser.add_argument("--int8", action="store_true", help=text)
+    text = "Add the LSTM states as inputs and outputs."
+    parser.add_argument("--stateful", action="store_true", help=text)
+    _add_shared(parser, "--json")
+
+
+def _export_onnx(arguments: argparse.Namespace) -> None:
+    settings = arguments.int8, arguments.stateful, arguments.options
+    _print(export_onnx(arguments.preset, arguments.file, *settings), arguments.json)
+
+
+def _parse_filters(text: str) -> tuple[tuple[int, int], ...]:
     try:
         return tuple((int(w), int(n)) for w, n in (pair.split(":") for pair in text.split(",")))
     except ValueError:
@@ -506,7 +421,7 @@ def _filters(text) -> tuple:
         ) from None
 
 
-def _pair(text, expected) -> tuple:
+def _parse_pair(text: str, expected: str) -> tuple[str, float]:
     name, _, number = text.rpartition("=")
     try:
         return name, float(number)
@@ -514,64 +429,39 @@ def _pair(text, expected) -> tuple:
         raise ValueError(f"{expected}. Received: {text}") from None
 
 
-def _given(arguments, settings) -> dict:
-    """Return the flags that were given, of those that are fields of a dataclass."""
-    names = [field.name for field in dataclasses.fields(settings)]
-    values = {name: getattr(arguments, name, None) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+def _take(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in names}
 
 
-def _perplexity(arguments) -> int:
-    from keras_elmo.pretraining.language_model_files import read_language_model
-    from keras_elmo.pretraining.run_folder import RunFolder
-    from keras_elmo.pretraining.scores import Scorer
-    from keras_elmo.pretraining.text_files import read_sentences
-    from keras_elmo.pretraining.train import read_run
-
-    if RunFolder(arguments.preset).has_checkpoint:
-        if arguments.options:
-            raise ValueError(
-                f"--options are for a preset. Received: {arguments.preset}, a run, with its own"
-            )
-        model, vocabulary = read_run(arguments.preset)[:2]
-    else:
-        model, vocabulary = read_language_model(arguments.preset, options=arguments.options)
-    scorer = Scorer(model, vocabulary)
-    _print(scorer.perplexity(read_sentences(arguments.file)), arguments.json)
-    return 0
+def _take_given(arguments: argparse.Namespace, names: Collection[str]) -> dict[str, Any]:
+    """Return the flags that were given."""
+    return {name: x for name, x in _take(arguments, *names).items() if x is not None}
 
 
-def _export(arguments) -> int:
-    from keras_elmo.pretraining.export import export_run
-    from keras_elmo.pretraining.language_model_files import BITS
-    from keras_elmo.pretraining.text_files import open_text
-
-    data = ""
-    if arguments.data:
-        with open_text(arguments.data) as (_, text):
-            data = text.read()
-    average = arguments.average and _pair(arguments.average, _AVERAGE)
-    bits = arguments.bits or BITS
-    export_run(arguments.folder, arguments.output, arguments.heldout, data, bits, average)
-    return 0
-
-
-def _export_onnx(arguments) -> int:
-    from keras_elmo.onnx.export import export_onnx
-
-    facts = export_onnx(
-        arguments.preset, arguments.file, arguments.int8, arguments.stateful, arguments.options
-    )
-    _print(facts, arguments.json)
-    return 0
-
-
-def _print(facts, as_json):
+def _print(facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(facts))
     else:
         for name, value in facts.items():
             print(f"{name:15} {value}")
+
+
+_COMMANDS = {
+    "info": (_add_info, _info, "Show the sizes of a biLM and check the files of its preset."),
+    "embed": (_add_embed, _embed, "Write the layer representations of tokenised sentences."),
+    "convert": (_add_convert, _convert, "Write a biLM of another program as a preset."),
+    "tokenize": (_add_tokenize, _tokenize, "Split a text into tokens, as a biLM needs them."),
+    "prepare": (_add_prepare, _prepare, "Make a corpus for pretraining from raw text."),
+    "pretrain": (_add_pretrain, _pretrain, "Train a biLM on a corpus, or fine-tune one."),
+    "perplexity": (
+        _add_perplexity,
+        _perplexity,
+        "Measure the perplexity of tokenised sentences, one per line, with the full softmax. "
+        "A token outside the vocabulary is read by its characters and predicted as <UNK>.",
+    ),
+    "export": (_add_export, _export, "Write the last checkpoint of a run as a preset."),
+    "export-onnx": (_add_export_onnx, _export_onnx, "Write a biLM as one ONNX file."),
+}
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ LINES = [
     {"pretraining.text_files", "pretraining.vocabulary"},
     {"pretraining.sentences"},
     {"pretraining.prepare"},
-    {"pretraining.recipe", "pretraining.hosts", "pretraining.model_card"},
+    {"pretraining.recipe", "pretraining.model_card"},
     {"pretraining.devices"},
     {"pretraining.corpus", "pretraining.checkpoint", "pretraining.optimizers"},
     {"pretraining.softmax", "pretraining.run_folder"},

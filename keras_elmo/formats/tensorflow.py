@@ -8,7 +8,6 @@ import re
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.tokenizers.characters import N_CHARACTERS
 from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile, convert_bilm
 from keras_elmo.formats.bilm_weights import (
     MISSING_TENSORS,
@@ -20,6 +19,7 @@ from keras_elmo.formats.checks import Shapes, check_tensors
 from keras_elmo.formats.folder import Folder, base_name
 from keras_elmo.formats.tensor_bundle import TensorBundle
 from keras_elmo.formats.weight_mapping import MappedTensor, expected_shapes
+from keras_elmo.tokenizers.characters import N_CHARACTERS
 from keras_elmo.utils.files import read_bytes
 
 _LARGEST_NOTE = 1 << 20

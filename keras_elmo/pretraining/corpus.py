@@ -1,7 +1,8 @@
-"""Tokenised sentences to batches for a biLM, in an order that can be entered anywhere."""
+"""Make batches for a biLM from tokenised sentences, in an order that depends on a seed."""
 
-import collections.abc
 import dataclasses
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -10,39 +11,40 @@ from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS
 from keras_elmo.tokenizers.characters import PAD, character_ids
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL_TOKENS))
-# The position in front of the first batch of a Corpus.
-START = (0, 0, 0, 0, 1)
+# Epoch, index of the file, index of the batch, part of the batch, and number of parts.
+Position = tuple[int, int, int, int, int]
+# The position before the first batch of a Corpus.
+START: Position = (0, 0, 0, 0, 1)
 
 
 class Batcher:
-    """Batches of whole sentences of like length.
+    """Make batches of whole sentences of similar length.
 
-    A batch is a dict of arrays whose first axis is ``devices``, parts of equal shape
-    that are computed apart:
+    A batch is a dict of arrays. The first axis is ``devices``: each device computes one part, and
+    all parts have equal shapes.
 
-    - ``characters``: character ids of the distinct tokens of the part, int32, shape
-      ``(devices, distinct, characters)``. The character axis is as short as it can be
-      without changing the token representations.
-    - ``words``: what the LSTMs read, as places among the distinct tokens, int32, shape
-      ``(devices, 2, tokens, batch)``: forward ``<S> w1 .. wn``, backward ``</S> wn .. w1``.
-      Padding comes last.
-    - ``targets``: what they predict, vocabulary ids, int32, same shape: forward
-      ``w1 .. wn </S>``, backward ``wn .. w1 <S>``.
-    - ``weights``: float32, same shape: 0 in padding and where a sentence that was split
-      into pieces was cut, else such that the sum over a direction of a batch is ``devices``.
+    - ``characters``: int32, shape ``(devices, distinct, characters)``. Character ids of the
+      distinct tokens of the part. The character axis is as short as possible without a change
+      of the token representations.
+    - ``words``: int32, shape ``(devices, 2, tokens, batch)``. What the LSTMs read, as indices of
+      the distinct tokens: forward ``<S> w1 .. wn``, backward ``</S> wn .. w1``. Padding is last.
+    - ``targets``: int32, same shape as ``words``. What the LSTMs predict, as vocabulary ids:
+      forward ``w1 .. wn </S>``, backward ``wn .. w1 <S>``.
+    - ``weights``: float32, same shape as ``words``. 0 in padding, and where a long sentence was
+      cut. All other weights are equal; for each direction of a batch they sum to ``devices``.
 
     Args:
-        vocabulary: List of tokens, ``<S> </S> <UNK>`` first. Other tokens become
-            ``<UNK>`` as targets and keep their own characters as inputs.
-        max_characters: Of the biLM.
-        widest_filter: Of the biLM.
-        batch_tokens: Bound on rows times longest sentence of one device's part; a longer
-            sentence is alone.
-        devices: Number of parts of a batch.
-        parts: Range of those that are made, all if None; the first axis is theirs alone.
-            Several processes make the same batches, and each its own parts of them.
-        fixed_shapes: Round the sizes of the arrays up to few values, for backends that
-            compile anew for each.
+        vocabulary: list of str. Tokens, ``<S> </S> <UNK>`` first. Other tokens are ``<UNK>`` as
+            targets; as inputs they keep their characters.
+        max_characters: int. Largest number of character ids of a token.
+        widest_filter: int. Width of the widest filter of the biLM.
+        batch_tokens: int. Largest number of rows times longest sentence of a part. A longer
+            sentence is a part by itself.
+        devices: int. Number of parts of a batch.
+        parts: range or None. Parts to make; None for all. Several processes plan equal batches,
+            and each process makes some parts of every batch.
+        fixed_shapes: bool. Whether to round sizes up to a few values, for backends that compile
+            once per shape.
 
     Example:
 
@@ -54,20 +56,20 @@ class Batcher:
            [2, 2, 3, 1, 0]], dtype=int32)
 
     Reference:
-        Peters et al., 2018, section 3.1: what both directions predict.
+        Peters et al., 2018, section 3.1 (the predictions of both directions).
     """
 
     def __init__(
         self,
-        vocabulary,
+        vocabulary: Sequence[str],
         *,
-        max_characters=50,
-        widest_filter=7,
-        batch_tokens=2048,
-        devices=1,
-        fixed_shapes=False,
-        parts=None,
-    ):
+        max_characters: int = 50,
+        widest_filter: int = 7,
+        batch_tokens: int = 2048,
+        devices: int = 1,
+        fixed_shapes: bool = False,
+        parts: range | None = None,
+    ) -> None:
         self.vocabulary = {token: i for i, token in enumerate(vocabulary)}
         self.max_characters = max_characters
         self.widest_filter = widest_filter
@@ -76,12 +78,17 @@ class Batcher:
         self.fixed_shapes = fixed_shapes
         self.parts = range(devices) if parts is None else parts
 
-    def encode(self, sentences, max_tokens=None) -> "EncodedSentences":
-        """Look up the tokens of sentences, lists of tokens of one token or more.
+    def encode(
+        self, sentences: list[list[str]], max_tokens: int | None = None
+    ) -> "EncodedSentences":
+        """Look up the tokens of sentences.
 
-        Longer ones than ``max_tokens`` become pieces of about equal length. Where they were
-        cut no prediction counts: the boundary token that a piece is given there was never
-        in the text.
+        A sentence longer than ``max_tokens`` is cut into pieces of about equal length. The
+        prediction of the boundary token at a cut does not count, because the text has none there.
+
+        Args:
+            sentences: list of lists of str. No sentence is empty.
+            max_tokens: int or None. Largest number of tokens of a piece.
         """
         sentences, is_begin, is_end = _pieces(sentences, max_tokens)
         types = {"<S>": _BEGIN, "</S>": _END}
@@ -99,12 +106,22 @@ class Batcher:
             is_end=np.array(is_end, bool),
         )
 
-    def arrange(self, sentences, rng=None) -> list[np.ndarray]:
-        """Return the rows of each batch; long sentences first, or in random order."""
+    def arrange(
+        self, sentences: "EncodedSentences", rng: np.random.Generator | None = None
+    ) -> list[np.ndarray]:
+        """Return the indices of the sentences of each batch.
+
+        Args:
+            sentences: EncodedSentences. The result of ``encode``.
+            rng: numpy Generator or None. Generator for a random order; None for long sentences
+                first.
+        """
         return self.arrange_lengths(sentences.lengths, rng)
 
-    def arrange_lengths(self, lengths, rng=None) -> list[np.ndarray]:
-        """As ``arrange``, of sentences of which only the lengths are known."""
+    def arrange_lengths(
+        self, lengths: np.ndarray, rng: np.random.Generator | None = None
+    ) -> list[np.ndarray]:
+        """Do the work of ``arrange`` for sentences of known lengths."""
         order = np.arange(len(lengths)) if rng is None else rng.permutation(len(lengths))
         order = order[np.argsort(-lengths[order], kind="stable")]
         batches = []
@@ -114,8 +131,8 @@ class Batcher:
             order = order[size:]
         return batches if rng is None else [batches[i] for i in rng.permutation(len(batches))]
 
-    def batch(self, sentences, rows) -> dict:
-        """Return the batch of some sentences, given by their rows in ``sentences``."""
+    def batch(self, sentences: "EncodedSentences", rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the batch of the sentences with the indices ``rows``."""
         n, devices = len(rows), self.devices
         starts, lengths = sentences.starts[rows], sentences.lengths[rows]
         tokens = int(self._padded(lengths.max() + 1, 8))
@@ -132,7 +149,7 @@ class Batcher:
         targets[0][last], targets[1][last] = _END, _BEGIN
         targets *= inside
         counts = np.stack([inside, inside])
-        # The first prediction follows one boundary, the last one is of the other.
+        # The first prediction reads one boundary token; the last one predicts the other.
         begins, ends = sentences.is_begin[rows], sentences.is_end[rows]
         for direction, (first, final) in enumerate(((begins, ends), (ends, begins))):
             counts[direction, 0] &= first
@@ -140,20 +157,21 @@ class Batcher:
         total = np.maximum(counts.sum(axis=(1, 2), keepdims=True), 1)
         weights = counts * (devices / total).astype("float32")
         size = int(-(-n // devices))
-        if self.fixed_shapes:  # a whole batch, or a half or a quarter of one, ...
+        if self.fixed_shapes:  # a whole batch, or a half, a quarter, ...
             size = self._rows(tokens) >> max(0, (self._rows(tokens) // size).bit_length() - 1)
         made: dict[str, list] = {"characters": [], "words": [], "targets": [], "weights": []}
         most = width = 0
         for device in range(devices):
             if device not in self.parts and not self.fixed_shapes:
                 continue
-            # Rows are dealt out in turn, so that the parts are alike.
+            # Deal the rows out in turn, so that all parts have sentences of similar length.
             mine = slice(device, None, devices)
             missing = size - len(range(n)[mine])
             distinct, places = np.unique(words[:, :, mine], return_inverse=True)
             most = max(most, len(distinct))
             width = max(width, sentences.widths[distinct].max(initial=0))
-            if device not in self.parts:  # its sizes count: those of all parts are equal
+            # Another process makes this part, but all parts need its sizes.
+            if device not in self.parts:
                 continue
             made["characters"].append(distinct)
             made["words"].append(_widen(places.reshape(2, tokens, -1).astype("int32"), missing))
@@ -167,26 +185,26 @@ class Batcher:
         ]
         return {name: np.stack(parts) for name, parts in made.items()}
 
-    def _rows(self, tokens):
+    def _rows(self, tokens: int) -> int:
         return max(1, self.batch_tokens // tokens)
 
-    def _padded(self, size, step):
+    def _padded(self, size: int, step: int) -> int:
         return -(-size // step) * step if self.fixed_shapes else size
 
 
 @dataclasses.dataclass(frozen=True)
 class EncodedSentences:
-    """Sentences whose distinct tokens are looked up once.
+    """Store sentences as indices of their distinct tokens.
 
     Attributes:
-        words: All tokens one after another, as indices among the distinct ones.
-        starts: Where each sentence starts in ``words``.
-        lengths: Tokens of each sentence.
-        vocabulary_ids: Of each distinct token.
-        characters: Character ids of each distinct token.
-        widths: Characters before the padding of each distinct token.
-        is_begin, is_end: Whether each sentence begins and ends as in the text, and was not
-            cut there.
+        words: array. Tokens of all sentences in order, as indices of the distinct tokens.
+        starts: array. Index in ``words`` of the first token of each sentence.
+        lengths: array. Number of tokens of each sentence.
+        vocabulary_ids: array. Vocabulary id of each distinct token.
+        characters: array. Character ids of each distinct token.
+        widths: array. Number of character ids of each distinct token, without padding.
+        is_begin, is_end: array of bool. Whether each sentence begins or ends like a sentence of
+            the text. False where a long sentence was cut.
     """
 
     words: np.ndarray
@@ -200,14 +218,14 @@ class EncodedSentences:
 
 
 class Corpus:
-    r"""The files that a biLM is trained on, in an order that depends on the seed alone.
+    r"""Read training files in an order that depends on the seed only.
 
     Args:
-        files: Paths of text files: a sentence a line, tokens between spaces. One file is
-            in memory at a time.
-        batcher: The ``Batcher``.
-        max_tokens: Longer sentences are read in pieces.
-        seed: Of the order of files, sentences and batches.
+        files: iterable of str or path. Text files, one sentence per line, with spaces between
+            tokens. One file at a time is in memory.
+        batcher: Batcher. Makes the batches.
+        max_tokens: int. Longer sentences are read in pieces of this length.
+        seed: int. Seed of the order of files, sentences and batches.
 
     Example:
 
@@ -219,27 +237,38 @@ class Corpus:
     (7, (0, 0, 1, 0, 1))
     """
 
-    def __init__(self, files, batcher, max_tokens=200, seed=0):
+    def __init__(
+        self,
+        files: Iterable[str | pathlib.Path],
+        batcher: Batcher,
+        max_tokens: int = 200,
+        seed: int = 0,
+    ) -> None:
         self.files = [str(file) for file in files]
         self.batcher = batcher
         self.max_tokens = max_tokens
         self.seed = seed
 
-    def batches(self, position=START, step=0, parts=lambda step: 1) -> collections.abc.Iterator:
+    def batches(
+        self,
+        position: Position = START,
+        step: int = 0,
+        parts: Callable[[int], int] = lambda step: 1,
+    ) -> Iterator[tuple[dict[str, np.ndarray], int, Position]]:
         """Yield batches from a position on, epoch after epoch without end.
 
         Args:
-            position: Epoch, index in its order of files, index in the order of batches of
-                that file; part of that batch, and of how many parts.
-            step: Number of the first batch.
-            parts: Function from the number of a batch to how many batches a whole one is
-                split into from there.
+            position: tuple of int. Epoch, index in the order of files of the epoch, index in the
+                order of batches of the file, part of the batch, and number of its parts.
+            step: int. Number of the first batch.
+            parts: function. Maps the number of a batch to the number of parts that the whole
+                batch from there is split into. Each part is yielded as a batch.
 
         Yields:
-            Triples of a batch, the number of its tokens and the position behind it.
+            Tuples of a batch, its number of tokens, and the position after it.
 
         Raises:
-            ValueError: If no file holds a sentence.
+            ValueError: If no file has a sentence.
         """
         epoch, start, done, part, count = position
         found = done > 0 or part > 0
@@ -270,11 +299,15 @@ class Corpus:
                 raise self._no_sentences()
             epoch, start = epoch + 1, 0
 
-    def steps(self, epochs, parts=lambda step: 1) -> int:
-        """Return the number of batches of so many passes over the files, parts of one allowed.
+    def steps(self, epochs: float, parts: Callable[[int], int] = lambda step: 1) -> int:
+        """Return the number of batches of ``epochs`` passes over the files.
+
+        Args:
+            epochs: float. Passes; a fraction is allowed.
+            parts: function. As for ``batches``.
 
         Raises:
-            ValueError: If no file holds a sentence.
+            ValueError: If no file has a sentence.
         """
         lengths = {}
         for file in self.files:
@@ -285,7 +318,7 @@ class Corpus:
             raise self._no_sentences()
         left, step, epoch = max(1, round(epochs * batches)), 0, 0
         while left:
-            # In the order of training: a batch of few sentences is split into fewer parts.
+            # Follow the order of training, because a batch of few sentences has fewer parts.
             for _, file, rng in self._order(epoch):
                 for rows in self.batcher.arrange_lengths(lengths[file], rng)[:left]:
                     step += min(parts(step), len(rows))
@@ -293,30 +326,34 @@ class Corpus:
             epoch += 1
         return step
 
-    def _order(self, epoch, start=0):
-        """Yield the files of an epoch in their order, each with its place and generator."""
+    def _order(self, epoch: int, start: int = 0) -> Iterator[tuple[int, str, np.random.Generator]]:
+        """Yield the index, the path and the random generator of each file of an epoch."""
         order = np.random.default_rng((self.seed, epoch)).permutation(len(self.files))
         for place in range(start, len(order)):
             rng = np.random.default_rng((self.seed, epoch, place))
             yield place, self.files[order[place]], rng
 
-    def _read(self, file):
+    def _read(self, file: str) -> EncodedSentences | None:
         sentences = _sentences(file)
         return self.batcher.encode(sentences, self.max_tokens) if sentences else None
 
-    def _no_sentences(self):
+    def _no_sentences(self) -> ValueError:
         return ValueError(
-            f"Corpus expects sentences, one a line. Received: none in {', '.join(self.files)}"
+            f"Corpus expects sentences, one per line. Received: none in {', '.join(self.files)}"
         )
 
 
-def _sentences(file):
+def _sentences(file: str) -> list[list[str]]:
     return [sentence for sentence in read_sentences(file) if sentence]
 
 
-def _pieces(sentences, max_tokens):
+def _pieces(
+    sentences: list[list[str]], max_tokens: int | None
+) -> tuple[list[list[str]], list[bool], list[bool]]:
     """Cut long sentences; return the pieces, and whether each begins and ends a sentence."""
-    pieces, is_begin, is_end = [], [], []
+    pieces: list[list[str]] = []
+    is_begin: list[bool] = []
+    is_end: list[bool] = []
     for sentence in sentences:
         count = -(-len(sentence) // max_tokens) if max_tokens else 1
         for k in range(count):
@@ -326,6 +363,6 @@ def _pieces(sentences, max_tokens):
     return pieces, is_begin, is_end
 
 
-def _widen(array, missing):
-    """Append columns of 0 to the last axis."""
+def _widen(array: np.ndarray, missing: int) -> np.ndarray:
+    """Append zeros to the last axis."""
     return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)])

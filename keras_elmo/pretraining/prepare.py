@@ -1,4 +1,4 @@
-"""Raw text to what a biLM is trained on: tokenised sentences, a held-out part, a vocabulary."""
+"""Make a corpus for pretraining: tokenised sentences, a held-out part and a vocabulary."""
 
 import collections
 import concurrent.futures
@@ -7,94 +7,96 @@ import glob
 import itertools
 import json
 import multiprocessing
-import numbers
 import os
 import pathlib
 import random
 import shutil
+import threading
 import uuid
 import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TextIO
+
+from tqdm import tqdm
 
 from keras_elmo.pretraining.sentences import SentenceRules
 from keras_elmo.pretraining.text_files import open_text, progress_bar
-from keras_elmo.pretraining.vocabulary import (
-    SPECIAL_TOKENS,
-    read_vocabulary,
-    write_vocabulary,
-)
+from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, read_vocabulary, write_vocabulary
 from keras_elmo.tokenizers.text import OPENERS
 from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS
+from keras_elmo.utils.checks import check_whole, is_number
 
-# Lines next to each other are often of one document, so they are held out together.
+# Neighbouring lines often belong to one document, so they are held out together.
 _LINES_PER_BLOCK = 200
-# But a held-out part is of at least so many places of a file.
+# The held-out part of a file comes from at least this many places of the file.
 _FEWEST_BLOCKS = 4
+
+_Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+_Run = Callable[[Iterable[list[str]]], Iterator[list[str]]]
 
 
 def prepare(
-    inputs,
-    output,
+    inputs: _Inputs,
+    output: str | os.PathLike[str],
     *,
-    vocabulary_size=40_000,
-    vocabulary=None,
-    heldout_share=0.01,
-    heldout=(),
-    weights=None,
-    shards=32,
-    sentences="punkt",
-    tokenizer="penn",
-    seed=0,
-    workers=1,
-    progress=True,
-) -> dict:
-    r"""Turn raw text files into a folder of tokenised sentences.
+    vocabulary_size: int = 40_000,
+    vocabulary: str | os.PathLike[str] | None = None,
+    heldout_share: float = 0.01,
+    heldout: _Inputs = (),
+    weights: dict[str, float] | None = None,
+    shards: int = 32,
+    sentences: str = "punkt",
+    tokenizer: str = "penn",
+    seed: int = 0,
+    workers: int = 1,
+    progress: bool = True,
+) -> dict[str, Any]:
+    r"""Make a folder of tokenised sentences from raw text files.
 
-    The folder holds ``train-00000-of-00032.txt`` and so on, a sentence a line and its
-    tokens separated by spaces, every sentence in a shard drawn at random;
-    ``heldout-NAME.txt`` for every input of which something was held out, and for every file
-    of ``heldout``: what training never sees; ``vocab.txt``, ``<S> </S> <UNK>`` and then the
-    most frequent tokens of the training part in descending count; ``prepared.json``, the
-    counts and settings. It appears whole or not at all. The same inputs and settings give
-    the same bytes.
+    The folder contains:
+
+    - ``train-00000-of-00032.txt`` and so on: one sentence per line, with spaces between tokens.
+      Each sentence goes to a random file.
+    - ``heldout-NAME.txt``: the held-out part of an input, or a file of ``heldout``.
+    - ``vocab.txt``: ``<S> </S> <UNK>``, then the most frequent tokens of the training part.
+    - ``prepared.json``: the counts and settings.
+
+    The folder appears only if everything succeeds. Equal inputs and settings give equal bytes.
 
     Args:
-        inputs: Paths or glob patterns of UTF-8 text, plain, .gz, .bz2 or .xz, a
-            paragraph a line. Lines are read one after another; only the distinct
-            tokens and their counts stay in memory.
-        output: The folder to make.
-        vocabulary_size: Most tokens in ``vocab.txt``, the three special ones included.
-        vocabulary: Path of a vocabulary to take instead of counting one, such as the
-            ``vocab.txt`` of the biLM that is to be trained on; the most frequent tokens
-            come first, which the sampled softmax draws most.
-        heldout_share: Share of the lines of every input to hold out, from 0 up to, not
-            including, 1: runs of 200 lines, or shorter ones where the text is short,
-            drawn so that the share is met. If it is not 0, at least one line of every
-            input that has two.
-        heldout: Paths or glob patterns of texts to hold out whole. Nothing removes
-            what they share with the inputs.
-        weights: Dict from the name of an input, its file name without the endings, to
-            how many times training reads it in an epoch; 1 if it is not named. A
-            fraction counts as a chance for each sentence.
-        shards: Number of training files.
-        sentences: ``"punkt"`` finds the sentences with NLTK's Punkt, trained without
-            supervision on the start of every file, so for languages that end sentences
-            with a full stop and begin the next with a capital; ``"stops"`` at every full
-            stop, question or exclamation mark that a space follows, but for initials and
-            numbers, for scripts without capitals; ``"lines"`` takes every line as one.
-        tokenizer: A name of ``WordTokenizer``: ``"penn"``, ``"toktok"``, ``"kiwi"`` for
-            Korean, or ``"whitespace"`` for text that is tokenised already.
-        seed: Of the shards and of the part held out.
-        workers: Processes. With more than one, a script must guard its start with
+        inputs: str, path or list. Paths or glob patterns of UTF-8 texts, plain, .gz, .bz2 or
+            .xz, one paragraph per line. Only the distinct tokens and their counts stay in memory.
+        output: str or path. Folder to make.
+        vocabulary_size: int. Most tokens in ``vocab.txt``, with the three special tokens.
+        vocabulary: str or path. Vocabulary to use instead of counting one, for example the
+            ``vocab.txt`` of the biLM to train. The most frequent tokens must come first: the
+            sampled softmax draws them most.
+        heldout_share: float. Share of the lines of every input to hold out, 0 or more and below
+            1. Whole runs of up to 200 lines are held out. If it is above 0, an input of at least
+            two lines loses at least one line.
+        heldout: str, path or list. Paths or glob patterns of texts to hold out whole. Text that
+            also occurs in the inputs stays there.
+        weights: dict. How often training reads an input in each epoch, by the file name without
+            endings; 1 for other inputs. A fraction is a probability for each sentence.
+        shards: int. Number of training files.
+        sentences: str. ``"punkt"`` uses NLTK's Punkt, trained without supervision on the start
+            of every file, for scripts with capitals. ``"stops"`` splits after every full stop,
+            question mark or exclamation mark before a space, except in initials and numbers, for
+            scripts without capitals. ``"lines"`` takes every line as one sentence.
+        tokenizer: str. A name of ``WordTokenizer``; ``"kiwi"`` is for Korean, ``"whitespace"``
+            for tokenised text.
+        seed: int. Seed of the training files and of the held-out part.
+        workers: int. Number of processes. With several, a script must guard its start with
             ``if __name__ == "__main__":``.
-        progress: Whether to show a progress bar.
+        progress: bool. Whether to show a progress bar.
 
     Returns:
-        The counts of ``prepared.json``: ``tokens``, ``sentences`` (of the training part,
-        weights applied), ``types``, ``vocabulary``, ``heldout_tokens``, ``oov_share`` (of
-        the held-out tokens).
+        dict. The counts in ``prepared.json``: ``tokens`` and ``sentences`` of the training part
+        with weights applied, ``types``, ``vocabulary``, ``heldout_tokens``, and ``oov_share`` of
+        the held-out tokens.
 
     Raises:
-        ValueError: If a setting makes no sense, if there is no text, or it is not UTF-8.
+        ValueError: If a setting is invalid, if there is no text, or if a text is not UTF-8.
         FileNotFoundError: If a pattern matches no file.
         FileExistsError: If ``output`` exists.
         ImportError: If NLTK or Kiwi is needed and missing.
@@ -109,32 +111,24 @@ def prepare(
     Reference:
         Kiss and Strunk, 2006, https://aclanthology.org/J06-4003 (Punkt).
     """
-    files = _files(inputs)
+    files = _find_files(inputs)
     settings = {
         "vocabulary_size": vocabulary_size,
         "heldout_share": heldout_share,
-        "weights": {name: _plain(times) for name, times in (weights or {}).items()},
+        "weights": {name: _to_python(times) for name, times in (weights or {}).items()},
         "shards": shards,
         "sentences": sentences,
         "tokenizer": tokenizer,
         "seed": seed,
     }
-    settings = {name: _plain(value) for name, value in settings.items()}
+    settings = {name: _to_python(value) for name, value in settings.items()}
     _check(settings, files)
-    _check_whole("workers", workers, 1)
+    workers = check_whole("prepare", "workers", workers)
     given = None
     if vocabulary is not None:
-        given, settings["vocabulary_size"] = read_vocabulary(vocabulary), None
-    heldout_files = _files(heldout)
-    if odd := sorted({os.path.realpath(f) for f in heldout_files.values()} & _real(files)):
-        raise ValueError(
-            f"prepare expects heldout to be other texts than the inputs. Received: {odd[0]} as both"
-        )
-    if heldout_share and (odd := sorted(files.keys() & heldout_files.keys())):
-        raise ValueError(
-            "prepare expects held-out texts of other names than the inputs, so that each has a "
-            f"file of its own. Received: {odd[0]} twice. Rename {heldout_files[odd[0]]}"
-        )
+        given, settings["vocabulary_size"] = read_vocabulary(os.fspath(vocabulary)), None
+    heldout_files = _find_files(heldout)
+    _check_heldout(files, heldout_files, bool(heldout_share))
     output = pathlib.Path(output)
     if output.exists():
         raise FileExistsError(f"{output} exists. Remove it, or choose another folder")
@@ -150,31 +144,42 @@ def prepare(
     return counts
 
 
-def _write(files, heldout_files, folder, settings, vocabulary, rules, workers, progress):
+def _write(
+    files: dict[str, str],
+    heldout_files: dict[str, str],
+    folder: pathlib.Path,
+    settings: dict[str, Any],
+    vocabulary: list[str] | None,
+    rules: SentenceRules,
+    workers: int,
+    progress: bool,
+) -> dict[str, Any]:
     draw = random.Random(settings["seed"])
     n_shards = settings["shards"]
-    seen = collections.Counter()
-    heldout_seen = collections.Counter()
+    seen: collections.Counter[str] = collections.Counter()
+    heldout_seen: collections.Counter[str] = collections.Counter()
     n_sentences = 0
     with contextlib.ExitStack() as stack:
         shards = [
             stack.enter_context(_create(folder / f"train-{i:05}-of-{n_shards:05}.txt"))
             for i in range(n_shards)
         ]
-        run = stack.enter_context(_runner(rules, workers))
+        run = stack.enter_context(_start_workers(rules, workers))
         for name, file in files.items():
-            size, held = _plan(file, settings["heldout_share"], f"{settings['seed']} {name}")
+            size, held_blocks = _choose_blocks(
+                file, settings["heldout_share"], f"{settings['seed']} {name}"
+            )
             weight = settings["weights"].get(name, 1)
             with (
                 _create(folder / f"heldout-{name}.txt") as heldout,
                 progress_bar(file, progress) as bar,
             ):
-                for number, sentences in enumerate(run(_blocks(file, size, bar))):
-                    if number in held:
+                for number, sentences in enumerate(run(_read_blocks(file, size, bar))):
+                    if number in held_blocks:
                         heldout.writelines(sentence + "\n" for sentence in sentences)
                         heldout_seen.update(_tokens(sentences))
                         continue
-                    for sentence in _repeated(sentences, weight, draw):
+                    for sentence in _repeat(sentences, weight, draw):
                         shards[draw.randrange(n_shards)].write(sentence + "\n")
                         seen.update(sentence.split(" "))
                         n_sentences += 1
@@ -183,16 +188,16 @@ def _write(files, heldout_files, folder, settings, vocabulary, rules, workers, p
                 _create(folder / f"heldout-{name}.txt") as heldout,
                 progress_bar(file, progress) as bar,
             ):
-                for sentences in run(_blocks(file, _LINES_PER_BLOCK, bar)):
+                for sentences in run(_read_blocks(file, _LINES_PER_BLOCK, bar)):
                     heldout.writelines(sentence + "\n" for sentence in sentences)
                     heldout_seen.update(_tokens(sentences))
     for path in folder.glob("heldout-*.txt"):
         if not path.stat().st_size:
             path.unlink()
     if not seen:
-        held_out = "; all of it was held out, so lower heldout_share" if heldout_seen else ""
+        hint = "; all of it was held out, so lower heldout_share" if heldout_seen else ""
         raise ValueError(
-            f"Expected text to train on. Received: none in {', '.join(files.values())}{held_out}"
+            f"Expected text to train on. Received: none in {', '.join(files.values())}{hint}"
         )
     n_tokens = seen.total()
     for token in SPECIAL_TOKENS:
@@ -206,8 +211,8 @@ def _write(files, heldout_files, folder, settings, vocabulary, rules, workers, p
     n_heldout = heldout_seen.total()
     if settings["heldout_share"] and not n_heldout:
         warnings.warn(
-            f"No text was held out: a share of {settings['heldout_share']} of the inputs holds no "
-            "sentence. Prepare more text, or give a file to hold out, to measure perplexity",
+            f"No text was held out: a share of {settings['heldout_share']} of the inputs has no "
+            "sentence. To measure perplexity, prepare more text or give a file to hold out",
             stacklevel=3,
         )
     unknown = sum(count for token, count in heldout_seen.items() if token not in known)
@@ -224,38 +229,38 @@ def _write(files, heldout_files, folder, settings, vocabulary, rules, workers, p
     return counts
 
 
-def _create(path):
+def _create(path: pathlib.Path) -> TextIO:
     return open(path, "w", encoding="utf-8", newline="\n")
 
 
-def _tokens(sentences):
+def _tokens(sentences: list[str]) -> Iterator[str]:
     return itertools.chain.from_iterable(sentence.split(" ") for sentence in sentences)
 
 
-def _repeated(sentences, weight, draw):
-    """Yield every sentence as often as its weight says."""
+def _repeat(sentences: list[str], weight: float, draw: random.Random) -> Iterator[str]:
+    """Yield every sentence as often as the weight of its input requires."""
     whole, chance = int(weight), weight - int(weight)
     for sentence in sentences:
         for _ in range(whole + (chance > 0 and draw.random() < chance)):
             yield sentence
 
 
-def _plan(file, share, seed):
-    """Return the lines of a block, and the numbers of the blocks of a file to hold out."""
+def _choose_blocks(file: str, share: float, seed: str) -> tuple[int, frozenset[int]]:
+    """Return the number of lines of a block, and the numbers of the blocks to hold out."""
     if not share:
         return _LINES_PER_BLOCK, frozenset()
     with open_text(file) as (_, text):
         lines = sum(1 for _ in text)
     wanted = max(1, round(lines * share))
     size = max(1, min(_LINES_PER_BLOCK, wanted // _FEWEST_BLOCKS))
-    # The rest of the last block is trained on, or else a block: never is all held out.
+    # Keep the incomplete last block for training, or else one block.
     blocks = lines // size
     most = blocks if lines % size else max(0, blocks - 1)
-    draw = random.Random(seed.encode("utf-8", "surrogateescape"))  # a name may be any bytes
+    draw = random.Random(seed.encode("utf-8", "surrogateescape"))  # a file name may not be UTF-8
     return size, frozenset(draw.sample(range(blocks), min(most, round(wanted / size))))
 
 
-def _blocks(file, size, bar):
+def _read_blocks(file: str, size: int, bar: tqdm) -> Iterator[list[str]]:
     """Yield the lines of a file, block by block."""
     done = 0
     with open_text(file) as (raw, text):
@@ -266,23 +271,20 @@ def _blocks(file, size, bar):
 
 
 @contextlib.contextmanager
-def _runner(rules, workers):
-    """Yield a function that tokenises blocks in order, in processes if there are several."""
+def _start_workers(rules: SentenceRules, workers: int) -> Iterator[_Run]:
+    """Yield a function that tokenises blocks and keeps their order."""
     if workers == 1:
         yield lambda blocks: map(rules, blocks)
         return
     with concurrent.futures.ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_keep_rules,
-        initargs=(rules,),
+        workers, mp_context=_context(), initializer=_start_worker, initargs=(rules,)
     ) as pool:
 
-        def run(blocks):
-            # A bounded number of blocks ahead, so that memory does not grow with the text.
-            ahead = collections.deque()
+        def run(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
+            # Submit few blocks ahead, so that memory does not grow with the text.
+            ahead: collections.deque[concurrent.futures.Future] = collections.deque()
             for lines in blocks:
-                ahead.append(pool.submit(_tokenised_by_worker, lines))
+                ahead.append(pool.submit(_tokenize_in_worker, lines))
                 if len(ahead) > 8 * workers:
                     yield ahead.popleft().result()
             while ahead:
@@ -291,21 +293,40 @@ def _runner(rules, workers):
         yield run
 
 
-_rules_of_worker = None
+def _context() -> Any:
+    """Return a context whose workers share one import of Keras, where the system allows it."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
-def _keep_rules(rules):
+_rules_of_worker: SentenceRules
+
+
+def _start_worker(rules: SentenceRules) -> None:
     global _rules_of_worker
     _rules_of_worker = rules
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _tokenised_by_worker(lines):
+def _exit_with_parent() -> None:
+    """End this worker when its parent was killed; it would wait for blocks forever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _tokenize_in_worker(lines: list[str]) -> list[str]:
     return _rules_of_worker(lines)
 
 
-def _files(inputs):
-    """Return the files behind paths and patterns, by a short name each."""
-    files, seen = {}, set()
+def _find_files(inputs: _Inputs) -> dict[str, str]:
+    """Return the files that match paths and patterns, by unique short names."""
+    files: dict[str, str] = {}
+    seen = set()
     for pattern in [inputs] if isinstance(inputs, str | os.PathLike) else inputs:
         pattern = os.fspath(pattern)
         matches = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern))
@@ -314,7 +335,7 @@ def _files(inputs):
             raise FileNotFoundError(f"No file matches {pattern}")
         for match in matches:
             real = os.path.realpath(match)
-            if real in seen:  # each reading would hold out another part
+            if real in seen:  # another name of a file would get another held-out part
                 continue
             seen.add(real)
             stem = pathlib.Path(match).name.removesuffix(pathlib.Path(match).suffix)
@@ -328,38 +349,40 @@ def _files(inputs):
     return files
 
 
-def _real(files):
-    return {os.path.realpath(file) for file in files.values()}
-
-
-def _plain(value):
-    """Return a number of NumPy as one that JSON holds."""
-    return value.item() if hasattr(value, "item") else value
-
-
-def _check_whole(name, value, least):
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+def _check_heldout(files: dict[str, str], heldout_files: dict[str, str], is_split: bool) -> None:
+    real = {os.path.realpath(file) for file in files.values()}
+    if both := sorted(real & {os.path.realpath(file) for file in heldout_files.values()}):
         raise ValueError(
-            f"prepare expects {name} to be a whole number, {least} or more. "
-            f"Received: {name}={value!r}"
+            f"prepare expects heldout to be other files than the inputs. Received: {both[0]} as "
+            "both"
+        )
+    if is_split and (both := sorted(files.keys() & heldout_files.keys())):
+        raise ValueError(
+            "prepare expects heldout files to have other names than the inputs, because both "
+            f"write heldout-NAME.txt. Received: {both[0]} twice. Rename {heldout_files[both[0]]}"
         )
 
 
-def _check(settings, files):
+def _to_python(value: Any) -> Any:
+    """Convert a NumPy number to a Python number, for JSON."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _check(settings: dict[str, Any], files: dict[str, str]) -> None:
     for name, least in (("vocabulary_size", len(SPECIAL_TOKENS) + 1), ("shards", 1), ("seed", 0)):
-        _check_whole(name, settings[name], least)
+        check_whole("prepare", name, settings[name], least)
     share = settings["heldout_share"]
-    if not (isinstance(share, numbers.Real) and 0 <= share < 1):
+    if not (is_number(share) and 0 <= share < 1):
         raise ValueError(
-            "prepare expects heldout_share to be from 0 up to, not including, 1. "
+            "prepare expects heldout_share to be a number, 0 or more and below 1. "
             f"Received: heldout_share={share!r}"
         )
     for name, weight in settings["weights"].items():
         if name not in files:
             raise ValueError(
-                f"prepare expects weights of its inputs, {', '.join(files)}. Received: {name!r}"
+                f"prepare expects weights for its inputs, {', '.join(files)}. Received: {name!r}"
             )
-        if not (isinstance(weight, numbers.Real) and 0 < weight < float("inf")):
+        if not is_number(weight, above=0):
             raise ValueError(
                 f"prepare expects weights above 0. Received: a weight of {weight!r} for {name}"
             )

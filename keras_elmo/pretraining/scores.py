@@ -8,8 +8,7 @@ import numpy as np
 from keras_elmo.pretraining.corpus import Batcher
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.vocabulary import UNKNOWN
-from keras_elmo.tokenizers.characters import unpadded
-from keras_elmo.tokenizers.characters import CharacterTokenizer
+from keras_elmo.tokenizers.characters import CharacterTokenizer, unpadded
 from keras_elmo.utils.typing import Tensor
 
 

@@ -1,32 +1,36 @@
-"""Paragraphs to tokenised sentences."""
+"""Split paragraphs into tokenised sentences."""
 
 import contextlib
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, TextIO
+
+from tqdm import tqdm
 
 from keras_elmo.pretraining.text_files import open_text, progress_bar
 from keras_elmo.tokenizers.text import read_lines, without_end
 from keras_elmo.tokenizers.words import SENTENCES, WordTokenizer, nltk_tokenizers, plain_quotes
 from keras_elmo.utils.files import atomic_write
 
-# Up to a mark that ends sentences and is no part of an initial or a number.
+# A sentence up to a mark that ends it. The full stop of an initial or a number does not.
 _STOPS = re.compile(r"""\S.*?(?:(?:(?<!\b[A-Za-z])(?<!\d)\.|[!?。])["')\]]*(?=\s)|$)""")
 
-# Punkt learns abbreviations from this much of each file.
+# Punkt learns abbreviations from this many characters of each file.
 _PUNKT_CHARACTERS = 3_000_000
 
 
 class SentenceRules:
-    """Turn paragraphs into tokenised sentences.
+    """Split paragraphs into tokenised sentences.
 
     Args:
-        sentences: ``"punkt"``, NLTK's Punkt, trained without supervision on the start of
-            every file; ``"stops"``, behind every full stop, question or exclamation mark
-            that a space follows, but for initials and numbers; ``"lines"``, every line
-            is a sentence.
-        tokenizer: A name of ``WordTokenizer``.
-        files: Paths of the texts that Punkt learns from.
+        sentences: str. ``"punkt"`` uses NLTK's Punkt, trained without supervision on the start
+            of every file. ``"stops"`` splits after every full stop, question mark or exclamation
+            mark before a space, except in initials and numbers. ``"lines"`` takes every line as
+            one sentence.
+        tokenizer: str. A name of ``WordTokenizer``.
+        files: iterable of str or path. Texts that Punkt learns from.
 
     Raises:
         ImportError: If NLTK or Kiwi is needed and missing.
@@ -40,42 +44,50 @@ class SentenceRules:
         Kiss and Strunk, 2006, https://aclanthology.org/J06-4003 (Punkt).
     """
 
-    def __init__(self, sentences, tokenizer, files):
-        self._split = _splitter(sentences, files)
+    def __init__(
+        self, sentences: str, tokenizer: str, files: Iterable[str | os.PathLike[str]]
+    ) -> None:
+        self._split = _make_splitter(sentences, files)
         # The text is cut into sentences already.
         self._tokenize = WordTokenizer(tokenizer, split_sentences=False)
-        self._clean = without_end if tokenizer == "whitespace" else _plain
+        self._clean = without_end if tokenizer == "whitespace" else _clean
 
-    def __call__(self, lines) -> list[str]:
-        """Return the sentences of some lines, each one string, its tokens between spaces."""
+    def __call__(self, lines: Iterable[str]) -> list[str]:
+        """Return the sentences of the lines, each one str with spaces between the tokens."""
         return [" ".join(tokens) for line in lines for tokens in self.of_line(line) if tokens]
 
-    def of_line(self, line) -> list[list[str]]:
-        """Return the tokens of the sentences of a line; a blank one may have none."""
+    def of_line(self, line: str) -> list[list[str]]:
+        """Return the tokens of each sentence of a line; a blank line may have no sentence."""
         return [self._tokenize(sentence) for sentence in self._split(self._clean(line))]
 
 
 def tokenize_file(
-    input_file, output_file, *, sentences="lines", tokenizer="penn", progress=True
-) -> dict:
-    r"""Write the tokenised sentences of a text, as ``prepare`` has them for training.
+    input_file: str | os.PathLike[str],
+    output_file: str | os.PathLike[str],
+    *,
+    sentences: str = "lines",
+    tokenizer: str = "penn",
+    progress: bool = True,
+) -> dict[str, int]:
+    r"""Write the tokenised sentences of a text, with the rules of ``prepare``.
 
     Args:
-        input_file: Path of a UTF-8 text, plain, .gz, .bz2 or .xz; or "-" for stdin.
-        output_file: Path of the text to write, a sentence a line and its tokens between
-            spaces; or "-" for stdout.
-        sentences: ``"lines"``, every line is a sentence, so that the output has the lines
-            of the input, blank ones too; ``"punkt"`` or ``"stops"``, as for ``prepare``.
-        tokenizer: A name of ``WordTokenizer``.
-        progress: Whether to show a progress bar.
+        input_file: str or path. UTF-8 text, plain, .gz, .bz2 or .xz; "-" for stdin.
+        output_file: str or path. Text to write, one sentence per line, with spaces between
+            tokens; "-" for stdout.
+        sentences: str. ``"lines"`` keeps the lines of the input, blank lines too. ``"punkt"``
+            and ``"stops"`` split lines into sentences, as for ``prepare``.
+        tokenizer: str. A name of ``WordTokenizer``; ``"kiwi"`` is for Korean.
+        progress: bool. Whether to show a progress bar.
 
     Returns:
-        Dict of ``lines`` read, and ``sentences`` and ``tokens`` written.
+        dict. ``lines`` counts the lines read, ``sentences`` and ``tokens`` count what was
+        written.
 
     Raises:
         OSError: If the input cannot be read.
-        ValueError: If a name is unknown, if the input is not UTF-8, or if it is stdin with
-            ``"punkt"``, which reads it twice.
+        ValueError: If a name is unknown, if the input is not UTF-8, or if Punkt, which reads
+            the input twice, gets stdin.
         ImportError: If NLTK or Kiwi is needed and missing.
 
     Example:
@@ -95,15 +107,17 @@ def tokenize_file(
     is_stdin, by_lines = input_file == "-", sentences == "lines"
     if is_stdin and sentences == "punkt":
         raise ValueError(
-            f"Expected a file, for Punkt reads it twice. Received: sentences={sentences!r} with "
-            "stdin. Use stops or lines, or write the text to a file"
+            f"Expected a file, because Punkt reads it twice. Received: sentences={sentences!r} "
+            "with stdin. Use stops or lines, or write the text to a file"
         )
     if not is_stdin and os.path.exists(output_file) and os.path.samefile(input_file, output_file):
-        raise ValueError(f"Expected an output of its own. Received: {output_file}, the input")
+        raise ValueError(
+            f"Expected an output file other than the input file. Received: {output_file} as both"
+        )
     rules = SentenceRules(sentences, tokenizer, [] if is_stdin else [input_file])
     counts = {"lines": 0, "sentences": 0, "tokens": 0}
-    # The output first: what is wrong with it is not put down to the input.
-    with _written(output_file) as write, _lines(input_file, progress) as lines:
+    # Open the output first, so that its errors do not read as errors of the input.
+    with _open_output(output_file) as write, _open_lines(input_file, progress) as lines:
         for line in lines:
             counts["lines"] += 1
             for tokens in rules.of_line(line):
@@ -115,24 +129,23 @@ def tokenize_file(
 
 
 @contextlib.contextmanager
-def _lines(file, progress):
+def _open_lines(file: str | os.PathLike[str], progress: bool) -> Iterator[Iterable[str]]:
     if file == "-":
         yield read_lines(sys.stdin.buffer)
         return
-    with open_text(file) as (raw, text), progress_bar(file, progress) as bar:
-        yield _told(raw, text, bar)
+    with open_text(os.fspath(file)) as (raw, text), progress_bar(os.fspath(file), progress) as bar:
+        yield _with_progress(raw, text, bar)
 
 
-def _told(raw, text, bar):
-    """Yield lines, and tell the bar how much of the file is read."""
+def _with_progress(raw: BinaryIO, text: TextIO, bar: tqdm) -> Iterator[str]:
     for line in text:
         bar.update(raw.tell() - bar.n)
         yield line
 
 
 @contextlib.contextmanager
-def _written(file):
-    """Yield a function that writes text to stdout, or to a file that appears when all is well."""
+def _open_output(file: str | os.PathLike[str]) -> Iterator[Callable[[str], object]]:
+    """Yield a function that writes text; a file appears only when the block succeeds."""
     if file == "-":
         yield sys.stdout.write
         return
@@ -141,22 +154,24 @@ def _written(file):
             yield opened.write
 
 
-def _splitter(sentences, files):
+def _make_splitter(
+    sentences: str, files: Iterable[str | os.PathLike[str]]
+) -> Callable[[str], list[str]]:
     if sentences != "punkt":
-        return _whole if sentences == "lines" else _STOPS.findall
+        return _whole_line if sentences == "lines" else _STOPS.findall
     punkt = nltk_tokenizers().punkt
     trainer = punkt.PunktTrainer()
     for file in files:
-        with open_text(file) as (_, text):
+        with open_text(os.fspath(file)) as (_, text):
             start = text.read(_PUNKT_CHARACTERS)
         trainer.train(plain_quotes(start), finalize=False)
     trainer.finalize_training()
     return punkt.PunktSentenceTokenizer(trainer.get_params()).tokenize
 
 
-def _whole(line):
+def _whole_line(line: str) -> list[str]:
     return [line]
 
 
-def _plain(line):
+def _clean(line: str) -> str:
     return plain_quotes(line.strip())

@@ -382,6 +382,6 @@ def test_command_line(tiny_preset, embedder, text, tmp_path, capsys, monkeypatch
     assert main(["embed", *arguments, "bottom"]) == 1
     assert "or a number from -3 to 2. Received: layers='bottom'" in capsys.readouterr().err
     assert main(["embed", *arguments, "top", "--column", "text"]) == 1
-    assert "--ray-gpus are of Ray. Received: no --ray" in capsys.readouterr().err
+    assert "--ray-gpus need --ray. Received: no --ray" in capsys.readouterr().err
     assert main(["embed", "no_such_preset", str(text), str(output)]) == 1
     assert "keras-elmo embed: from_preset expects" in capsys.readouterr().err

@@ -8,7 +8,6 @@ import pytest
 
 import keras_elmo
 from keras_elmo.cli import main
-from keras_elmo.tokenizers.code_points import CodePoints
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.weight_mapping import load
 from keras_elmo.onnx.export import export_onnx

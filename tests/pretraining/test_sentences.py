@@ -113,7 +113,9 @@ def test_nothing_is_written_of_a_text_that_cannot_be_read(raw, tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"a\ncaf\xe9\n")
     with pytest.raises(ValueError, match="Expected UTF-8 text, .* Received: .*latin.txt"):
         tokenize_file(tmp_path / "latin.txt", tmp_path / "out", **plain)
-    with pytest.raises(ValueError, match="Expected an output of its own. Received: .*raw.txt"):
+    with pytest.raises(
+        ValueError, match="Expected an output file other than the input file. Received: .*raw.txt"
+    ):
         tokenize_file(raw, raw, **plain)
     with pytest.raises(ValueError, match="to be one of punkt, stops, lines. .*sentences='x'"):
         tokenize_file(raw, tmp_path / "out", sentences="x", **plain)
