@@ -108,7 +108,8 @@ def _add_flags(adder: Any, source: Callable, names: Collection[str]) -> None:
     The docstring describes them. The value of a flag that is not given is None: a file or a
     resumed run may set it.
     """
-    kinds = typing.get_type_hints(source.__init__ if isinstance(source, type) else source)
+    constructor: Any = source
+    kinds = typing.get_type_hints(constructor.__init__ if isinstance(source, type) else source)
     defaults, texts = inspect.signature(source).parameters, _read_texts(source)
     for name in names:
         kind, default, text = kinds[name], defaults[name].default, texts[name]
@@ -216,14 +217,16 @@ def _embed(arguments: argparse.Namespace) -> None:
     embedder = _take(arguments, "dtype", "batch_tokens", "options", "engine")
     output = _take(arguments, "layers", "float16", "resume") | {"progress": not arguments.quiet}
     flags = {"column": "column", "cpus": "ray_cpus", "gpus": "ray_gpus"}
-    cluster = {name: getattr(arguments, flag) for name, flag in flags.items()}
-    cluster = {name: value for name, value in cluster.items() if value is not None}
+    given = {name: getattr(arguments, flag) for name, flag in flags.items()}
+    cluster = {name: value for name, value in given.items() if value is not None}
     if arguments.ray is None:
         if cluster:
             raise ValueError("--column, --ray-cpus and --ray-gpus need --ray. Received: no --ray")
         text = sys.stdin.buffer if arguments.input == "-" else arguments.input
         output["compression"] = arguments.compression
-        facts = Embedder(arguments.preset, **embedder).embed_file(text, arguments.output, **output)
+        facts: dict = Embedder(arguments.preset, **embedder).embed_file(
+            text, arguments.output, **output
+        )
     else:
         from keras_elmo.ray import embed_files
 

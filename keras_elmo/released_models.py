@@ -61,8 +61,9 @@ class ReleasedModel:
     @property
     def n_bytes(self) -> int | None:
         """Return the size of all files in bytes, None if it is not known."""
-        sizes = [file.get("bytes") for file in self.files]
-        return None if None in sizes or not sizes else sum(sizes)
+        if not self.files or any("bytes" not in file for file in self.files):
+            return None
+        return sum(file["bytes"] for file in self.files)
 
     @property
     def folder(self) -> pathlib.Path:

@@ -129,7 +129,7 @@ def write_language_model(
 
 
 def _write_rounded(path: pathlib.Path, arrays: dict, bits: int) -> None:
-    filters = {"shuffle": True, "compression": "gzip", "compression_opts": 9}
+    filters: dict[str, Any] = {"shuffle": True, "compression": "gzip", "compression_opts": 9}
     write_arrays(path, {name: rounded(a, bits) for name, a in arrays.items()}, **filters)
 
 

@@ -64,7 +64,7 @@ def test_layers_of_the_goldens(golden, tmp_path):
 def test_all_products_are_of_eight_bits(dtype, stateful, tmp_path):
     """ONNX Runtime merges the nodes of a product only if it recognises the whole pattern."""
     config = make_config()
-    weights = load(bilm_rows(config), make_arrays(config))
+    weights = load(bilm_mapping(config), make_arrays(config))
     model = bilm_model(config, weights, dtype, stateful).SerializeToString()
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
