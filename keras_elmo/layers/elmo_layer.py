@@ -10,7 +10,8 @@ import numpy as np
 from keras import ops
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.formats.bilm_files import BiLMFile, read_bilm, write_bilm
+from keras_elmo.formats.base import BiLMFile
+from keras_elmo.formats.bilm_hdf5 import read_bilm, write_bilm
 from keras_elmo.formats.weight_mapping import fingerprint, variables_by_path
 from keras_elmo.layers.bilm import BiLM, representation_names, select_output
 from keras_elmo.layers.boundaries import TokenMask, add_boundaries, with_boundaries
@@ -219,7 +220,7 @@ class ElmoLayer(keras.layers.Layer):
         if bilm.config != self.config:
             raise ValueError(
                 "ElmoLayer expects a biLM with the options of this layer. "
-                f"Expected: {self.config}. Received: {bilm.config}, from {bilm.origin}"
+                f"Expected: {self.config}. Received: {bilm.config}, from {bilm.file_name}"
             )
         if self._awaited_fingerprint:
             received = bilm.fingerprint(self.variable_dtype)
@@ -227,7 +228,7 @@ class ElmoLayer(keras.layers.Layer):
                 raise ValueError(
                     "ElmoLayer expects the biLM that the model was saved with. "
                     f"Expected: fingerprint={self._awaited_fingerprint}. "
-                    f"Received: fingerprint={received}, of {bilm.origin}"
+                    f"Received: fingerprint={received}, of {bilm.file_name}"
                 )
         self._build_unbuilt()
         bilm.assign(variables_by_path(self.bilm))
