@@ -18,7 +18,7 @@ import keras_elmo
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.embedder import Embedder
 from keras_elmo.onnx.export import export_onnx
-from keras_elmo.presets import Preset, convert
+from keras_elmo.presets import Preset, bundled_facts, convert
 from keras_elmo.pretraining.devices import sharing
 from keras_elmo.pretraining.export import export_run
 from keras_elmo.pretraining.language_model_files import BITS, read_language_model
@@ -30,6 +30,7 @@ from keras_elmo.pretraining.sentences import tokenize_file
 from keras_elmo.pretraining.settings import SIZES, merge_settings
 from keras_elmo.pretraining.text_files import open_text, read_sentences
 from keras_elmo.pretraining.train import Pretraining, read_run
+from keras_elmo.released_models import download, released_models
 from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS
 from keras_elmo.utils.cpu import advise_bfloat16, cpu_flags
 
@@ -179,6 +180,48 @@ def _info(arguments: argparse.Namespace) -> None:
     if not arguments.json:
         facts |= facts.pop("options")
     _print(facts, arguments.json)
+
+
+def _add_presets(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--language", help="List the models of this language only: en, ko, ...")
+    _add_shared(parser, "--json")
+
+
+def _presets(arguments: argparse.Namespace) -> None:
+    found = [
+        {"name": name, "language": name.rpartition("_")[2], "state": "bundled", **facts}
+        for name, facts in bundled_facts().items()
+    ]
+    for model in released_models().values():
+        state = "downloaded" if model.is_downloaded else "known" if model.files else "by hand"
+        found.append(
+            {
+                "name": model.name,
+                "language": model.language,
+                "state": state,
+                "bytes": model.n_bytes,
+                "description": model.text,
+                "format": model.format,
+                "licence": model.licence,
+                "page": model.page,
+            }
+        )
+    found = [f for f in found if arguments.language in (None, f["language"])]
+    if arguments.json:
+        print(json.dumps(found))
+        return
+    for facts in found:
+        size = f"{facts['bytes'] / 1e6:.0f} MB" if facts.get("bytes") else ""
+        print(f"{facts['name']:26} {facts['state']:11} {size:>8}  {facts['description'][:70]}")
+
+
+def _add_download(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="A name that keras-elmo presets lists.")
+    _add_shared(parser, "--json")
+
+
+def _download(arguments: argparse.Namespace) -> None:
+    _print({"preset": arguments.name, "path": str(download(arguments.name))}, arguments.json)
 
 
 def _add_embed(parser: argparse.ArgumentParser) -> None:
@@ -451,6 +494,8 @@ def _print(facts: dict[str, Any], as_json: bool) -> None:
 
 _COMMANDS = {
     "info": (_add_info, _info, "Show the sizes of a biLM and check the files of its preset."),
+    "presets": (_add_presets, _presets, "List bundled and released models."),
+    "download": (_add_download, _download, "Download a released model into the cache."),
     "embed": (_add_embed, _embed, "Write the layer representations of tokenised sentences."),
     "convert": (_add_convert, _convert, "Write a biLM of another program as a preset."),
     "tokenize": (_add_tokenize, _tokenize, "Split a text into tokens, as a biLM needs them."),

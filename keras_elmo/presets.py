@@ -17,11 +17,13 @@ from keras_elmo.formats.folder import Folder, checkpoint_prefix
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.many_langs import ManyLangs
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint, HubModule
+from keras_elmo.released_models import download, nearest_names, released_models
 from keras_elmo.utils.files import (
     PathLike,
     digest_of,
     holds_files,
     read_bytes,
+    read_options,
     write_files,
     write_json,
 )
@@ -35,8 +37,13 @@ FORMATS: tuple[type[Format], ...] = (
     AllenNlpArchive,
     ManyLangs,
 )
+# Their released models were trained on the 1 Billion Word Benchmark.
+_PENN_FORMATS = (AllenNlpArchive.name, HubModule.name)
 _LARGEST_CARD = 1 << 20
-_EXPECTED = "the name of a bundled preset or the path of a directory, .zip, .tar.gz or checkpoint"
+_EXPECTED = (
+    "the name of a bundled preset or released model, or the path of a directory, .zip, .tar.gz or "
+    "checkpoint"
+)
 
 
 def bundled() -> dict[str, pathlib.Path]:
@@ -79,10 +86,10 @@ class Preset:
     used.
 
     Args:
-        preset: str or path. Name of a bundled preset, or path of a directory, .zip or .tar.gz
-            in one of the formats of ``FORMATS``, or of a TensorFlow checkpoint without its
-            ending. A string that is a bundled name is the bundled preset. For a directory of
-            that name pass a ``pathlib.Path`` or ``"./NAME"``.
+        preset: str or path. Name of a bundled preset, or of a released model, which is
+            downloaded once; or path of a directory, .zip or .tar.gz in one of the formats of
+            ``FORMATS``, or of a TensorFlow checkpoint without its ending. For a directory that
+            has the name of a preset pass a ``pathlib.Path`` or ``"./NAME"``.
         options: dict, path of an options file, or None. They replace the options in the files.
 
     Attributes:
@@ -105,11 +112,17 @@ class Preset:
             )
         # A path is never a bundled name, although str(Path("./elmo_mini_en")) is one.
         names = bundled()
-        self.path = names.get(preset, pathlib.Path(preset))  # type: ignore[arg-type]
+        self._released = released_models().get(preset) if isinstance(preset, str) else None
+        if self._released is not None:
+            self.path = download(self._released.name)
+        else:
+            self.path = names.get(preset, pathlib.Path(preset))  # type: ignore[arg-type]
         if not (self.path.is_dir() or self.path.is_file() or checkpoint_prefix(self.path)):
+            similar = nearest_names(str(preset), [*names, *released_models()])
             raise ValueError(
                 f"from_preset expects {_EXPECTED}. Received: preset={preset!r}. "
-                f"Bundled presets: {', '.join(names) or 'none'}"
+                + (f"Similar names: {', '.join(similar)}. " if similar else "")
+                + f"Bundled presets: {', '.join(names) or 'none'}. keras-elmo presets lists all"
             )
         if self.path.is_file() and self.path.name.endswith((".json", ".hdf5", "_file")):
             raise ValueError(
@@ -146,6 +159,30 @@ class Preset:
     def read_softmax(self) -> SoftmaxFile | None:
         """Read the softmax and its vocabulary, if there are any. For errors see ``read``."""
         return self.format.read_softmax()
+
+    def read_tokenizer(self) -> str:
+        """Read the name of the ``WordTokenizer`` whose tokens the biLM was trained on.
+
+        Presets record it in ``tokenizer.json``. The released models of AllenNLP and TF-Hub were
+        trained on Penn Treebank tokens.
+
+        Raises:
+            ValueError: If the preset does not record its tokenizer.
+        """
+        if "tokenizer.json" in self._folder.names:
+            path = self._folder.file("tokenizer.json")
+            name = read_options(path, str(path), "Tokenizer file").get("name")
+            if isinstance(name, str):
+                return name
+        if self._released is not None and self._released.tokenizer is not None:
+            return self._released.tokenizer
+        if self.format.name in _PENN_FORMATS:
+            return "penn"
+        raise ValueError(
+            "WordTokenizer.from_preset expects a preset that records its tokenizer in "
+            f"tokenizer.json. Received: {self.path}. Read how its training text was tokenised, and "
+            'pass that tokenizer, for example WordTokenizer("penn")'
+        )
 
     def card(self) -> str:
         """Return the text of the model card ``README.md``, or an empty text without one."""

@@ -64,7 +64,7 @@ LINES = [
     {"cli"},
 ]
 # (module, module that it imports inside a function, from a line above).
-DEFERRED = {("tokenizers.characters", "presets")}
+DEFERRED = {("tokenizers.characters", "presets"), ("tokenizers.words", "presets")}
 LINE_OF = {name: i for i, names in enumerate(LINES) for name in names}
 # Checkpoint code sees {path: variable}, never a layer class.
 FORBIDDEN = {"tensorflow", "jax", "torch", "onnx", "onnxruntime"}

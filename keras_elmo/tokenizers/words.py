@@ -85,6 +85,28 @@ class WordTokenizer(keras.layers.Layer):
         self._allow_non_tensor_positional_args = True
         self._tokenize = make_tokenizer(name, split_sentences)
 
+    @classmethod
+    def from_preset(cls, preset: Any, **kwargs: Any) -> "WordTokenizer":
+        """Make the tokenizer of a preset's training text.
+
+        Args:
+            preset: str or path. A preset of ``ElmoLayer.from_preset``.
+            **kwargs: Arguments for ``WordTokenizer``.
+
+        Raises:
+            OSError: If a file is missing or damaged.
+            ValueError: If the preset does not exist or does not record its tokenizer.
+
+        Example:
+
+        >>> WordTokenizer.from_preset("elmo_small_en")("A fine film.")
+        ['A', 'fine', 'film', '.']
+        """
+        # Imported here, because presets read formats, which read tokens.
+        from keras_elmo.presets import Preset
+
+        return cls(Preset(preset).read_tokenizer(), **kwargs)
+
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         # Keras would search every string of a list for tensors.
         if isinstance(inputs, keras.KerasTensor) or _is_tensor(inputs):
