@@ -1,10 +1,11 @@
-"""Time AllenNLP 2.10.1's biLM; run by peer.py with the Python that has it (README.md).
+"""Time the biLM of AllenNLP 2.10.1. peer.py runs this with the Python that has AllenNLP.
 
     python allennlp_peer.py OPTIONS WEIGHTS < job.json
 
-job.json: {"sentences": [[token, ...], ...], "single": n, "threads": n, "check": n}. The
-sentences go in batches of 32 in the order given, then the first ``single`` one at a time.
-Prints JSON: tokens/s of both, and for a check the layers of the first ``check`` sentences.
+job.json is {"sentences": [[token, ...], ...], "single": n, "threads": n, "check": n}. The script
+times all sentences in batches of 32, in the order given, then the first ``single`` sentences one
+at a time. It prints JSON: tokens/s of both, and the layers of the first ``check`` sentences.
+README.md says how to install AllenNLP.
 """
 
 import importlib.abc
@@ -17,12 +18,12 @@ import types
 
 import torch
 
-# What AllenNLP imports at the top of its modules and its biLM never calls.
+# AllenNLP imports these packages at the top of its modules, but its biLM never calls them.
 UNUSED = {"spacy", "transformers", "fairscale", "huggingface_hub", "lmdb", "torchvision"}
 
 
 class Placeholder(type):
-    """A class, any attribute of which is another such class."""
+    """A class whose every attribute is again a placeholder class."""
 
     def __getattr__(cls, name):
         if name.startswith("__"):
@@ -31,7 +32,7 @@ class Placeholder(type):
 
 
 class Placeholders(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Give an empty module for each of the unused packages, and a local cached_path."""
+    """Import placeholders for the unused packages, and a cached_path that takes local paths."""
 
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in UNUSED | {"cached_path"}:
@@ -72,7 +73,7 @@ def main():
 
     layers = []
     for sentence in sentences[: job["check"]]:
-        # A new one each time, as it carries its state on.
+        # AllenNLP's biLM keeps its state between calls, so each sentence needs a new one.
         fresh = _ElmoBiLm(sys.argv[1], sys.argv[2], requires_grad=False).eval()
         with torch.no_grad():
             activations = fresh(batch_to_ids([sentence]))["activations"]

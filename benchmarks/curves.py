@@ -1,10 +1,9 @@
-"""Draw held-out perplexity over tokens, of runs that each began with the biLM of the one before.
+"""Draw held-out perplexity over tokens for a chain of runs, each continuing the one before.
 
     python benchmarks/curves.py PICTURE NAME=LOG...
 
-LOG is the ``log.csv`` of a run of ``keras-elmo pretrain``, which ``export`` keeps beside the
-model card. Runs score themselves on held-out text of their own corpus, so that the curve
-jumps where the corpus changes.
+LOG is the ``log.csv`` of ``keras-elmo pretrain``, which ``export`` copies next to the model card.
+Each run is scored on held-out text of its corpus, so the curve jumps where the corpus changes.
 """
 
 import argparse
@@ -15,7 +14,7 @@ from matplotlib.figure import Figure
 
 
 def read_log(path):
-    """Return the tokens and the perplexity of each row that has one."""
+    """Return the tokens and perplexities of the rows that have a perplexity."""
     with open(path, newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["perplexity"]]
     if not rows:

@@ -1,9 +1,9 @@
-"""Tokens/s of a user's training step with a frozen biLM of the original size inside.
+"""Measure tokens/s of a user's training step with a frozen biLM of the original size.
 
     python benchmarks/fit.py --data test.txt
 
---data as for throughput.py. The model is character ids, ElmoLayer, ScalarMix, a maximum over the
-tokens and a Dense layer; sentences of similar length share a batch.
+--data is as for throughput.py. The model has ElmoLayer, ScalarMix, a maximum over the tokens and a
+Dense layer; its input is character ids. Sentences of similar length share a batch.
 """
 
 import argparse
@@ -37,14 +37,14 @@ def fit_seconds(sentences, batch_size, dtype):
         for batch in batches:
             model.train_on_batch(*batch)
 
-    one_pass()  # compiles
+    one_pass()  # The first pass compiles the step.
     return seconds(one_pass)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=pathlib.Path, help="Penn Treebank trees, one a line")
-    parser.add_argument("--limit", type=int, default=256, help="sentences")
+    parser.add_argument("--limit", type=int, default=256, help="number of sentences")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 128])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     arguments = parser.parse_args()

@@ -1,9 +1,9 @@
-"""Time a forward pass of ElmoLayer next to its matrix products alone, in one run.
+"""Time a forward pass of ElmoLayer and, in the same run, its matrix products alone.
 
     python benchmarks/forward.py [--size original] [--sentences 32] [--tokens 25]
 
-Weights and tokens are random. The products are those of the same shapes and in the
-same order, see products.py; all tokens are distinct.
+Weights and tokens are random, and all tokens are distinct. products.py makes matrix products of
+equal shapes in equal order.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""What a task model waits for in front of a batch: the cached layers, and the character ids.
+"""Time the inputs of a batch for a task model: cached layers and character ids.
 
     python benchmarks/inputs.py
 
-``LayerDataset.gather`` stands beside h5py, which reads and checks nothing; ``CharacterTokenizer``
-beside its own alphabet, which makes the same rows without Keras around it. Milliseconds of
-processor time a batch, the median of the rounds; the layers are those of elmo_mini_en's shape.
+``LayerDataset.gather`` is compared with h5py, which reads without checking. ``CharacterTokenizer``
+is compared with its alphabet, which makes the ids without Keras. Prints the median processor time
+of a batch in milliseconds. The layers have the shape of elmo_mini_en's.
 """
 
 import argparse
@@ -22,7 +22,7 @@ LAYERS, WIDTH = 3, 256
 
 
 def milliseconds(work, arguments):
-    """Return the median time of a call, over the arguments."""
+    """Return the median processor time of ``work`` over the arguments."""
     times = []
     for argument in arguments:
         start = time.thread_time()
@@ -41,8 +41,8 @@ def write_layers(path, lengths, random):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sentences", type=int, default=3200)
-    parser.add_argument("--tokens", type=int, default=15, help="of a sentence, on average")
-    parser.add_argument("--batch-size", type=int, default=32, help="sentences")
+    parser.add_argument("--tokens", type=int, default=15, help="mean length of a sentence")
+    parser.add_argument("--batch-size", type=int, default=32, help="sentences in a batch")
     settings = parser.parse_args()
     random = np.random.default_rng(0)
     lengths = random.integers(1, 2 * settings.tokens, settings.sentences)

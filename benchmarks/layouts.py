@@ -1,10 +1,11 @@
-"""One step's matrix products of an LSTM in TensorFlow, with its kernels in several layouts.
+"""Time the matrix products of one LSTM step in TensorFlow for several layouts of the kernels.
 
     python benchmarks/layouts.py [--rows 92 1]
 
-Milliseconds of h x (512 x 16384) and m x (4096 x 512), original size. ``plain`` is what the layers
-do; ``constant`` are weights that the graph holds; ``transposed`` has both kernels stored so, the
-transposition itself is beside it. Run it on an idle machine, and with TF_ENABLE_ONEDNN_OPTS=0 too.
+Prints milliseconds for h x (512 x 16384) and m x (4096 x 512), the original size. ``plain`` is the
+layout of the layers; ``constant`` has the weights as constants of the graph; ``transposed`` stores
+both kernels transposed. The time of transposing is printed separately. Run it on an idle machine,
+also with TF_ENABLE_ONEDNN_OPTS=0.
 """
 
 import argparse
@@ -19,7 +20,7 @@ WIDTH, SIZE, STEPS = 512, 4096, 10
 
 
 def looped(recurrent, project):
-    """Return a function that takes h through some steps, each on the result of the other."""
+    """Return a function that runs ``STEPS`` steps, each on the result of the step before."""
 
     def step(k, h):
         m = recurrent(h)[:, :SIZE]

@@ -1,4 +1,4 @@
-"""The best time that any library at hand has for a matrix product of given sizes."""
+"""Time matrix products of given sizes in every installed library."""
 
 import functools
 import importlib.util
@@ -33,7 +33,7 @@ def _tensorflow(rows, weights):
     import tensorflow as tf
 
     rows, weights = ([tf.Variable(a) for a in arrays] for arrays in (rows, weights))
-    # A sum, so that no product is left out, and nothing is copied out of TensorFlow.
+    # The maximum uses every product, and keeps large results from being copied out.
     return tf.function(lambda: [tf.reduce_max(x @ w) for x, w in zip(rows, weights)])
 
 
@@ -62,10 +62,10 @@ LIBRARIES = {
 
 @functools.cache
 def product_seconds(*shapes) -> dict:
-    """Return seconds by library for products done one after the other.
+    """Return a dict from library to the seconds for some products, one after the other.
 
     Args:
-        *shapes: Of each product ``(rows, inputs, outputs)``.
+        *shapes: tuples of ints. ``(rows, inputs, outputs)`` of each product.
     """
     rng = np.random.default_rng(0)
     rows = [rng.normal(size=(n, k)).astype("float32") for n, k, _ in shapes]
@@ -80,16 +80,17 @@ def product_seconds(*shapes) -> dict:
 
 
 def lstm_seconds(config, batches) -> dict:
-    """Return seconds by library for the products of all LSTMs.
+    """Return a dict from library to the seconds for the products of all LSTMs.
 
     Args:
-        config: The ``BiLMConfig``.
-        batches: Pairs (sentences, tokens) of each batch, boundary tokens included.
+        config: ``BiLMConfig``. Sizes of the biLM.
+        batches: list of pairs of ints. Sentences and tokens of each batch; the tokens include
+            the boundary tokens.
     """
     total = dict.fromkeys(map(str, LIBRARIES), 0.0)
     width, size = config.projection_dim, config.lstm_dim
     for sentences, tokens in batches:
-        # More of them take as many times longer.
+        # The time grows linearly with the tokens, so eight are enough to measure.
         some = min(tokens, 8) if sentences > 1 else tokens
         inputs = product_seconds((some * sentences, width, 4 * size))
         steps = product_seconds((sentences, width, 4 * size), (sentences, size, width))
@@ -100,7 +101,7 @@ def lstm_seconds(config, batches) -> dict:
 
 
 def word_seconds(config, words, characters) -> dict:
-    """Return seconds by library for the products of the character CNN, 256 words at a time."""
+    """Return a dict from library to the seconds for the character CNN, in batches of 256 words."""
     shapes = [
         (256 * (characters - width + 1), width * config.character_embedding_dim, count)
         for width, count in config.filters

@@ -1,8 +1,8 @@
-"""Peak memory of ``keras-elmo embed`` for few and for many sentences: it must not grow.
+"""Measure peak memory of ``keras-elmo embed`` for few and many sentences: it must not grow.
 
     python benchmarks/memory.py [--sentences 10000 100000]
 
-Each run is a process of its own, with a small random biLM and sentences of random words.
+Each run is a separate process, with a small random biLM and sentences of random words.
 """
 
 import argparse

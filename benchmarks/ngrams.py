@@ -1,11 +1,11 @@
-"""Forward perplexity of n-grams with the vocabulary and the policy of keras-elmo perplexity.
+"""Measure the forward perplexity of n-grams on the tokens that keras-elmo perplexity scores.
 
     python benchmarks/ngrams.py CORPUS TEXT... [--kenlm BIN]
 
-CORPUS is a folder of ``keras-elmo prepare``; its training files are counted. TEXT is
-tokenised, a sentence a line. Tokens outside of the vocabulary are one word in both; every
-sentence ends with a predicted ``</S>``. Printed for each text: the perplexity of a unigram,
-and with --kenlm, the folder of KenLM's programs, of its modified Kneser-Ney 5-gram.
+CORPUS is a folder of ``keras-elmo prepare``; the n-grams count its training files. TEXT is
+tokenised, one sentence a line. As in ``keras-elmo perplexity``, tokens outside the vocabulary
+count as one word, and every sentence ends with a predicted ``</S>``. Prints the perplexity of a
+unigram for each text. --kenlm, the folder of KenLM's programs, adds its modified Kneser-Ney 5-gram.
 """
 
 import argparse
@@ -18,11 +18,11 @@ import tempfile
 from keras_elmo.pretraining.prepare import SPECIAL_TOKENS, read_vocabulary
 from keras_elmo.pretraining.text_files import read_sentences
 
-UNKNOWN = "UNKNOWN-TOKEN"  # KenLM takes <unk> for something else
+UNKNOWN = "UNKNOWN-TOKEN"  # KenLM reserves <unk>.
 
 
 def known_only(files, vocabulary):
-    """Yield the sentences with all tokens outside of the vocabulary made one."""
+    """Yield the sentences, with ``UNKNOWN`` for every token outside the vocabulary."""
     known = set(vocabulary) - set(SPECIAL_TOKENS)
     for file in files:
         for sentence in read_sentences(file):
@@ -38,7 +38,7 @@ def unigram(counts, sentences):
 
 
 def kenlm_query(folder, model, sentences):
-    """Return the perplexity that KenLM's ``query`` prints, of tokens and ends of sentences."""
+    """Return the perplexity that KenLM's ``query`` prints, ends of sentences included."""
     text = "\n".join(map(" ".join, sentences)) + "\n"
     command = [folder / "query", "-v", "summary", model]
     finished = subprocess.run(command, input=text, capture_output=True, text=True, check=True)

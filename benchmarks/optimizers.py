@@ -2,12 +2,11 @@
 
     TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 python benchmarks/optimizers.py CORPUS RUNS
 
-CORPUS is a folder of ``keras-elmo prepare``. Every seed trains a new biLM three times: with
-Adam, with Muon for as many steps, which read the same batches, and with Muon for as many
-steps as fit into the time that Adam took. Other options go to ``keras-elmo pretrain``. Each
-run is kept in RUNS when it ends, so that a call that was broken off goes on from there.
-Time is that of the run's log, which begins after the text is counted; with --jobs 2 the
-Adam and the Muon of a seed run side by side, best with one thread each.
+CORPUS is a folder of ``keras-elmo prepare``. Each seed trains a new biLM three times: with Adam,
+with Muon for equally many steps on the same batches, and with Muon for the steps that fit into
+Adam's time. Other options go to ``keras-elmo pretrain``. RUNS keeps each finished run, so a call
+that was interrupted continues there. Times are from the logs of the runs and do not include
+counting the text. With --jobs 2, Adam and Muon of a seed run at once; use one thread each.
 """
 
 import argparse
@@ -23,12 +22,12 @@ import numpy as np
 
 
 def digest(corpus, options):
-    """Return what tells runs on another corpus or with other options apart."""
+    """Return a short digest of the corpus and the options, for the names of the runs."""
     return hashlib.sha256(repr((str(corpus.resolve()), options)).encode()).hexdigest()[:8]
 
 
 def train(corpus, folder, seed, optimizer, rate, steps, options):
-    """Train unless it is done, and return the last row of the log."""
+    """Train, unless the log of the run exists, and return the last row of the log."""
     log = folder / "log.csv"
     if not log.exists():
         command = [sys.executable, "-m", "keras_elmo.cli", "pretrain", corpus, folder, "--quiet"]
@@ -43,7 +42,7 @@ def train(corpus, folder, seed, optimizer, rate, steps, options):
 
 
 def train_all(arguments, options):
-    """Return what the three runs of each seed end with, by what the table calls them."""
+    """Return the final figures of every run, in a dict from the name of the row."""
 
     def run(seed, name, optimizer, steps):
         corpus, rate = arguments.corpus, getattr(arguments, f"{optimizer}_rate")
@@ -54,7 +53,7 @@ def train_all(arguments, options):
 
     adam, muon, as_long = [], [], []
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        # Two jobs are the Adam and the Muon of one seed, which slow each other alike.
+        # With two jobs, Adam and Muon of one seed run at once and slow each other equally.
         for seed in arguments.seeds:
             adam.append(pool.submit(run, seed, "adam", "adam", arguments.steps))
             muon.append(pool.submit(run, seed, "muon", "muon", arguments.steps))
@@ -78,9 +77,9 @@ def main():
     parser.add_argument("--muon-rate", type=float, default=0.004)
     parser.add_argument("--steps", type=int, default=2600)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     arguments, options = parser.parse_known_args()
-    options = ["--size", "mini", *options]  # a --size that is given comes later, and wins
+    options = ["--size", "mini", *options]  # A --size of the user comes later and wins.
     arguments.runs.mkdir(parents=True, exist_ok=True)
     table = {}
     print("| | rate | steps | million tokens | seconds | held-out perplexity |")

@@ -1,9 +1,9 @@
-"""The layers of a preset beside those that AllenNLP computes from the same files.
+"""Compare the layers of a preset with those that AllenNLP computes from its files.
 
     python benchmarks/parity.py elmo_mini_en --text TOKENISED --allennlp-python PYTHON
 
-TOKENISED has a sentence a line, tokens between spaces; README.md tells how to install
-AllenNLP. Prints the largest difference, and fails if it is above 1e-5.
+TOKENISED has one sentence a line, with spaces between the tokens. README.md says how to install
+AllenNLP. Prints the largest difference; the exit status is 1 if it is above 1e-5.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import keras_elmo
 from keras_elmo.presets import bundled
 from keras_elmo.pretraining.text_files import read_sentences
 
-# More than any text brings: accents, another script, a word too long for 50 characters.
+# Rare cases: accents, another script, and words near the limit of 50 characters.
 ODD = "Antidisestablishmentarianism pneumonoultramicroscopicsilicovolcanoconiosis naïve 日本語 !"
 
 

@@ -1,4 +1,4 @@
-"""Ask AllenNLP, in a process of the Python that has it."""
+"""Run AllenNLP in a process of the Python that has it."""
 
 import json
 import pathlib
@@ -6,7 +6,7 @@ import subprocess
 
 
 def ask_allennlp(python, options_file, weight_file, job):
-    """Return what allennlp_peer.py prints for a job."""
+    """Return the JSON object that allennlp_peer.py prints for a job."""
     script = pathlib.Path(__file__).with_name("allennlp_peer.py")
     finished = subprocess.run(
         [python, script, options_file, weight_file],

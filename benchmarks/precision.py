@@ -1,10 +1,10 @@
-"""What bfloat16 and int8 change: the error of every layer against float32.
+"""Measure the error of bfloat16 and int8 against float32, in every layer.
 
     python benchmarks/precision.py [--text TOKENISED] [--presets elmo_mini_en]
 
-TOKENISED has a sentence a line, tokens between spaces; without it the text is this file.
-Beside the presets stand random biLMs of the released sizes. Printed for each layer: the
-root mean square of the error over that of the layer, and the largest error.
+TOKENISED has one sentence a line, with spaces between the tokens; the default is this file. Random
+biLMs of the released sizes are measured too. Prints for each layer the root mean square of the
+error, divided by the root mean square of the layer, and the largest error.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Time a training step of a biLM beside the matrix products that it is made of.
+"""Time a training step of a biLM, and its matrix products alone.
 
     TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=2 python benchmarks/pretraining.py CORPUS
 
-CORPUS is a folder of ``keras-elmo prepare``. The products are those of the LSTMs (forward,
-and twice as much backward), of the softmax and of the character CNN, with the mean sizes
-of the batches, on the same threads in the same run: all in float32, and in the types of
---products, which spares those of one time step. Those of Muon's iteration are not among them.
+CORPUS is a folder of ``keras-elmo prepare``. It times the products of the LSTMs (forward, and
+twice as many backward), the softmax and the character CNN, with the mean sizes of the batches.
+They are timed in the same run on the same threads, once in float32 and once in the dtype of
+--products. The products of one time step always stay in float32. Those of Muon are not counted.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def median_seconds(function, times):
 
 
 def products(config, tokens, rows, distinct, characters, negatives, dtype):
-    """Return a function that multiplies what one step multiplies, and nothing else."""
+    """Return a function that computes only the matrix products of one training step."""
     matmul = functools.partial(products_of.matmul, product_dtype=dtype)
     width, cells, n_filters = config.projection_dim, config.lstm_dim, config.n_filters
     all_rows = tokens * rows
@@ -61,7 +61,7 @@ def products(config, tokens, rows, distinct, characters, negatives, dtype):
     def drawn(*shape):
         return ops.convert_to_tensor(rng.normal(0, 0.01, shape).astype("float32"))
 
-    # Other numbers for each, passed as arguments, so that no product is computed once for two.
+    # Distinct tensors, passed as arguments: the compiler could share equal products.
     lstms = [
         {
             "x": drawn(all_rows, width),
@@ -82,7 +82,7 @@ def products(config, tokens, rows, distinct, characters, negatives, dtype):
         pairs.append((drawn(distinct * (characters - w + 1), window), drawn(window, count)))
 
     def both_ways(a, b):
-        """A product and the two of its gradient."""
+        """Compute a product and the two products of its gradient."""
         y = matmul(a, b)
         return y[0, 0] + matmul(y, ops.transpose(b))[0, 0] + matmul(ops.transpose(a), y)[0, 0]
 
@@ -90,8 +90,8 @@ def products(config, tokens, rows, distinct, characters, negatives, dtype):
         x, gates, projection = lstm["x"], lstm["gates"], lstm["projection"]
         of_inputs, recurrent = lstm["kernels"]
         total = both_ways(x, of_inputs)
-        total += matmul(ops.transpose(x), gates)[0, 0]  # gradient of the recurrent kernel
-        total += matmul(ops.transpose(gates[:, :cells]), x)[0, 0]  # and of the projection
+        total += matmul(ops.transpose(x), gates)[0, 0]  # Gradient of the recurrent kernel.
+        total += matmul(ops.transpose(gates[:, :cells]), x)[0, 0]  # Gradient of the projection.
         h = x[:rows]
         for _ in range(tokens):
             g = gates[:rows] + ops.matmul(h, recurrent)

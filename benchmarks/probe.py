@@ -1,12 +1,15 @@
-"""What a biLM's layers hold: a linear layer over ScalarMix, against a random biLM of its size.
+"""Train a linear layer over ScalarMix on a biLM, and on a random biLM of equal sizes.
 
     python benchmarks/probe.py --preset elmo_mini_en --sst SST_FOLDER --ud UD_FOLDER --conll FOLDER
 
-The biLM is frozen, its layers are computed once; --int8 adds those of ONNX Runtime in int8.
---sst: train.txt, dev.txt and test.txt of the Stanford Sentiment Treebank, root labels; a sentence
-is the mean of its tokens. --ud: files *-train.conllu, *-dev.conllu and *-test.conllu (or .xz),
-universal parts of speech. --conll: eng.train, eng.testa and eng.testb of CoNLL-2003, every tag
-predicted by itself. Scores are accuracies, for CoNLL-2003 the F1 of whole names.
+The biLM is frozen, and its layers are computed once. --int8 adds the int8 layers of ONNX
+Runtime.
+
+--sst: train.txt, dev.txt and test.txt of the Stanford Sentiment Treebank. The label is the root's,
+and a sentence is the mean of its tokens. --ud: files *-train.conllu, *-dev.conllu and
+*-test.conllu (or .xz), for universal parts of speech. --conll: eng.train, eng.testa and eng.testb
+of CoNLL-2003; each tag is predicted separately. Scores are accuracies, and the F1 of names for
+CoNLL-2003.
 """
 
 import argparse
@@ -74,7 +77,7 @@ def f1_of_names(predicted, data):
 
 
 def train_and_predict(data, seed, epochs, batch_size):
-    """Return the classes on test of the epoch that was best on dev, and the layer weights."""
+    """Return the test predictions of the epoch with the best dev score, and the layer weights."""
     keras.utils.set_random_seed(seed)
     n_classes = int(data["train"][1].max()) + 1
     layers_in = keras.Input(data["train"][0].shape[1:])
@@ -105,7 +108,7 @@ def main():
     parser.add_argument("--sst", type=pathlib.Path)
     parser.add_argument("--ud", type=pathlib.Path)
     parser.add_argument("--conll", type=pathlib.Path)
-    parser.add_argument("--int8", action="store_true", help="the same layers in int8 too")
+    parser.add_argument("--int8", action="store_true", help="also measure the layers in int8")
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
     arguments = parser.parse_args()
 

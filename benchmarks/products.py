@@ -1,14 +1,14 @@
-"""The matrix products of a biLM alone: the limit that the benchmarks measure against."""
+"""Compute only the matrix products of a biLM: the limit of the benchmarks."""
 
 import keras
 from keras import ops
 
 
 class LSTMProducts(keras.layers.Layer):
-    """The products of all LSTMs for a batch of sentences.
+    """Compute the products of all LSTMs for a batch of sentences.
 
-    In each LSTM the input for all steps at once, then per step the recurrent product
-    and the projection, each on the result of the step before.
+    Each LSTM multiplies the input of all steps at once. Each step then has the recurrent product
+    and the projection, on the result of the step before.
     """
 
     def __init__(self, config, sentences, tokens):
@@ -28,7 +28,7 @@ class LSTMProducts(keras.layers.Layer):
         ]
 
     def call(self, inputs):
-        # A maximum, because a compiler may turn the sum or a row of a product into less work.
+        # The maximum needs the whole product; a compiler could simplify a sum or a single row.
         total = ops.sum(inputs)
         for kernel, recurrent, projection in self.lstms:
             total += ops.max(ops.matmul(self.token, kernel))
@@ -41,9 +41,9 @@ class LSTMProducts(keras.layers.Layer):
 
 
 class CharCNNProducts(keras.layers.Layer):
-    """The products of the character CNN for a number of words.
+    """Compute the products of the character CNN for a number of words.
 
-    The convolutions are products of windows already cut.
+    The convolutions are products with windows that are cut beforehand.
     """
 
     def __init__(self, config, words, characters):
@@ -75,6 +75,6 @@ class CharCNNProducts(keras.layers.Layer):
 
 
 def as_model(layer):
-    """Return a model that runs the products when given one number."""
+    """Return a model that runs the products for any one number."""
     inputs = keras.Input((1,))
     return keras.Model(inputs, layer(inputs))

@@ -1,16 +1,15 @@
-"""Tokens/s of Embedder on every engine and dtype, beside its products alone and AllenNLP.
+"""Measure tokens/s of Embedder on every engine and dtype, of its products alone and of AllenNLP.
 
     python benchmarks/throughput.py --data test.txt [--allennlp-python PYTHON] [--table FILE]
 
---data takes Penn Treebank trees, one a line (SST test); without it sentences of random
-words, as long as those of SST. Weights are random, sizes those of the released models. Run it
-on an idle machine; the backend is that of KERAS_BACKEND.
+--data takes Penn Treebank trees, one a line (SST test). The default is sentences of random words,
+as long as SST's. Weights are random, with the sizes of the released models. Run it on an
+idle machine; KERAS_BACKEND picks the backend.
 
-The limit is the time of the float32 products of the very batches that Embedder makes, each
-in the library at hand that is fastest at all of them: those of the LSTMs for every batch,
-those of the character CNN once for every distinct word; for single sentences those of the
-LSTMs alone, beside the time for words that are known. --table keeps a table for each kind of
-CPU in a Markdown file, and replaces that of this one.
+The limit is the time of the float32 matrix products for the batches that Embedder makes, in the
+fastest installed library. It counts the LSTMs for every batch, and the character CNN once for
+every distinct word. For single sentences it counts the LSTMs only, as for known words. --table
+writes the table into a Markdown file with one table for each kind of CPU.
 """
 
 import argparse
@@ -52,7 +51,7 @@ def read_sentences(path, limit):
 
 
 def measure_limit(config, sentences, batch_tokens):
-    """Return the seconds by library of LSTMs and character CNN for the sentences in batches."""
+    """Return a dict from library to the seconds of LSTMs and character CNN for all batches."""
     groups = length_batches([len(s) for s in sentences], batch_tokens)
     batches = [(len(group), max(len(sentences[i]) for i in group) + 2) for group in groups]
     lengths = [len(w.encode()) for w in {w for s in sentences for w in s}]
@@ -63,13 +62,13 @@ def measure_limit(config, sentences, batch_tokens):
 
 
 def fresh(embedder):
-    """Let an Embedder forget its words, but nothing that it compiled, as in a long run."""
+    """Clear the word table of an Embedder, but keep what it compiled, as in a long run."""
     embedder._words.table = embedder._words.without_memory()
     return embedder
 
 
 def measure_case(elmo, engine, dtype, sentences, singles, arguments):
-    """Return seconds: batched, and one at a time with words that are new and known."""
+    """Return seconds: in batches, and one sentence at a time with new and with known words."""
     if engine == "keras" and dtype != "float32":
         half = keras_elmo.ElmoLayer(elmo.config, dtype=dtype)
         half.build((None, None, 50))
@@ -80,7 +79,7 @@ def measure_case(elmo, engine, dtype, sentences, singles, arguments):
     )
     embedder.embed(sentences)
     for sentence in singles if keras.backend.backend() == "jax" else singles[:3]:
-        embedder.embed([sentence])  # JAX compiles for every eight tokens of length
+        embedder.embed([sentence])  # JAX compiles for each multiple of eight tokens.
     batched = seconds(lambda: fresh(embedder).embed(sentences), arguments.repeats)
 
     def one_at_a_time():
@@ -92,7 +91,7 @@ def measure_case(elmo, engine, dtype, sentences, singles, arguments):
 
 
 def measure(name, sentences, arguments):
-    """Return rows of the table: dicts of size, case and figures."""
+    """Return the rows of the table as dicts of size, case and figures."""
     config = SIZES[name]
     elmo = keras_elmo.ElmoLayer(config)
     elmo.build((None, None, 50))
@@ -130,7 +129,7 @@ def measure(name, sentences, arguments):
 
 
 def measure_allennlp(elmo, sentences, arguments):
-    """Return tokens/s, the better of one thread and one a core, and the difference of layers."""
+    """Return the better tokens/s of one thread and one per core, and the difference of layers."""
     with tempfile.TemporaryDirectory() as folder:
         elmo.save_hdf5(folder)
         best = {"batched": 0, "single": 0}
@@ -176,7 +175,7 @@ def as_markdown(result):
 
 
 def keep_table(path, result):
-    """Write the section of this machine into the file, in place of the one that was there."""
+    """Write the section of this machine into the file, replacing an older one."""
     text = path.read_text("utf-8") if path.exists() else "# Throughput by machine\n"
     sections = re.split(r"(?m)^(?=## )", text)
     title = f"## {result['machine']}\n"
@@ -214,16 +213,16 @@ def plot(rows, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=pathlib.Path, help="Penn Treebank trees, one a line")
-    parser.add_argument("--limit", type=int, default=300, help="sentences, batched")
+    parser.add_argument("--limit", type=int, default=300, help="sentences in batches")
     parser.add_argument("--single", type=int, default=20, help="sentences one at a time")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["original"])
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--repeats", type=int, default=2, help="of the batched runs")
+    parser.add_argument("--repeats", type=int, default=2, help="repeats of the batched runs")
     parser.add_argument("--batch-tokens", type=int, default=2048)
     parser.add_argument("--allennlp-python", help="a Python that has AllenNLP 2.10.1")
     parser.add_argument("--plot", help="write a picture of tokens/s over batch size and length")
     parser.add_argument("--json", type=pathlib.Path, help="write all figures to this file")
-    parser.add_argument("--table", type=pathlib.Path, help="keep the table in this Markdown file")
+    parser.add_argument("--table", type=pathlib.Path, help="write a table into this Markdown file")
     arguments = parser.parse_args()
     sentences = read_sentences(arguments.data, arguments.limit)
     print(machine(), flush=True)

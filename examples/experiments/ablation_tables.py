@@ -1,4 +1,4 @@
-"""The runs of ablations.py as tables and pictures."""
+"""Turn the runs of ablations.py into tables and pictures."""
 
 import matplotlib
 import numpy as np
@@ -15,7 +15,7 @@ def percent(share):
 
 
 def summarise(tables):
-    """Return the tables with each row as mean and spread of its runs."""
+    """Return the tables, with the mean and standard deviation of the runs for each row."""
     return {
         name: {
             row: {
@@ -39,9 +39,9 @@ def summarise(tables):
 
 
 def epochs_to_pass(rows):
-    """Return, for each seed, the epoch of the baseline's best dev score, and that which passes it.
+    """Return for each seed the epoch of the baseline's best dev score, and when +ELMo passes it.
 
-    The second is the first epoch in which +ELMo is above the best; None if none is.
+    The second number is the first epoch in which +ELMo scores higher, None if it never does.
     """
     passed = []
     for baseline, elmo in zip(*(rows[name]["dev_by_epoch"] for name in ("baseline", "+ELMo"))):
@@ -52,7 +52,7 @@ def epochs_to_pass(rows):
 
 
 def to_markdown(summary, score):
-    """Return the tables as text; gains are those over the row ``baseline`` before."""
+    """Return the tables as Markdown; a gain is over the last baseline above the row."""
     lines = []
     for name, rows in summary.items():
         lines += [f"### {name}", "", f"| {name} | dev {score} | test {score} | gain | runs |"]
@@ -98,7 +98,7 @@ def plot_sizes(rows, shares, score, path):
 
 
 def plot_weights(rows, path):
-    """Draw the softmax weights of the layers at each place (figure 2)."""
+    """Draw the softmax weights of the layers at each place as a heat map (figure 2)."""
     [x] = rows.values()
     places = {
         place: [weight["mean"] for weight in weights]
@@ -115,7 +115,7 @@ def plot_weights(rows, path):
 
 
 def plot_curves(rows, score, path):
-    """Draw the score on dev by epoch, a line for each seed."""
+    """Draw the dev score by epoch, with one line for each seed."""
     figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
     for (name, x), colour in zip(rows.items(), ("C0", "C1")):
         for number, scores in enumerate(x["dev_by_epoch"]):

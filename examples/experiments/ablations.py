@@ -1,27 +1,26 @@
-"""Repeat the paper's tables on a task: what ELMo adds, from which layers, where, to how much data.
+"""Repeat the paper's tables on a task: what ELMo adds, by layers, place and amount of data.
 
     python examples/experiments/ablations.py sst5 RESULTS --data DIRECTORY --seeds 1 2 3
     python examples/experiments/ablations.py ner RESULTS --train FILE --dev FILE --test FILE
 
-Other options go to the task's script, sst5_runs.py or ner_runs.py, whose --help tells them.
-Every run is a process of its own and is kept in RESULTS, so a call that was broken off goes
-on where it stopped; another biLM counts as another setting, but use another folder when the
-data change. At the end RESULTS has tables.md, tables.json, sizes.png, weights.png, curves.png:
+Other options go to the script of the task; see the --help of sst5_runs.py or ner_runs.py. Each run
+is a separate process, and RESULTS keeps its result, so a call that was interrupted continues with
+the missing runs. A run with another biLM is another run, but other data need another folder. At
+the end RESULTS has tables.md, tables.json, sizes.png, weights.png and curves.png. The tables are:
 
 gain     baseline and +ELMo (table 1 of Peters et al., 2018)
-layers   the top layer, and all of them with a lambda of 1 and of 0.001 (table 2)
+layers   the top layer, and all layers with a lambda of 1 and of 0.001 (table 2)
 places   ELMo at the input, at the output, at both (table 3)
 sizes    --shares of the training data, with and without ELMo (figure 1)
-weights  what the mixes at input and output learned (figure 2)
+weights  the layer weights that the mixes at input and output learned (figure 2)
 curves   dev by epoch, and the epoch in which +ELMo passes the baseline's best (section 5.4)
-controls what having read text gives without context: layer 0 of the biLM alone; as x_k,
-         word vectors trained by gensim on --corpus, the text that the biLM was trained on,
-         and what ELMo adds to those
+controls text without context: layer 0 of the biLM alone; as x_k, word vectors that gensim
+         trains on --corpus, the training text of the biLM; and these vectors with ELMo
 
---search first tries the same few settings of dropout and learning rate for the baseline and
-for +ELMo, with all seeds or --search-seeds, and goes on with what was best on dev: for each
-of the --shares below 1 on that share, for all else on --search-share of the data.
---jobs 2 runs two side by side, best with TF_NUM_INTRAOP_THREADS=1.
+--search first tries a few settings of dropout and learning rate, equal for the baseline and for
++ELMo, and continues with the best on dev. It searches with all seeds or --search-seeds: for each
+of the --shares below 1 on that share, for everything else on --search-share of the data. --jobs 2
+runs two at once; set TF_NUM_INTRAOP_THREADS=1 then.
 """
 
 import argparse
@@ -63,33 +62,33 @@ TABLES = {
         "all layers, lambda 0.001": {"layers": "all", "l2": 0.001},
     },
     "places": {"baseline": BASELINE, **{x: {"elmo": x} for x in ("input", "output", "both")}},
-    "sizes": {},  # of --shares
+    "sizes": {},  # Filled from --shares.
     "weights": {"both": {"elmo": "both", "layers": "all"}},
     "curves": {"baseline": BASELINE, "+ELMo": ELMO},
     "controls": {"baseline": BASELINE, "layer 0 alone": {"layers": "token"}, "+ELMo": ELMO},
 }
 VECTORS_ROW = "word vectors of the same text"
 TRIALS = {"dropout": (0.3, 0.5, 0.7), "learning_rate": (1e-3, 2e-3)}
-REST = "all else"  # what is not one of the shares searched by themselves
+REST = "all else"  # Everything but the shares with their own search.
 SCORES = {"sst5": "accuracy", "ner": "F1"}
-# They change what a run prints or keeps, and not what it finds.
+# These settings do not change the result of a run.
 NO_MATTER = {"seeds", "json", "cache", "predictions"}
 
 
 @functools.lru_cache
 def fingerprint(preset):
-    """Return a digest of the weights of a biLM, which its name does not tell apart."""
+    """Return a digest of the weights of a biLM, because weights can change under one name."""
     return keras_elmo.ElmoLayer.from_preset(preset).fingerprint()
 
 
 class Runs:
-    """Runs of a task's script, each kept in a file.
+    """Run the script of a task, and keep the result of each run in a file.
 
     Args:
-        task: ``"sst5"`` or ``"ner"``.
-        arguments: Command line of the script, a list.
-        folder: Path for the files.
-        jobs: Runs side by side.
+        task: str. ``"sst5"`` or ``"ner"``.
+        arguments: list of str. Command line of the script.
+        folder: path. Folder of the result files.
+        jobs: int. Number of runs at once.
     """
 
     def __init__(self, task, arguments, folder, jobs=1):
@@ -98,13 +97,13 @@ class Runs:
         folder.mkdir(parents=True, exist_ok=True)
 
     def settings(self, changes):
-        """Return the settings of the script with some changed."""
+        """Return the settings of the script, with ``changes`` applied."""
         settings = importlib.import_module(self.script).parse([*self.arguments, "--json"])
         vars(settings).update(changes)
         return settings
 
     def path(self, changes, seed):
-        """Return the file of a run; it may not be there yet."""
+        """Return the path of the result of a run; the file may not exist yet."""
         settings = vars(self.settings(changes))
         matter = {key: str(x) for key, x in settings.items() if key not in NO_MATTER}
         if settings["elmo"] == "none":
@@ -118,7 +117,7 @@ class Runs:
         return self.folder / f"{key[:16]}-{seed}.json"
 
     def run(self, changes, seed):
-        """Run once, and write what ``train_and_score`` finds."""
+        """Run once, and write the result of ``train_and_score``."""
         settings = self.settings(changes)
         found = importlib.import_module(self.script).train_and_score(settings, seed)
         text = json.dumps({"settings": vars(settings), **found}, default=str, indent=1)
@@ -128,15 +127,15 @@ class Runs:
         written.replace(path)
 
     def cache_layers(self):
-        """Write the layers of the biLM, which two runs must not do at once."""
+        """Write the layers of the biLM before the runs, which must not write them at once."""
         settings = self.settings({})
         if not settings.on_the_fly:
             importlib.import_module(self.script).cache_layers(settings)
 
     def __call__(self, cells, name):
-        """Return what each cell, the pair of changes and seed, has found now or before."""
+        """Return the result of each cell, a pair of changes and seed; run the missing ones."""
         missing = {self.path(*cell): cell for cell in cells if not self.path(*cell).exists()}
-        # The longest first, so that none is left over at the end.
+        # Start the longest runs first, so that no job runs alone at the end.
         ordered = sorted(missing.values(), key=lambda cell: -cell[0].get("share", 1))
         with concurrent.futures.ProcessPoolExecutor(
             self.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1
@@ -157,13 +156,13 @@ class Runs:
 
 
 def search(runs, shares, seeds):
-    """Return the best settings on dev, by what they are for and side, and a row for each trial.
+    """Return the best settings on dev for each purpose and side, and a row for each trial.
 
     Args:
-        runs: A ``Runs``.
-        shares: Dict from what to search for, a share as ``percent`` gives it or ``REST``, to the
+        runs: ``Runs``. Runs the trials.
+        shares: dict from str to float. Maps a purpose, a share in percent or ``REST``, to the
             share of the training data to search on.
-        seeds: Of the runs of each trial, whose mean counts.
+        seeds: list of int. Seeds of each trial; the mean over them counts.
     """
     trials = [dict(zip(TRIALS, values)) for values in itertools.product(*TRIALS.values())]
     sides = {"baseline": BASELINE, "+ELMo": ELMO}
@@ -184,7 +183,7 @@ def search(runs, shares, seeds):
 
 
 def rows_of_shares(shares):
-    """Return the rows of the table of sizes, and the settings they change."""
+    """Return a dict from the rows of the table of sizes to the settings they change."""
     return {
         f"{percent(share)}, {name}": {**changes, "share": share}
         for share in shares
@@ -193,7 +192,7 @@ def rows_of_shares(shares):
 
 
 def control_vectors(corpus, folder, dimension):
-    """Return the file of word vectors of a corpus and None, or None and why there is none."""
+    """Return the path of the corpus's word vectors and None, or None and why there are none."""
     if not corpus:
         return None, "--corpus names no text to train them on"
     if importlib.util.find_spec("gensim") is None:
@@ -211,13 +210,13 @@ def make_tables(runs, wanted, seeds, best):
     """Return the runs of each row of each table.
 
     Args:
-        runs: A ``Runs``.
-        wanted: Dict from table to a dict from row to the settings it changes.
-        seeds: Of the runs of each row.
-        best: As from ``search``; empty to change nothing.
+        runs: ``Runs``. Runs what is missing.
+        wanted: dict. Maps a table to a dict from row to the settings it changes.
+        seeds: list of int. Seeds of each row.
+        best: dict. The best settings from ``search``; empty without a search.
 
     Returns:
-        Dict from table to a dict from row to a list of runs.
+        Dict from table to a dict from row to a list of results.
     """
     rows = [(name, row) for name in wanted for row in wanted[name]]
     cells = []
@@ -239,18 +238,18 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0],
         usage="%(prog)s TASK RESULTS [options of the task]",
-        allow_abbrev=False,  # --share is an option of the task
+        allow_abbrev=False,  # --share belongs to the task.
     )
-    parser.add_argument("task", choices=SCORES, help="whose script runs")
-    parser.add_argument("results", type=pathlib.Path, help="folder")
+    parser.add_argument("task", choices=SCORES, help="task to run")
+    parser.add_argument("results", type=pathlib.Path, help="folder of the results")
     parser.add_argument("--only", nargs="+", choices=TABLES, default=list(TABLES), help="tables")
     parser.add_argument(
         "--shares", type=float, nargs="+", default=SHARES, help="of the training data, for sizes"
     )
-    parser.add_argument("--search", action="store_true", help="tune both sides alike first")
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
-    parser.add_argument("--search-share", type=float, default=0.2, help="of the training data")
-    parser.add_argument("--search-seeds", type=int, nargs="+", help="of the trials, if not all")
+    parser.add_argument("--search", action="store_true", help="first tune both sides equally")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
+    parser.add_argument("--search-share", type=float, default=0.2, help="share to search on")
+    parser.add_argument("--search-seeds", type=int, nargs="+", help="seeds of the search")
     parser.add_argument(
         "--corpus", type=pathlib.Path, nargs="+", help="tokenised text, for controls"
     )

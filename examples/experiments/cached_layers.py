@@ -1,6 +1,6 @@
-"""What the task models share: batches of like length, and the layers of a frozen biLM.
+"""Shared parts of the task models: batches of similar length, and layers of a frozen biLM.
 
-The layers of each text are computed once and stand in a file that later runs read.
+The layers of each text are computed once and written to a file that later runs read.
 """
 
 import hashlib
@@ -12,21 +12,22 @@ from keras import layers
 
 import keras_elmo
 
-LAYERS = "all", "top", "token"  # token: layer 0, which has read no context
+LAYERS = "all", "top", "token"  # "token" is layer 0, without context.
 _ONE_LAYER = {"top": -1, "token": 0}
 
 
 class Batches(keras.utils.PyDataset):
-    """Batches of sentences of like length, whose order depends on the seed alone.
+    """Batch sentences of similar length, in an order that depends only on the seed.
 
     Args:
-        make_batch: Function of the indices of a batch's sentences, and of a random
-            generator that depends on the seed, the epoch and the batch; None without seed.
-        lengths: Tokens of every sentence.
-        chosen: Indices of the sentences to batch.
-        batch_size: Sentences in a batch.
-        seed: None to keep the order of ``chosen`` among sentences of one length.
-        passes: Over the sentences, in an epoch.
+        make_batch: function. Takes the indices of the sentences of a batch, and a random
+            generator that depends on the seed, the epoch and the batch, or None without a seed.
+        lengths: list of int. Number of tokens of every sentence.
+        chosen: list of int. Indices of the sentences to batch.
+        batch_size: int. Sentences in a batch.
+        seed: int. Seed for shuffling. None keeps the order of ``chosen`` among sentences of
+            equal length.
+        passes: int. Passes over the sentences in an epoch.
     """
 
     def __init__(self, make_batch, lengths, chosen, batch_size, seed=None, passes=1):
@@ -40,7 +41,7 @@ class Batches(keras.utils.PyDataset):
     def on_epoch_end(self):
         self.epoch += 1
         self.indices = [batch for _ in range(self.passes) for batch in self._one_pass()]
-        # TensorFlow takes a width that the first two batches share for that of all.
+        # If the first two batches have equal widths, TensorFlow expects this width of all.
         widths = [self.lengths[batch].max() for batch in self.indices]
         other = next((n for n, width in enumerate(widths) if width != widths[0]), 0)
         if other:
@@ -57,15 +58,15 @@ class Batches(keras.utils.PyDataset):
         return len(self.indices)
 
     def __getitem__(self, number):
-        # One of its own, as a backend may ask for a batch twice.
+        # Each batch gets a new generator, because a backend may ask for a batch twice.
         random = self.random and np.random.default_rng([self.seed, self.epoch, number])
         return self.make_batch(self.indices[number], random)
 
 
 def passes_per_epoch(share):
-    """Return how often an epoch goes over a share of the data, so that little of it is learnt too.
+    """Return the passes over the data in an epoch: more for a small share, to train it enough.
 
-    An epoch has a tenth of the steps for a hundredth of the data.
+    A hundredth of the data has ten passes, so an epoch has a tenth of the steps.
 
     Raises:
         ValueError: If the share is not above 0 and up to 1.
@@ -76,15 +77,16 @@ def passes_per_epoch(share):
 
 
 def layer_files(elmo, texts, folder):
-    """Return the layers of each text, in a file that the first run writes.
+    """Return the layers of each text from a file, which the first run writes.
 
     Args:
-        elmo: The ``ElmoLayer``.
-        texts: Dict from the name of a text to its sentences, tokens between spaces.
-        folder: Path of the folder of the files.
+        elmo: ``ElmoLayer``. Computes the layers.
+        texts: dict from str to list of str. Maps the name of a text to its sentences, with
+            spaces between the tokens.
+        folder: path. Folder of the files.
 
     Returns:
-        Dict from name to ``LayerDataset``.
+        Dict from the name of a text to its ``LayerDataset``.
     """
     embedder = keras_elmo.Embedder(elmo)
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,23 +102,26 @@ def layer_files(elmo, texts, folder):
 
 
 def elmo_places(settings, representations, mask):
-    """Return a function that puts ELMo beside x where the settings want it, and its mixes.
+    """Return a function that concatenates ELMo to x at the chosen places, and a dict of mixes.
 
     Args:
-        settings: With ``elmo``, the places; ``layers``, one of ``LAYERS``; ``l2``.
-        representations: Layers of the biLM, ``(batch, tokens, layers, width)``, or None.
-        mask: Bool, ``(batch, tokens)``.
+        settings: namespace. ``elmo`` is the place, ``layers`` one of ``LAYERS``, ``l2`` the
+            lambda of the mix.
+        representations: tensor. Layer representations of the biLM, of shape
+            ``(batch, tokens, layers, width)``, or None.
+        mask: bool tensor. Shape ``(batch, tokens)``.
 
     Returns:
-        Function of x, ``(batch, tokens, ...)``, of ``"input"`` or ``"output"``, and of the
-        dropout on ELMo; dict from place to ``ScalarMix``, which the function fills.
+        A function of x, of shape ``(batch, tokens, ...)``, the place ``"input"`` or
+        ``"output"``, and the dropout on ELMo. A dict from place to ``ScalarMix``, which the
+        function fills.
     """
     mixes = {}
 
     def with_elmo(x, place, dropout=0.5):
         if settings.elmo not in (place, "both"):
             return x
-        if settings.layers in _ONE_LAYER:  # nothing to mix: the weights behind it scale it
+        if settings.layers in _ONE_LAYER:  # One layer needs no mix: the next layer can scale it.
             layer = representations[:, :, _ONE_LAYER[settings.layers]]
             return layers.Concatenate()([x, layers.Dropout(dropout)(layer)])
         mix = keras_elmo.ScalarMix(dropout=dropout, l2=settings.l2, name=f"mix_at_{place}")

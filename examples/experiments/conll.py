@@ -1,25 +1,25 @@
-"""Column files as of CoNLL-2003: a token a line, its tag in another column.
+"""Read and write column files like those of CoNLL-2003: one token and its tag a line.
 
-Columns are apart by tabs or spaces, sentences by an empty line; -DOCSTART- lines are
-dropped, and so are lines that begin with "# ", where the token is not in the first column.
-Tags are IOB1, IOB2 or BIOES.
+Tabs or spaces separate columns, empty lines separate sentences. -DOCSTART- lines are skipped. Lines
+that begin with "# " are skipped if the token is not in the first column. Tags are IOB1, IOB2 or
+BIOES.
 """
 
 import re
 
 from seqeval.metrics.sequence_labeling import get_entities
 
-BIOES, IOB2 = "BIES", "BIIB"  # of an entity the first, inner, last, and only token
+BIOES, IOB2 = "BIES", "BIIB"  # Letters of the first, inner, last and only token of an entity.
 
 
 def read_columns(path, column=-1, limit=None, token_column=0):
-    """Return the sentences of a column file as lists of tokens, and their tags, in BIOES.
+    """Return the sentences of a column file as lists of tokens, and their tags in BIOES.
 
-    Columns are counted from 0, or from the end.
+    Columns count from 0; negative numbers count from the end.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If a line is not a token and its tag in columns; if there is none.
+        ValueError: If a line has no token and tag, or the file has no sentence.
     """
     sentences = [[]]
     with open(path, encoding="utf-8-sig") as file:
@@ -51,7 +51,7 @@ def read_columns(path, column=-1, limit=None, token_column=0):
 
 
 def recode(tags, scheme):
-    """Return the tags of a sentence in another scheme; conlleval says where entities are."""
+    """Return the tags of a sentence in another scheme, with the entities that conlleval finds."""
     tags_then = ["O"] * len(tags)
     for kind, first, last in get_entities(list(tags)):
         letters = scheme[0] + scheme[1] * (last - first - 1) + scheme[2]
@@ -61,6 +61,6 @@ def recode(tags, scheme):
 
 
 def columns(sentences, *tags):
-    """Return the text of a column file: tokens, and a column for each of the lists of tags."""
+    """Return the text of a column file: the tokens, and a column for each list of tags."""
     rows = (zip(*sentence) for sentence in zip(sentences, *tags))
     return "".join("".join(" ".join(row) + "\n" for row in rows_of) + "\n" for rows_of in rows)

@@ -1,4 +1,4 @@
-"""Draw what each layer knows: word senses and parts of speech in one picture.
+"""Draw the scores of each layer for word senses and parts of speech in one picture.
 
 python wsd.py --json ... > wsd.json; python parts_of_speech.py --json ... > pos.json
 python experiments/layers_plot.py wsd.json pos.json layers.png
@@ -11,8 +11,8 @@ import pathlib
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("senses", type=pathlib.Path, help="what wsd.py --json prints")
-    parser.add_argument("tags", type=pathlib.Path, help="what parts_of_speech.py --json prints")
+    parser.add_argument("senses", type=pathlib.Path, help="output of wsd.py --json")
+    parser.add_argument("tags", type=pathlib.Path, help="output of parts_of_speech.py --json")
     parser.add_argument("picture", type=pathlib.Path, help=".png to write")
     arguments = parser.parse_args()
 

@@ -4,17 +4,18 @@
     python examples/experiments/ner_runs.py --train ... --dev ... --test ... --elmo none
     python examples/experiments/ner_runs.py --train ... --dev ... --test ... --seeds 1 2 3
 
-A file holds a token a line, first column the token, last one the tag in IOB1, IOB2 or
-BIOES (or --token-column and --column), columns apart by tabs or spaces, sentences by an
-empty line. The tagger is two biLSTM layers and a CRF over x_k: embeddings of the
-lower-cased words, and a CNN over characters. --elmo puts [x_k; ELMo_k] at its input, as
-the paper does for named entities, from whose appendix the default sizes are,
-[h_k; ELMo_k] at its output, or both. The score is the F1 of entities that seqeval gives in
-its default mode, that of conlleval, to IOB2 tags. The best epoch on dev is tested.
+A file has one token a line: the token in the first column and its tag, in IOB1, IOB2 or BIOES, in
+the last one (or --token-column and --column). Tabs or spaces separate columns, empty lines separate
+sentences.
 
-The biLM is frozen, so its layers are computed once, in the first run, and read from
---cache by all others. --on-the-fly computes them inside the model. Runs on every Keras
-backend.
+The tagger has two biLSTM layers and a CRF over x_k: embeddings of the lower-cased words, and a CNN
+over characters. --elmo puts [x_k; ELMo_k] at the input, [h_k; ELMo_k] at the output, or both. The
+paper uses the input for named entities; the default sizes are from its appendix. The score is the
+F1 of entities by seqeval in its default mode (that is conlleval's) on IOB2 tags. The epoch with the
+best dev score is tested.
+
+The biLM is frozen, so the first run computes its layers, and all other runs read them from --cache.
+--on-the-fly computes them inside the model. Runs on every Keras backend.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from word_vectors import PADDING, make_vocabulary, read_vectors, word_embedding,
 import keras_elmo
 
 QUICK_SENTENCES, QUICK_EPOCHS = 40, 2
-N_CHARACTERS = 25  # that the character CNN reads, the boundaries of the word included
+N_CHARACTERS = 25  # Input of the character CNN, word boundaries included.
 
 # Sentences as lists of tokens, and the tags of each in BIOES.
 Split = collections.namedtuple("Split", "name sentences tags")
@@ -47,7 +48,7 @@ def lower(sentences):
 
 @functools.lru_cache(maxsize=1)
 def read_data(paths, column, token_column, quick, vectors_file):
-    """Return the three splits, and the vectors that the file has for their words."""
+    """Return the three splits, and the vectors of their words from the file."""
     limit = QUICK_SENTENCES if quick else None
     splits = [
         Split(name, *read_columns(path, column, limit, token_column))
@@ -58,14 +59,14 @@ def read_data(paths, column, token_column, quick, vectors_file):
 
 
 def read_splits(settings):
-    """Return what ``read_data`` reads for these settings."""
+    """Return the result of ``read_data`` for these settings."""
     paths = settings.train, settings.dev, settings.test
     columns_read = settings.column, settings.token_column
     return read_data(paths, *columns_read, settings.quick, settings.vectors)
 
 
 def make_batch(known, rare, files, split, indices, random):
-    """Return the inputs of sentences and, -1 in the padding, their tags."""
+    """Return the inputs of some sentences, and their tags, -1 in the padding."""
     sentences = [split.sentences[i] for i in indices]
     tokenize = keras_elmo.CharacterTokenizer(known["max_characters"])
     inputs = {
@@ -76,28 +77,28 @@ def make_batch(known, rare, files, split, indices, random):
         inputs["layers"] = files[split.name].gather(indices)["layers"]
     numbers = {tag: n for n, tag in enumerate(known["tags"])}
     tags = np.full(inputs["words"].shape, -1, "int32")
-    for row, i in zip(tags, indices):  # a type that only dev or test has is never trained on
+    for row, i in zip(tags, indices):  # -1 also marks types that only dev or test has.
         row[: len(split.tags[i])] = [numbers.get(tag, -1) for tag in split.tags[i]]
     return inputs, tags
 
 
 def sentence_layers(settings, splits, elmo):
-    """Return the files of layers of the splits."""
+    """Return a dict from split to its computed layers."""
     texts = {split.name: [" ".join(x) for x in split.sentences] for split in splits}
     return layer_files(elmo, texts, settings.cache)
 
 
 def cache_layers(settings):
-    """Compute what all runs with these settings read."""
+    """Compute the layers that all runs with these settings read."""
     splits, _ = read_splits(settings)
     sentence_layers(settings, splits, keras_elmo.ElmoLayer.from_preset(settings.preset))
 
 
 def build(settings, embedding, elmo, known):
-    """Return the model to train, the tagger that shares its weights, and the mixes by place."""
+    """Return the model to train, a tagger with shared weights, and the mixes by place."""
     shapes = {"words": (None,), "characters": (None, known["max_characters"])}
     inputs = {name: keras.Input(x, dtype="int32", name=name) for name, x in shapes.items()}
-    # Handed to each layer by hand: Concatenate would make it ones, slicing would lose it.
+    # Pass the mask explicitly: Concatenate would replace it by ones, slicing would drop it.
     mask = ops.not_equal(inputs["words"], PADDING)
     representations = None
     if elmo is not None and settings.on_the_fly:
@@ -124,7 +125,7 @@ def build(settings, embedding, elmo, known):
 
 
 def tag_batches(tagger, batches, names):
-    """Return the IOB2 tags of all sentences in the batches, in the order of their indices."""
+    """Return the IOB2 tags of all sentences in the batches, by index."""
     found = {}
     for number, indices in enumerate(batches.indices):
         best = ops.convert_to_numpy(tagger.predict_on_batch(batches[number][0]))
@@ -134,20 +135,21 @@ def tag_batches(tagger, batches, names):
 
 
 def train_and_score(settings, seed=1):
-    """Train one tagger and return its F1 of entities, and how it came to it.
+    """Train one tagger and return its F1 of entities, with facts about the training.
 
     Args:
-        settings: What ``parse([...])`` gives.
-        seed: Of initial weights, dropout, order, and the share of the training sentences.
+        settings: namespace. The result of ``parse([...])``.
+        seed: int. Seed for initial weights, dropout, order and the share of the training
+            sentences.
 
     Returns:
-        Dict of ``dev`` and ``test``, F1 of the best epoch on dev; ``epochs``,
-        ``seconds_per_epoch``, ``losses`` in training, ``dev_by_epoch``, ``sentences``
-        trained on, ``parameters`` trained, and ``layer_weights`` by place.
+        Dict of ``dev`` and ``test``, the F1 of the epoch with the best dev score; ``epochs``,
+        ``seconds_per_epoch``, training ``losses``, ``dev_by_epoch``, the number of training
+        ``sentences`` and of trained ``parameters``, and ``layer_weights`` by place.
     """
     splits, vectors = read_splits(settings)
     train, dev, test = splits
-    # All of the biLM comes before the seed is set, so that what follows draws the same without it.
+    # Set the seed after the biLM is ready, so that runs with and without it draw equal numbers.
     elmo = None if settings.elmo == "none" else keras_elmo.ElmoLayer.from_preset(settings.preset)
     cached = elmo is not None and not settings.on_the_fly
     files = sentence_layers(settings, splits, elmo) if cached else {}
@@ -180,7 +182,7 @@ def train_and_score(settings, seed=1):
 
     def on_epoch_end(epoch, logs):
         f1 = score(dev)[0]
-        # While F1 is 0 the loss tells whether there is progress.
+        # While F1 is 0, use the loss to measure progress.
         logs.update(dev_f1=f1, progress=f1 or -logs["loss"])
 
     on_dev = keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)
@@ -192,7 +194,7 @@ def train_and_score(settings, seed=1):
         batches(train, chosen, seed),
         epochs=QUICK_EPOCHS if settings.quick else settings.epochs,
         callbacks=[on_dev, best],
-        shuffle=False,  # Batches does it
+        shuffle=False,  # Batches shuffles.
         verbose=0 if settings.json else 2,
     ).history
     losses = history["loss"]
@@ -217,27 +219,27 @@ def train_and_score(settings, seed=1):
 
 
 def parse(arguments=None):
-    """Return the settings that a command line gives, by default that of the process."""
+    """Parse a command line, by default that of this process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     for name in ("train", "dev", "test"):
         add(f"--{name}", type=pathlib.Path, required=True, help="column file")
-    add("--column", type=int, default=-1, help="of the tag, counted from 0, or from the end")
+    add("--column", type=int, default=-1, help="of the tag; from 0, or from -1 at the end")
     add("--token-column", type=int, default=0, help="of the token, likewise")
     add("--elmo", choices=("none", "input", "output", "both"), default="input")
-    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
-    add("--layers", choices=LAYERS, default="all", help="of the biLM: mixed, or one of them")
+    add("--preset", default="elmo_small_en", help="biLM: a bundled name or a path")
+    add("--layers", choices=LAYERS, default="all", help="all layers mixed, or one layer")
     add("--l2", type=float, default=0.1, help="lambda of the mix: 0.1 in the paper")
     add("--on-the-fly", action="store_true", help="compute the biLM inside the model")
     add("--cache", type=pathlib.Path, default="ner_layers", help="folder of the computed layers")
     add("--vectors", help="text file of word vectors; random ones without it")
-    add("--dimension", type=int, default=100, help="of random word vectors")
-    add("--units", type=int, default=200, help="of each LSTM; the upper ones have half of it")
-    add("--dropout", type=float, default=0.5, help="on x, and on what the biLSTMs give")
+    add("--dimension", type=int, default=100, help="width of random word vectors")
+    add("--units", type=int, default=200, help="of each lower LSTM; the upper ones have half")
+    add("--dropout", type=float, default=0.5, help="on x and on the output of the biLSTMs")
     add("--learning-rate", type=float, default=1e-3)
-    add("--batch-size", type=int, default=32, help="sentences")
+    add("--batch-size", type=int, default=32, help="sentences in a batch")
     add("--epochs", type=int, default=30, help="at most")
-    add("--patience", type=int, default=5, help="epochs to go on without a better F1 on dev")
+    add("--patience", type=int, default=5, help="epochs without a better dev F1")
     add(
         "--share", type=float, default=1.0, help="of the training sentences; less has longer epochs"
     )

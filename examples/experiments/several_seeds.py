@@ -1,4 +1,4 @@
-"""Run a task script with several seeds, and print the mean and the spread of its scores."""
+"""Run a task script with several seeds; print mean and standard deviation of the scores."""
 
 import json
 
@@ -9,10 +9,10 @@ def run_seeds(settings, train_and_score, score):
     """Train with each seed and print the scores on dev and test.
 
     Args:
-        settings: With ``seeds``, and ``json`` to print one JSON object and nothing else.
-        train_and_score: Function of settings and seed; returns a dict of ``dev``,
-            ``test``, ``layer_weights`` by place, and more that JSON can hold.
-        score: What the score is called.
+        settings: namespace. ``seeds`` are the seeds; ``json`` prints one JSON object only.
+        train_and_score: function. Takes settings and seed, and returns a dict of ``dev``,
+            ``test``, ``layer_weights`` by place, and more, all of which JSON can write.
+        score: str. Name of the score.
     """
     runs = [train_and_score(settings, seed) for seed in settings.seeds]
     summary = {split: mean_and_spread([run[split] for run in runs]) for split in ("dev", "test")}
@@ -28,6 +28,6 @@ def run_seeds(settings, train_and_score, score):
 
 
 def mean_and_spread(scores):
-    """Return a dict of their mean and, for two or more, the standard deviation of a sample."""
+    """Return the mean and the sample standard deviation, which is 0 for a single score."""
     spread = np.std(scores, ddof=1) if len(scores) > 1 else 0.0
     return {"mean": float(np.mean(scores)), "standard_deviation": float(spread)}

@@ -3,16 +3,18 @@
     python examples/experiments/sst5_runs.py --data DIRECTORY --elmo none
     python examples/experiments/sst5_runs.py --data DIRECTORY --elmo both --seeds 1 2 3
 
-DIRECTORY holds train.txt, dev.txt and test.txt, Penn Treebank trees, one a line, every
-node labelled 0 to 4. Each labelled phrase of the training trees is an example; dev and
-test are whole sentences. The classifier is a biLSTM over word embeddings x_k, pooled
-over the tokens; --elmo puts [x_k; ELMo_k] at its input, [h_k; ELMo_k] at its output, or
-both. The learning rate falls to 0 over the epochs; the best one on dev is tested.
+DIRECTORY has train.txt, dev.txt and test.txt: Penn Treebank trees, one a line, with a label from 0
+to 4 on every node. Each phrase of the training trees is an example; dev and test are whole
+sentences.
 
-The biLM is frozen, so its layers are computed once, in the first run, and read from
---cache by all others (about 2 GB for the whole treebank and a biLM of width 256, twice that
-for one of 512; the first run needs as much again). --on-the-fly computes them inside the
-model. Runs on every Keras backend.
+The classifier is a biLSTM over word embeddings x_k, pooled over the tokens. --elmo puts
+[x_k; ELMo_k] at the input, [h_k; ELMo_k] at the output, or both. The learning rate falls to 0 over
+the epochs, and the epoch with the best dev score is tested.
+
+The biLM is frozen, so the first run computes its layers, and all other runs read them from --cache.
+The whole treebank takes about 2 GB with a biLM of width 256 and twice that with width 512; the
+first run needs this space twice. --on-the-fly computes the layers inside the model. Runs on every
+Keras backend.
 """
 
 import argparse
@@ -31,7 +33,7 @@ from word_vectors import PADDING, make_vocabulary, read_vectors, word_embedding,
 
 import keras_elmo
 
-# The biLM was trained on plain text, the treebank is written in Penn Treebank's way.
+# The biLM has read plain quotes and brackets; the treebank has Penn Treebank ones.
 PLAIN = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"', "`": "'"}
 QUICK_TREES, QUICK_EPOCHS = 40, 2
 
@@ -40,7 +42,7 @@ Split = collections.namedtuple("Split", "name phrases labels trees")
 
 
 def read_split(folder, name, limit=None):
-    """Return a file of trees: all phrases of training trees, else whole sentences."""
+    """Return a split: all phrases of the trees for train, whole sentences for dev and test."""
     with open(folder / f"{name}.txt", encoding="utf-8-sig") as file:
         parsed = [nltk.Tree.fromstring(line) for line in file if line.strip()][:limit]
     numbers, trees = {}, []
@@ -62,7 +64,7 @@ def words_of(phrases):
 
 @functools.lru_cache(maxsize=1)
 def read_data(folder, quick, vectors_file):
-    """Return the three splits, and the vectors that the file has for their words."""
+    """Return the three splits, and the vectors of their words from the file."""
     limit = QUICK_TREES if quick else None
     splits = [read_split(folder, name, limit) for name in ("train", "dev", "test")]
     words = sorted(set().union(*(words_of(split.phrases) for split in splits)))
@@ -70,14 +72,14 @@ def read_data(folder, quick, vectors_file):
 
 
 def make_batch(vocabulary, rare, more_inputs, split, indices, random):
-    """Return word ids of phrases, with what ``more_inputs`` adds to them, and their labels."""
+    """Return the inputs of some phrases, word ids and ``more_inputs``, and their labels."""
     phrases = [split.phrases[i].split() for i in indices]
     words = word_ids(phrases, vocabulary, rare, random)
     return {"words": words, **more_inputs(split.name, indices, phrases)}, split.labels[indices]
 
 
 def make_more_inputs(settings, elmo, splits):
-    """Return the function that gives a batch its other inputs: none, ids, or layers."""
+    """Return a function that makes the other inputs of a batch: none, character ids or layers."""
     if elmo is None:
         return lambda name, indices, phrases: {}
     if settings.on_the_fly:
@@ -90,15 +92,15 @@ def make_more_inputs(settings, elmo, splits):
 
 
 def cache_layers(settings):
-    """Compute what all runs with these settings read."""
+    """Compute the layers that all runs with these settings read."""
     splits, _ = read_data(settings.data, settings.quick, settings.vectors)
     make_more_inputs(settings, keras_elmo.ElmoLayer.from_preset(settings.preset), splits)
 
 
 def build(settings, embedding, elmo):
-    """Return the classifier, and its mixes by place."""
+    """Return the classifier, and the mixes by place."""
     inputs = {"words": keras.Input((None,), dtype="int32", name="words")}
-    # Handed to each layer by hand: Concatenate would make it ones, slicing would lose it.
+    # Pass the mask explicitly: Concatenate would replace it by ones, slicing would drop it.
     mask = ops.not_equal(inputs["words"], PADDING)
     representations = None
     if elmo is not None and settings.on_the_fly:
@@ -112,7 +114,7 @@ def build(settings, embedding, elmo):
 
     x = with_elmo(layers.Dropout(settings.dropout)(embedding(inputs["words"])), "input")
     birnn = layers.Bidirectional(layers.LSTM(settings.units, return_sequences=True))
-    # No dropout in front of the pool: its maximum would grow with the length, in training alone.
+    # No dropout before the pool: in training its maximum would grow with the length.
     h = with_elmo(birnn(x, mask=mask), "output", dropout=0.0)
     real = ops.expand_dims(ops.cast(mask, h.dtype), -1)
     mean = ops.sum(h * real, axis=1) / ops.sum(real, axis=1)
@@ -123,20 +125,20 @@ def build(settings, embedding, elmo):
 
 
 def train_and_score(settings, seed=1):
-    """Train one classifier and return its accuracies, and how it came to them.
+    """Train one classifier and return its accuracies, with facts about the training.
 
     Args:
-        settings: What ``parse([...])`` gives.
-        seed: Of initial weights, dropout, order, and the share of the training trees.
+        settings: namespace. The result of ``parse([...])``.
+        seed: int. Seed for initial weights, dropout, order and the share of the training trees.
 
     Returns:
-        Dict of ``dev`` and ``test``, accuracies of the best epoch on dev; ``epochs``,
-        ``seconds_per_epoch``, ``losses`` in training, ``dev_by_epoch``, ``phrases``
-        trained on, ``parameters`` trained, and ``layer_weights`` by place.
+        Dict of ``dev`` and ``test``, the accuracies of the epoch with the best dev score;
+        ``epochs``, ``seconds_per_epoch``, training ``losses``, ``dev_by_epoch``, the number of
+        training ``phrases`` and of trained ``parameters``, and ``layer_weights`` by place.
     """
     splits, vectors = read_data(settings.data, settings.quick, settings.vectors)
     train, dev, test = splits
-    # All of the biLM comes before the seed is set, so that what follows draws the same without it.
+    # Set the seed after the biLM is ready, so that runs with and without it draw equal numbers.
     elmo = None if settings.elmo == "none" else keras_elmo.ElmoLayer.from_preset(settings.preset)
     more_inputs = make_more_inputs(settings, elmo, splits)
     keras.utils.set_random_seed(seed)
@@ -160,7 +162,7 @@ def train_and_score(settings, seed=1):
     rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, epochs * len(on_train))
     optimizer = keras.optimizers.Adam(rate)
     model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
-    best = keras.callbacks.EarlyStopping(  # which it never does: it keeps the best epoch
+    best = keras.callbacks.EarlyStopping(  # Never stops early; it restores the best epoch.
         "val_accuracy", mode="max", patience=epochs, restore_best_weights=True
     )
     start = time.monotonic()
@@ -169,7 +171,7 @@ def train_and_score(settings, seed=1):
         validation_data=on_dev,
         epochs=epochs,
         callbacks=[best],
-        shuffle=False,  # Batches does it
+        shuffle=False,  # Batches shuffles.
         verbose=0 if settings.json else 2,
     ).history
     losses = history["loss"]
@@ -188,22 +190,22 @@ def train_and_score(settings, seed=1):
 
 
 def parse(arguments=None):
-    """Return the settings that a command line gives, by default that of the process."""
+    """Parse a command line, by default that of this process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True, help="folder of train.txt, dev.txt, test.txt")
     add("--elmo", choices=("none", "input", "output", "both"), default="both")
-    add("--preset", default="elmo_small_en", help="of the biLM: a name, directory or .zip")
-    add("--layers", choices=LAYERS, default="all", help="of the biLM: mixed, or one of them")
+    add("--preset", default="elmo_small_en", help="biLM: a bundled name or a path")
+    add("--layers", choices=LAYERS, default="all", help="all layers mixed, or one layer")
     add("--l2", type=float, default=1e-3, help="lambda of the mix: 1 or 0.001 in the paper")
     add("--on-the-fly", action="store_true", help="compute the biLM inside the model")
     add("--cache", type=pathlib.Path, default="sst5_layers", help="folder of the computed layers")
     add("--vectors", help="text file of word vectors; random ones without it")
-    add("--dimension", type=int, default=100, help="of random word vectors")
+    add("--dimension", type=int, default=100, help="width of random word vectors")
     add("--units", type=int, default=150, help="of each LSTM")
     add("--dropout", type=float, default=0.5, help="on x and on the pool")
     add("--learning-rate", type=float, default=1e-3)
-    add("--batch-size", type=int, default=64, help="phrases")
+    add("--batch-size", type=int, default=64, help="phrases in a batch")
     add("--epochs", type=int, default=5)
     add("--share", type=float, default=1.0, help="of the training trees; less has longer epochs")
     add("--seeds", type=int, nargs="+", default=[1])

@@ -1,11 +1,11 @@
-"""Train word vectors on tokenised text: the control for what a biLM knows without context.
+"""Train word vectors on tokenised text, as a control without context for a biLM.
 
     python examples/experiments/train_vectors.py vectors.txt corpus/train-*.txt
 
-The text has a sentence a line and tokens between spaces, as ``keras-elmo prepare`` writes it
-for the biLM. Words are lower-cased. The vectors are those of word2vec's skip-gram, by gensim,
-in the text format that --vectors of ner_runs.py and sst5_runs.py takes. With one of --workers
-the same text gives the same vectors.
+The text has one sentence a line and spaces between tokens, as ``keras-elmo prepare`` writes it for
+the biLM. Words are lower-cased. gensim trains skip-gram vectors (word2vec) and writes the text
+format that --vectors of ner_runs.py and sst5_runs.py takes. With --workers 1, equal text gives
+equal vectors.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import pathlib
 
 
 class LowerCased:
-    """The sentences of text files, as lists of lower-case words, from the start each time."""
+    """Iterate over the sentences of text files, as lists of lower-case words."""
 
     def __init__(self, files):
         self.files = files
@@ -28,18 +28,18 @@ def train_vectors(path, files, dimension=100, epochs=5, min_count=5, seed=1, wor
     """Write word vectors trained on text files.
 
     Args:
-        path: Of the file to write.
-        files: Paths of tokenised text, a sentence a line.
-        dimension: Of a vector.
-        epochs: Times that the text is read, after once for its words.
-        min_count: How often a word occurs that gets a vector.
-        seed: Of initial vectors and negatives.
-        workers: Threads.
+        path: path. File to write.
+        files: list of paths. Tokenised text, one sentence a line.
+        dimension: int. Width of a vector.
+        epochs: int. Passes over the text, after a first one that counts the words.
+        min_count: int. Words that occur less often get no vector.
+        seed: int. Seed for initial vectors and negatives.
+        workers: int. Number of threads.
 
     Raises:
         ImportError: If gensim is missing.
         OSError: If a file cannot be read or written.
-        ValueError: If no word occurs so often.
+        ValueError: If no word occurs ``min_count`` times.
     """
     try:
         from gensim.models import Word2Vec
@@ -71,7 +71,7 @@ def main(arguments=None):
     )
     parser.add_argument("--dimension", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--min-count", type=int, default=5, help="of a word that gets a vector")
+    parser.add_argument("--min-count", type=int, default=5, help="least count of a word")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1, help="threads")
     settings = vars(parser.parse_args(arguments))

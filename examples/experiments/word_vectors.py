@@ -1,7 +1,7 @@
-"""Word embeddings for the task models: trainable random vectors, or those of a text file.
+"""Make the word embeddings of the task models, from random vectors or from a text file.
 
-The file is in the text format of GloVe, or of word2vec and fastText, which begin with a
-line "count dimension": a word and its numbers a line, between spaces.
+The file has a word and its numbers on each line, with spaces between them, as GloVe's files do.
+Files of word2vec and fastText begin with a line "count dimension".
 """
 
 import collections
@@ -14,34 +14,34 @@ PADDING, UNKNOWN, FIRST_WORD = 0, 1, 2
 
 
 def read_vectors(path, words):
-    """Return the vectors that a text file has for the words.
+    """Return the vectors of some words from a text file.
 
     Args:
-        path: Path of the file.
-        words: Those to look for. A word that the file lacks gets the vector of its
-            lower-case form, if there is one. Other lines are passed over, unparsed.
+        path: path. File of word vectors.
+        words: iterable of str. Words to look for. A word that is not in the file gets the
+            vector of its lower-case form, if there is one. Other lines are skipped.
 
     Returns:
         Dict from word to float32 array, all of one shape.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If a line does not have a word and as many numbers as the first one;
-            if no word is found.
+        ValueError: If a line does not have a word and as many numbers as the first line, or if
+            no word is found.
     """
     wanted = {form for word in words for form in (word, word.lower())}
     found = {}
-    # Some released files hold words cut amid a character.
+    # Some released files contain words that are cut inside a character.
     with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
         first = file.readline()
         dimension, has_header = _dimension(path, first)
         lines = file if has_header else itertools.chain([first], file)
         for number, line in enumerate(lines, start=1 + has_header):
-            # From the right: GloVe 840B has words with a space in them.
+            # Split from the right, because GloVe 840B has words with spaces.
             word, *numbers = line.rstrip(" \r\n").rsplit(" ", dimension)
             if len(numbers) != dimension or _is_number(word.split(" ")[-1], within=word):
                 raise _malformed(path, number, dimension, line)
-            if word in wanted and word not in found:  # the first of them counts
+            if word in wanted and word not in found:  # The first vector of a word counts.
                 try:
                     found[word] = np.array(numbers, "float32")
                 except ValueError:
@@ -57,14 +57,14 @@ def read_vectors(path, words):
 
 
 def make_vocabulary(sentences, vectors):
-    """Return the ids of words, and the words that training is to take for unknown at times.
+    """Return the vocabulary, and the rare words that training replaces by unknown at times.
 
     Args:
-        sentences: Of the training, as lists of words.
-        vectors: Dict whose words are known too.
+        sentences: iterable of lists of str. Training sentences.
+        vectors: dict. Its words join the vocabulary.
 
     Returns:
-        Dict from word to id; set of the words that occur once and have no vector.
+        Dict from word to id, and the set of words that occur once and have no vector.
     """
     seen = collections.Counter(word for sentence in sentences for word in sentence)
     known = sorted(seen.keys() | vectors.keys())
@@ -76,10 +76,11 @@ def word_ids(sentences, vocabulary, rare=(), random=None):
     """Return the ids of words, int32 ``(sentences, tokens)``, padded.
 
     Args:
-        sentences: Lists of words.
-        vocabulary: Dict from word to id; other words are unknown.
-        rare: Words that become unknown one time in two, to train the vector of those.
-        random: Generator that draws them; None to keep all words.
+        sentences: list of lists of str. Words of each sentence.
+        vocabulary: dict from str to int. Ids of the words; other words are unknown.
+        rare: set of str. Words that become unknown half of the time, to train the vector of
+            unknown words.
+        random: NumPy generator. Draws the replacements; None keeps all words.
     """
     ids = np.full((len(sentences), max(map(len, sentences))), PADDING, "int32")
     for row, sentence in zip(ids, sentences):
@@ -91,13 +92,13 @@ def word_ids(sentences, vocabulary, rare=(), random=None):
 
 
 def word_embedding(vocabulary, dimension, vectors=None):
-    """Return a trainable embedding of word ids, 0 being padding and 1 unknown words.
+    """Return a trainable embedding of word ids; 0 is padding and 1 is unknown words.
 
     Args:
-        vocabulary: Dict from word to id, the ids from 2 on without a gap.
-        dimension: Of random vectors; the given ones have their own.
-        vectors: Dict from word to array; words without a vector start random, as
-            small as the others.
+        vocabulary: dict from str to int. Ids of the words, from 2 on without a gap.
+        dimension: int. Width of random vectors, if ``vectors`` is empty.
+        vectors: dict from str to array. Words without a vector start random, with the standard
+            deviation of the given vectors.
     """
     size = FIRST_WORD + len(vocabulary)
     if not vectors:
@@ -126,7 +127,7 @@ def _dimension(path, line):
 
 
 def _is_number(text, within=None):
-    if text == within:  # the whole word: a number may have a vector
+    if text == within:  # The whole word is a number, and numbers may have vectors.
         return False
     try:
         float(text)
