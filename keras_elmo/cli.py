@@ -109,7 +109,7 @@ def _add_flags(adder: Any, source: Callable, names: Collection[str]) -> None:
     The docstring describes them. The value of a flag that is not given is None: a file or a
     resumed run may set it.
     """
-    kinds = typing.get_type_hints(source.__init__ if isinstance(source, type) else source)
+    kinds = typing.get_type_hints(source)
     defaults, texts = inspect.signature(source).parameters, _read_texts(source)
     for name in names:
         kind, default, text = kinds[name], defaults[name].default, texts[name]
