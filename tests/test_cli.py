@@ -176,7 +176,7 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager, monkeypatch):
         (
             ["--save-every", "0"],
             None,
-            "save_every to be a whole number, 1 or more. .* save_every=0",
+            "save_every to be a whole number, 1 or more. Rec",
         ),
         (["--size", "mini", "--epochs", "1", "--steps", "2"], None, "steps or epochs, not both"),
         (["--devices", "0"], None, "Expected 1 device or more. Received: devices=0"),
