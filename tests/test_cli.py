@@ -135,7 +135,7 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager, monkeypatch):
     call("export", run, preset, "--heldout", heldout, *arguments)
     card = (tmp_path / "preset" / "README.md").read_text("utf-8")
     assert "# preset" in card and "Letters." in card and "| heldout-raw.txt |" in card
-    assert "rounded to 14 significant bits, those of the softmax to 10. That" in card
+    assert "rounded to 14 significant bits, the softmax to 10.\nThis" in card
     for name, bits in (("weights", 14), ("softmax", 10)):
         for array in read_arrays(tmp_path / "preset" / f"{name}.hdf5", name).values():
             np.testing.assert_array_equal(array, rounded(array, bits))
@@ -143,7 +143,7 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager, monkeypatch):
     assert "Wortsman" not in card
     average = tmp_path / "average"
     call("export", run, average, "--average", f"{preset}=0.25", "--bits", "23", "23")
-    assert f"and 0.25\nof those of `{preset}`" in (average / "README.md").read_text("utf-8")
+    assert f"0.25 of `{preset}`" in (average / "README.md").read_text("utf-8")
     exact = tmp_path / "exact"
     exact.mkdir()
     monkeypatch.chdir(exact)
@@ -173,14 +173,18 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager, monkeypatch):
     "flags, content, message",
     [
         (["--filters", "1:32,"], None, "--filters expects width:count, as in 1:32,2:32,3:64. Rec"),
-        (["--save-every", "0"], None, "expects save_every to be 1 or more. Received: save_every=0"),
+        (
+            ["--save-every", "0"],
+            None,
+            "save_every to be a whole number, 1 or more. Rec",
+        ),
         (["--size", "mini", "--epochs", "1", "--steps", "2"], None, "steps or epochs, not both"),
         (["--devices", "0"], None, "Expected 1 device or more. Received: devices=0"),
-        (["--own-vocabulary"], None, "vocabulary .* belongs to init_from. Received: no preset"),
+        (["--own-vocabulary"], None, "own_vocabulary requires init_from. Received: init_from=None"),
         (["--init-from", "x", "--lstm-dim", "8"], None, "from_preset expects .* preset='x'"),
         ([], {"lstm": {}}, "Expected settings as .* Received: lstm in"),
         ([], [1], "Expected settings as .* Received: list in"),
-        ([], {"recipe": {"rate": 1}}, "A recipe has steps, .* Received: rate"),
+        ([], {"recipe": {"rate": 1}}, "A recipe has the settings steps, .* Received: rate"),
         (["--decay", "2"], None, "decay to be from 0 to 1"),
     ],
 )
