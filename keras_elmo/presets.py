@@ -49,7 +49,7 @@ _EXPECTED = (
 def bundled() -> dict[str, pathlib.Path]:
     """Return the directories of the presets that come with the package, by name."""
     package = pathlib.Path(__file__).parent
-    # They are inside an installed package, and next to it in a checkout.
+    # The weights are inside an installed package, but next to the package in a checkout.
     for folder in (package / "weights", package.parent / "weights"):
         if folder.is_dir():
             return {d.name: d for d in sorted(folder.iterdir()) if d.is_dir()}

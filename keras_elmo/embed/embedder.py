@@ -50,9 +50,9 @@ class Embedder:
         dtype: str. ``"float32"`` is exact. ``"bfloat16"`` (engine ``"keras"``) is faster on
             hardware with bfloat16 products, and differs by about 1% of a typical value.
             ``"int8"`` (engine ``"onnxruntime"``) is the fastest on a CPU, and differs by 2 to
-            3%. Results are float32 in any case. With engine ``"keras"`` a layer keeps its dtype.
+            3%. Results are always float32. Engine ``"keras"`` keeps the dtype of a given layer.
         cache: int. Number of tokens whose representations are remembered between calls. Each
-            takes ``4 * projection_dim`` bytes. ``embed_file`` does not use them, so that a
+            takes ``4 * projection_dim`` bytes. ``embed_file`` ignores remembered tokens, so that a
             resumed run gives the same bits.
         token_cache: Pair of paths, or None. A vocabulary with one token a line, and the hdf5
             file with its token representations, from ``write_token_cache`` or bilm-tf. Only
@@ -191,7 +191,7 @@ class Embedder:
             layers: str or int. ``"all"``, ``"top"``, ``"average"``, or the number of one layer:
                 0 is the token representation, and -1 the last layer.
             remember: bool. Whether to use and extend the remembered token representations.
-                With False, even the last bit depends on these sentences alone.
+                With False, earlier calls do not affect even the last bit of the result.
 
         Returns:
             A list of float32 arrays, one for each sentence: ``(layers, tokens, width)`` for
@@ -303,7 +303,7 @@ class Embedder:
         layers = self._check_layers(layers)
         settings = {
             **self._engine.settings(),
-            # The batches affect rounding, and the token cache can affect more.
+            # The batches change the rounding. A token cache can contain quite different vectors.
             "batch_tokens": self.batch_tokens,
             "token_cache": self._fixed and self._fixed.digest(),
             "layers": layers,

@@ -24,7 +24,7 @@ class Transform:
 
 @dataclasses.dataclass(frozen=True)
 class MappedTensor:
-    """One line of a weight mapping: tensors of a file and the variables they belong to.
+    """One entry of a weight mapping: tensors of a file and the variables they belong to.
 
     ``sources`` and ``shapes`` are the names and shapes of the tensors in the file. ``targets`` are
     the paths of the variables, relative to the layer.
@@ -37,7 +37,7 @@ class MappedTensor:
 
 
 def one_to_one(source: str, target: str, transform: Transform, shape: Shape) -> MappedTensor:
-    """Return the line of a mapping for one tensor and one variable."""
+    """Return the entry of a mapping for one tensor and one variable."""
     return MappedTensor((source,), (target,), transform, (shape,))
 
 
@@ -65,7 +65,7 @@ def load(mapping: list[MappedTensor], arrays: Arrays) -> dict[str, np.ndarray]:
 
 
 def extract(mapping: list[MappedTensor], variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return the tensors of a file, float32 by name, from our variables. Inverts ``assign``."""
+    """Return the tensors of a file by name, in float32, from our variables. Inverts ``load``."""
     arrays: dict[str, np.ndarray] = {}
     for tensor in mapping:
         saved = tensor.transform.save(*(to_float32(variables[path]) for path in tensor.targets))

@@ -54,7 +54,7 @@ class Pretraining:
         resume: bool. Continue from the checkpoint in the folder, if there is one. The recipe may
             change ``steps`` or ``epochs``, ``learning_rate``, ``decay``, ``decay_shape`` and
             ``clip_norm``; the log records the change. All other settings, the backend and
-            ``devices`` must be equal. Fewer devices may compute more parts each.
+            the number ``devices`` must be equal, but fewer GPUs may share the parts.
         init_from: str or None. Preset to start from (fine-tuning). With a larger ``config`` its
             biLM grows first.
         own_vocabulary: bool. With ``init_from``, predict the tokens of the corpus instead of the
@@ -105,7 +105,7 @@ class Pretraining:
             "corpus": _digest(files),
             "init_from": init_from and str(init_from),
             "own_vocabulary": own_vocabulary,
-            # The position in the corpus depends on both.
+            # The position in the corpus depends on these two.
             "devices": devices,
             "backend": keras.backend.backend(),
         }
@@ -249,7 +249,7 @@ class Pretraining:
         return self._scorer.perplexity(self._sample)["perplexity"] if self._sample else None
 
     def skipped(self) -> tuple[int, int]:
-        """Return the number of skipped updates (not finite): in all, and the last ones in a row."""
+        """Return how many updates were skipped, as not finite: in all, and in a row until now."""
         if keras.backend.backend() == "jax":
             self.model.jax_state_sync()
         counts = (self.optimizer.skipped, self.optimizer.skipped_in_a_row)
@@ -361,7 +361,7 @@ class _Keeper(keras.callbacks.Callback):
         run.check()
         skipped, in_a_row = run.skipped()
         if in_a_row and facts["step"] < run.steps:
-            return  # do not save weights that the next good update may not confirm
+            return  # these weights gave gradients that are not finite
         weights = map(to_numpy, run.model.trainable_variables)
         if not all(np.isfinite(weight).all() for weight in weights):
             raise run.diverged("a weight is not finite")
@@ -382,7 +382,7 @@ class _Keeper(keras.callbacks.Callback):
         facts["settings"] = run.settings
         logs.update({k: v for k, v in row.items() if v is not None and k != "change"})
         if run.share.is_first:
-            # Log first: resuming cuts a row that has no checkpoint.
+            # Log first: if no checkpoint follows, resuming removes the row.
             run.folder.log(row)
             run.begin_to_save()
 
