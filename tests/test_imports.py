@@ -13,7 +13,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # From the bottom up; a module may import modules below its own line, or the same line
 # where it says so in SAME_LINE.
 LINES = [
-    {"tokenizers.text", "utils.checks", "utils.cpu", "utils.typing"},
+    {"tokenizers.text", "utils.batches", "utils.checks", "utils.cpu", "utils.typing"},
     {"tokenizers.characters", "tokenizers.penn", "layers.backend.tracing"},
     {"tokenizers.code_points", "tokenizers.words"},
     {"options"},
