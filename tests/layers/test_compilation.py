@@ -96,9 +96,9 @@ def test_eager_calls_of_other_shapes_log_no_retracing(caplog):
 
     tf.get_logger().propagate = True
     try:
-        for lstm_dim in (10, 11, 12):
-            layer = ElmoLayer(make_config(lstm_dim=lstm_dim))
-            for ids in (IDS, IDS[:2, :3], IDS[1:, :4]):
+        layers = [ElmoLayer(make_config(lstm_dim=lstm_dim)) for lstm_dim in range(10, 14)]
+        for ids in (IDS, IDS[:2, :3], IDS[1:, :4]):
+            for layer in layers:
                 layer(ids)
     finally:
         tf.get_logger().propagate = False
