@@ -1,4 +1,4 @@
-"""Imports point down only, and no backend comes in uncalled for."""
+"""Modules import from lower layers only, and no module imports a backend at its top level."""
 
 import ast
 import os
@@ -10,8 +10,7 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 
-# From the bottom up; a module may import modules below its own line, or the same line
-# where it says so in SAME_LINE.
+# From the bottom up. A module may import modules of earlier lines.
 LINES = [
     {"tokenizers.text", "utils.checks", "utils.cpu", "utils.typing", "formats.hdf5"},
     {"tokenizers.characters", "tokenizers.words", "layers.backend.tracing"},
@@ -73,7 +72,7 @@ LINES = [
     {"pretraining.export"},
     {"cli"},
 ]
-# (module, module that it imports inside a function, from a line above).
+# Pairs of a module and a module of a later line that it imports inside a function.
 DEFERRED = {("tokenizers.characters", "presets")}
 LINE_OF = {name: i for i, names in enumerate(LINES) for name in names}
 # Checkpoint code sees {path: variable}, never a layer class.

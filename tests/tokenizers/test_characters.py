@@ -55,7 +55,7 @@ def test_tensorflow_agrees_with_lists(sentences, max_characters):
 @only_tensorflow
 @given(sentences_of(valid_text), sizes)
 def test_dense_tensors_and_arrays_agree(sentences, max_characters):
-    """Trailing empty strings of a row are padding, others are tokens."""
+    """Trailing empty strings of a row are padding; other empty strings are tokens."""
     import tensorflow as tf
 
     width = max(map(len, sentences), default=0)
@@ -90,7 +90,7 @@ def test_bytes_and_tuples():
 
 
 def test_tf_data():
-    """Inside tf.data it gives TensorFlow tensors, whatever the Keras backend."""
+    """Inside tf.data the result is a TensorFlow tensor under every Keras backend."""
     tf = pytest.importorskip("tensorflow")
     tokenizer = CharacterTokenizer()
     data = tf.data.Dataset.from_tensor_slices(tf.ragged.constant(SENTENCES)).batch(2).map(tokenizer)
