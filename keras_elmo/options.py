@@ -47,7 +47,7 @@ def parse_options(options: object, origin: object = None) -> dict[str, Any]:
         origin: str or path. Name of the file, for the warning; or None.
 
     Raises:
-        ValueError: If the options are not those of a biLM over characters.
+        ValueError: If the options describe no biLM over characters.
     """
     if not isinstance(options, dict):
         raise ValueError(
@@ -78,8 +78,8 @@ def parse_options(options: object, origin: object = None) -> dict[str, Any]:
         elif key == "share_embedding_softmax":
             if value is not False:
                 raise ValueError(
-                    "BiLMConfig expects a biLM over characters, whose softmax has weights of "
-                    f"its own. Received: share_embedding_softmax={shorten(value)}"
+                    "BiLMConfig expects a biLM over characters, whose softmax shares no weights. "
+                    f"Received: share_embedding_softmax={shorten(value)}"
                 )
         elif not _TRAINING_KEY.fullmatch(str(key)):
             file = "the options" if origin is None else f"options file {origin}"

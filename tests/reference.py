@@ -1,7 +1,7 @@
 """A biLM in plain float64 NumPy loops: the executable specification.
 
-It reads the tensors of a bilm-tf file by their own names and shares no code with the
-package. One sentence at a time, one token at a time.
+It uses the tensor names of a bilm-tf file and shares no code with the package. It computes
+one sentence and one token at a time.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ def sigmoid(x):
 
 
 def character_row(token, max_characters):
-    """The ids of one token, or of a boundary token."""
+    """Return the ids of a token or boundary token."""
     marker = {"<S>": 256, "</S>": 257}.get(token)
     inner = [marker] if marker else list(token.encode("utf-8", "ignore")[: max_characters - 2])
     row = [258, *inner, 259]
@@ -20,7 +20,7 @@ def character_row(token, max_characters):
 
 
 def token_representation(row, options, weights):
-    """Character CNN, highways and projection for one token."""
+    """Return the token representation: character CNN, highways, projection."""
     cnn = options["char_cnn"]
     embedded = np.array([weights["char_embed"][i - 1] for i in row])
     features = []
@@ -47,7 +47,7 @@ def clip(x, bound):
 
 
 def lstm(inputs, prefix, options, weights, state):
-    """The outputs of one LSTM over one sentence, and its final (h, c)."""
+    """Return the outputs of an LSTM over one sentence, and the final (h, c)."""
     settings = options["lstm"]
     h, c = state
     outputs = []
@@ -63,12 +63,12 @@ def lstm(inputs, prefix, options, weights, state):
 
 
 def bilm(rows, options, weights, states=None, word_vectors=0):
-    """All representations of one sentence, given as character rows with boundaries.
+    """Return all representations of a sentence of character rows, with boundary rows.
 
     ``word_vectors``, (tokens, projection_dim), are added to the token representations.
+    ``states`` are the initial states, zeros if None.
 
-    Returns a dict of (tokens, projection_dim) arrays, and the final states by the
-    same names. ``states`` starts at zero.
+    Returns a dict of (tokens, projection_dim) arrays, and a dict of the final states.
     """
     weights = {name: np.asarray(array, "float64") for name, array in weights.items()}
     settings = options["lstm"]
@@ -89,7 +89,7 @@ def bilm(rows, options, weights, states=None, word_vectors=0):
 
 
 def stacked(found, n_layers):
-    """The layer representations, (tokens, layers, 2 * projection_dim)."""
+    """Return the layer representations, (tokens, layers, 2 * projection_dim)."""
     layers = [np.concatenate([found["token"], found["token"]], -1)]
     for layer in range(1, n_layers + 1):
         layers.append(np.concatenate([found[f"forward_{layer}"], found[f"backward_{layer}"]], -1))
@@ -97,7 +97,7 @@ def stacked(found, n_layers):
 
 
 def elmo_layers(sentence, options, weights):
-    """The layer representations of a list of tokens, without boundaries."""
+    """Return the layer representations of a list of tokens, without boundaries."""
     most = options["char_cnn"]["max_characters_per_token"]
     rows = [character_row(t, most) for t in ["<S>", *sentence, "</S>"]]
     found, _ = bilm(rows, options, weights)
@@ -105,13 +105,13 @@ def elmo_layers(sentence, options, weights):
 
 
 def scalar_mix(layers, scalars, gamma):
-    """gamma * sum_j softmax(scalars)_j * layers_j; ``layers`` is (..., layers, width)."""
+    """Return gamma * sum_j softmax(scalars)_j * layers_j; layers: (..., layers, width)."""
     weights = np.exp(scalars) / np.exp(scalars).sum()
     return gamma * np.einsum("...lw,l->...w", layers, weights)
 
 
 def layer_norm(sentences):
-    """bilm-tf's layer norm over a batch: list of (tokens, layers, width) arrays."""
+    """Apply bilm-tf's layer norm to a batch: a list of (tokens, layers, width) arrays."""
     values = np.concatenate(sentences)
     mean = values.mean(axis=(0, 2), keepdims=True)[0]
     variance = values.var(axis=(0, 2), keepdims=True)[0]
@@ -119,7 +119,7 @@ def layer_norm(sentences):
 
 
 def stacked_batch(found, n_layers):
-    """As ``stacked``, for (batch, tokens, projection_dim) arrays."""
+    """Apply ``stacked`` to (batch, tokens, projection_dim) arrays."""
     return np.stack(
         [
             stacked({k: v[row] for k, v in found.items()}, n_layers)

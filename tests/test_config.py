@@ -13,7 +13,7 @@ OPTIONS = make_config().to_options()
 
 
 def options(**changes):
-    """The options with ``section__key`` set, or removed if the value is ``...``."""
+    """Return the options with ``section__key`` set, or removed if the value is ``...``."""
     new = {section: dict(keys) for section, keys in OPTIONS.items()}
     for name, value in changes.items():
         section, _, key = name.partition("__")
@@ -80,7 +80,7 @@ def test_options_round_trip(
 
 
 def test_options_of_training_are_read():
-    """A file that bilm-tf's trainer writes: 261 characters, and keys of the training."""
+    """The trainer of bilm-tf writes 261 characters, and its settings."""
     trained = options(
         char_cnn__n_characters=261,
         bidirectional=True,

@@ -1,4 +1,4 @@
-"""The examples in the docstrings run."""
+"""The examples in docstrings run and print the shown results."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""Whole models with an ElmoLayer leave Python through model.export, with the same numbers.
+"""Models exported with model.export compute the same numbers as in Keras.
 
 SavedModel, with strings and with ids, is in test_models.py.
 """
@@ -13,7 +13,7 @@ from tests.conftest import SENTENCES, only_tensorflow, tokenize
 
 IDS = tokenize(SENTENCES, 13)
 
-# Of tf2onnx and the converter of TensorFlow.
+# The converters of tf2onnx and TensorFlow warn.
 pytestmark = [
     only_tensorflow,
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -42,7 +42,7 @@ def _mean(x):
 
 
 def test_onnx(tiny_preset, tmp_path):
-    """Any batch, any length; both directions of the biLM and of the user's LSTM."""
+    """The export takes any batch size and length, and contains LSTMs of both directions."""
     pytest.importorskip("tf2onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
     ours = model(tiny_preset, recurrent=True)
@@ -55,7 +55,7 @@ def test_onnx(tiny_preset, tmp_path):
 
 
 def test_litert(tiny_preset, tmp_path):
-    """One sentence of fixed length, in operations of LiteRT alone."""
+    """The export takes one sentence of fixed length and uses operations of LiteRT only."""
     litert = pytest.importorskip("ai_edge_litert.interpreter")
     ours = model(tiny_preset, recurrent=False)
     file = str(tmp_path / "model.tflite")

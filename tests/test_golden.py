@@ -50,7 +50,7 @@ def test_layers(variant, name):
         np.testing.assert_array_equal(numpy(found._keras_mask), mask)
         assert not numpy(found)[~mask].any()
         if not keep:
-            # The mask without boundaries picks the tokens themselves, one place later.
+            # The mask has no boundaries, so remove them from the expected values too.
             expected = expected[:, 1:-1]
         assert worst(found, expected, mask) < TOLERANCE
 
@@ -91,7 +91,7 @@ def test_mix(variant, name, r):
 @pytest.mark.parametrize("name", ["mixed", "single", "uniform"])
 @pytest.mark.parametrize("r", [0, 1])
 def test_layer_norm(variant, name, r):
-    """bilm-tf leaves the boundaries out; with keep_boundaries they count, as in AllenNLP."""
+    """bilm-tf ignores the boundaries; with keep_boundaries they count, as in AllenNLP."""
     facts, arrays = golden(variant)
     ids = tokenize(facts["batches"][name])
     layers = load(variant)(ids)
@@ -107,7 +107,7 @@ def test_layer_norm(variant, name, r):
 
 
 def test_reference_agrees(variant):
-    """The executable specification is held to the same figures."""
+    """The NumPy specification computes the same numbers."""
     import h5py
 
     facts, arrays = golden(variant)

@@ -1,4 +1,4 @@
-"""Imports point down only, and no backend comes in uncalled for."""
+"""Modules import from lower layers only, and no module imports a backend at its top level."""
 
 import ast
 import os
@@ -10,8 +10,7 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 
-# From the bottom up; a module may import modules below its own line, or the same line
-# where it says so in SAME_LINE.
+# From the bottom up. A module may import modules of earlier lines.
 LINES = [
     {"tokenizers.text", "utils.batches", "utils.checks", "utils.cpu", "utils.typing"},
     {"tokenizers.characters", "tokenizers.penn", "layers.backend.tracing"},

@@ -1,4 +1,4 @@
-"""ElmoLayer as a citizen of Keras models: masks, saving, exporting."""
+"""ElmoLayer in Keras models: masks, saving, exporting."""
 
 import os
 import pathlib
@@ -55,7 +55,7 @@ np.save(sys.argv[3], model.predict(np.load(sys.argv[2]), verbose=0))
 
 
 def test_saved_model_is_self_contained(tmp_path):
-    """It reloads in another process after its hdf5 is gone, and holds no path."""
+    """The file loads in another process without the preset, and contains no path."""
     config = make_config()
     options, weights = write_preset(tmp_path / "secret_place", config, make_arrays(config))
     model = trained(tmp_path / "secret_place")
@@ -98,7 +98,7 @@ def test_saving_without_the_bilm(tiny_preset, tmp_path):
         again(IDS)
     with pytest.raises(ValueError, match="has no weights yet"):
         elmo.save_hdf5(tmp_path / "unknown")
-    again.save(small)  # it still waits, and the file still holds what it waits for
+    again.save(small)  # The layer still waits, so the file gets the same fingerprint.
     again = keras.saving.load_model(small)
     again.get_layer("elmo").load_preset(tiny_preset)
     np.testing.assert_array_equal(again.predict(IDS, verbose=0), expected)
@@ -106,7 +106,7 @@ def test_saving_without_the_bilm(tiny_preset, tmp_path):
 
 @slow
 def test_weights_file_without_the_bilm(tiny_preset, tmp_path):
-    """load_weights checks the biLM at hand against the fingerprint in the file."""
+    """load_weights compares the biLM of the layer with the fingerprint in the file."""
     model = trained(tiny_preset, save_bilm=False)
     model.save_weights(tmp_path / "head.weights.h5")
     again = classifier(tiny_preset, save_bilm=False)
@@ -184,7 +184,7 @@ def test_clone(tiny_preset):
 
 
 def test_two_mixes_at_input_and_output_of_a_users_birnn(tiny_preset):
-    """[x_k; ELMo_k] and [h_k; ELMo_k], over one biLM, masked all the way."""
+    """The model computes [x_k; ELMo_k] and [h_k; ELMo_k] from one biLM, with the mask."""
     words = keras.Input((None,), dtype="int32")
     characters = keras.Input((None, 13), dtype="int32")
     x = layers.Embedding(10, 3, mask_zero=True)(words)
@@ -208,15 +208,15 @@ def test_two_mixes_at_input_and_output_of_a_users_birnn(tiny_preset):
         assert np.abs(mix.layer_weights - old).max() > 0
     assert all((a == b).all() for a, b in zip(frozen, elmo.get_weights()))
 
-    # More padding changes nothing for the tokens. (Eager: in predict, TimeDistributed of
-    # Keras 3.15 gives the wrong shape for a second length on TensorFlow.)
+    # More padding does not change the tokens. (Eager, because in predict TimeDistributed of
+    # Keras 3.15 returns a wrong shape for a second length on TensorFlow.)
     wider = [np.pad(word_ids, [(0, 0), (0, 2)]), np.pad(IDS, [(0, 0), (0, 2), (0, 0)])]
     a, b = numpy(model([word_ids, IDS])), numpy(model(wider))
     assert np.abs(a[mask] - b[:, :5][mask]).max() < 1e-5
 
 
 def test_mask_reaches_the_loss(tiny_preset):
-    """What is asked of padding does not count."""
+    """Labels of padding do not change the loss."""
     model = keras.Sequential(
         [
             keras.Input((None, 13), dtype="int32"),
@@ -245,7 +245,7 @@ def test_fine_tuned_bilm_is_saved(tiny_preset, tmp_path):
 
 @only_tensorflow
 def test_strings_in(tiny_preset, tmp_path):
-    """The model of the README: ragged, dense and tf.data in; saved, reloaded and exported."""
+    """A model of strings takes ragged and dense tensors and tf.data, and can be saved."""
     import tensorflow as tf
 
     model = keras.Sequential(
@@ -288,7 +288,7 @@ def test_export_of_the_id_model(tiny_preset, tmp_path):
 
 
 def test_keras_own_contract_test(tiny_preset):
-    """Keras's harness for its own layers, which ships in its wheel."""
+    """Runs the test harness of Keras, which its wheel contains."""
     from keras.src.testing import TestCase
 
     case = TestCase()

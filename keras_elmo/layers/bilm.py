@@ -196,7 +196,7 @@ def select_output(representations: dict, output: str | int) -> Any:
 
     Args:
         representations: dict. The representations by name, as from ``BiLM``.
-        output: str or int. As for ``ElmoLayer``, but a number is 0 or more.
+        output: str or int. The ``output`` of an ``ElmoLayer``; a number must be 0 or more.
     """
     if output == "all":
         return representations

@@ -38,9 +38,9 @@ class CRF(keras.layers.Layer):
         tagger = keras.Model(inputs, crf.decode(scores))
         tagger.save("tagger.keras")               # words to tags, once loaded
 
-    A saved functional or sequential ``model`` loads compiled, with the loss of its own CRF.
-    A cloned model and a loaded subclassed model must be compiled again, with the loss of their
-    own CRF: ``model.get_layer("crf").loss``.
+    A saved functional or sequential ``model`` loads compiled, with the loss of the loaded CRF.
+    A cloned model and a loaded subclassed model must be compiled again, with the loss of the
+    new CRF: ``model.get_layer("crf").loss``.
 
     Scores, weights and results are float32 under every dtype policy.
 
@@ -149,7 +149,7 @@ class CRF(keras.layers.Layer):
         if not self.built:
             raise ValueError(
                 "CRF has no log_likelihood before it is built. Call it, or the model, first. "
-                "A model made from a config must be compiled with the loss of its own CRF"
+                "Compile a model that was made from a config with the loss of the CRF in that model"
             )
         n_tags = self.start.shape[0]
         scores, tags = _as_array(scores, "scores"), _as_array(tags, "tags")
@@ -222,7 +222,7 @@ class CRFLoss(keras.losses.Loss):
     Args:
         crf: ``CRF``. The last layer of the model. A loss that was saved with a model uses the
             CRF of the loaded model.
-        reduction: str. As for every Keras loss. The mean is over sentences.
+        reduction: str. The reduction of ``keras.losses.Loss``; a mean is over sentences.
         name: str. Name of the loss.
 
     Call arguments:

@@ -67,8 +67,8 @@ class ElmoLayer(keras.layers.Layer):
             characters)``; a row of 0 is padding. ``characters`` is any number from the
             widest filter (at least 3) to ``max_characters_per_token``. The result is exact if
             ``characters`` is at least the bytes of the longest token, plus 2, plus the width
-            of the widest filter. A biLM over code points needs the ids of its own tokenizer,
-            from ``CharacterTokenizer.from_preset``; a word id may precede its character ids.
+            of the widest filter. For a biLM over code points, make the tokenizer with
+            ``CharacterTokenizer.from_preset``; a word id may precede its character ids.
 
     Attributes:
         presets: dict. Facts about the bundled presets by name: ``description``, ``layers``,
@@ -166,8 +166,8 @@ class ElmoLayer(keras.layers.Layer):
 
         Raises:
             OSError: If a file is missing or damaged.
-            ValueError: If the options are not those of a biLM over characters, or the weights
-                do not fit them. The error names every tensor that does not fit.
+            ValueError: If the options describe no biLM over characters, or the weights do not
+                fit them. The error names every tensor that does not fit.
         """
         return cls._from_bilm(read_bilm(options_file, weight_file), kwargs)
 
@@ -321,10 +321,10 @@ class ElmoLayer(keras.layers.Layer):
         return select_output(representations, self.output_kind)
 
     def _empty_output(self, input_shape: tuple) -> Any:
-        shape = self.compute_output_shape(input_shape)
-        if isinstance(shape, dict):
-            return {name: ops.zeros(s, dtype=self.compute_dtype) for name, s in shape.items()}
-        return ops.zeros(shape, dtype=self.compute_dtype)
+        return keras.tree.map_shape_structure(
+            lambda shape: ops.zeros(shape, dtype=self.compute_dtype),
+            self.compute_output_shape(input_shape),
+        )
 
     def _run_bilm(self, ids: Tensor, mask: Tensor) -> dict:
         if not self.stateful:

@@ -63,7 +63,7 @@ def check_ids(ids: Any, config: BiLMConfig) -> np.ndarray:
 
 
 def check_shape(shape: tuple, config: BiLMConfig) -> None:
-    """Raise a ValueError if the shape is not that of character ids."""
+    """Raise a ValueError if character ids cannot have this shape."""
     fewest = max(3, config.widest_filter) + config.alphabet.leading
     most = config.alphabet.row_length
     if len(shape) != 3 or shape[2] not in range(fewest, most + 1):

@@ -90,7 +90,7 @@ class ScalarMix(keras.layers.Layer):
         """Build the learned mix of an AllenNLP archive or a TF-Hub module.
 
         Args:
-            preset: str or path. A preset, as for ``ElmoLayer.from_preset``.
+            preset: str or path. See ``ElmoLayer.from_preset``.
             index: int. Number of the mix in an archive with several.
             **kwargs: Arguments of ``ScalarMix``. The default of ``layer_norm`` is the setting
                 in the archive.

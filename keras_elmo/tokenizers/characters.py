@@ -39,7 +39,7 @@ class ByteAlphabet:
         max_characters: int. Ids of a token, both word markers included.
 
     Attributes:
-        boundary_tokens: tuple of bytes. The tokens that stand for ``<S>`` and ``</S>``.
+        boundary_tokens: tuple of bytes. The tokens that become the sentence boundaries.
         n_characters: int. Number of character ids, padding included.
         n_words: int. Number of words with an embedding.
         word_dim: int. Features of a word embedding.
@@ -185,8 +185,8 @@ class CharacterTokenizer(keras.layers.Layer):
            [259,  98, 260, 261, 261, 261]], dtype=int32)
 
     Reference:
-        Peters et al., 2018, section 3.4, https://arxiv.org/abs/1802.05365. The ids equal
-        those of bilm-tf.
+        Peters et al., 2018, section 3.4, https://arxiv.org/abs/1802.05365. The ids are
+        bilm-tf's.
     """
 
     def __init__(self, max_characters: int = 50, **kwargs: Any) -> None:
@@ -201,11 +201,11 @@ class CharacterTokenizer(keras.layers.Layer):
 
     @classmethod
     def from_preset(cls, preset: Any, options: Any = None, **kwargs: Any) -> "CharacterTokenizer":
-        """Make the tokenizer of a preset. Reads the options, and no weights if possible.
+        """Make the tokenizer of a preset. It reads the options, and no weights if possible.
 
         Args:
-            preset: str or path. A preset, as for ``ElmoLayer.from_preset``.
-            options: dict or path. Options, as for ``ElmoLayer.from_preset``.
+            preset: str or path. See ``ElmoLayer.from_preset``.
+            options: dict or path. See ``ElmoLayer.from_preset``.
             **kwargs: Arguments of the tokenizer.
 
         Returns:

@@ -98,7 +98,7 @@ class CodePointAlphabet:
         max_characters: int. Character ids of a token.
         longest: int. Code points of the longest token that is not cut.
 
-    The other attributes are those of ``ByteAlphabet``.
+    ``ByteAlphabet`` documents the other attributes.
     """
 
     boundary_tokens = tuple(token.encode() for token in SPECIAL_WORDS[:2])
@@ -196,7 +196,7 @@ class CodePointTokenizer(CharacterTokenizer):
         **kwargs: Arguments of ``keras.layers.Layer``.
 
     Call arguments:
-        inputs: Tokens of a batch of sentences, as for ``CharacterTokenizer``.
+        inputs: Tokens of a batch of sentences; see ``CharacterTokenizer``.
 
     Returns:
         int32, shape ``(batch, tokens, max_characters)``, or one id more with words; padding is
@@ -217,8 +217,8 @@ class CodePointTokenizer(CharacterTokenizer):
     array([[4, 7, 6, 6, 3, 5]], dtype=int32)
 
     Reference:
-        Che et al., 2018, https://arxiv.org/abs/1807.03121. The ids are those of
-        ELMoForManyLangs in another order.
+        Che et al., 2018, https://arxiv.org/abs/1807.03121. The ids are in
+        another order than in ELMoForManyLangs.
     """
 
     def __init__(

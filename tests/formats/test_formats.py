@@ -268,6 +268,8 @@ def test_code_points_inside_models(tmp_path):
     foreign_files.write_many_langs(tmp_path / "m", make_config(), arrays, CHARACTERS, WORDS, 7)
     layer = ElmoLayer.from_preset(tmp_path / "m", output="top")
     tokenizer = CharacterTokenizer.from_preset(tmp_path / "m")
+    same = keras_elmo.CodePointTokenizer.from_preset(tmp_path / "m", name=tokenizer.name)
+    assert same.get_config() == tokenizer.get_config()
     sentences = [[*s, "<bos>", "🦊x", "\udcff", "<eos>"] for s in SENTENCES]
     expected = numpy(tokenizer(sentences))
     ragged = tf.ragged.constant([[t.encode("utf-8", "ignore") for t in s] for s in sentences])

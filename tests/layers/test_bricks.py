@@ -1,4 +1,4 @@
-"""Highway, CharCNN and ProjectedLSTM against NumPy, and what all parts of a biLM share."""
+"""Highway, CharCNN and ProjectedLSTM against NumPy, and their common base class."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ RNG = np.random.default_rng(0)
 
 
 def randomize(layer):
-    """Give every weight a random value and return them by name."""
+    """Set every weight to random values and return them by name."""
     layer.set_weights([RNG.normal(0, 0.4, w.shape) for w in layer.weights])
     return {w.path.removeprefix(layer.path + "/"): numpy(w.value) for w in layer.weights}
 
@@ -32,7 +32,7 @@ def test_highway():
 @pytest.mark.parametrize("n_highway", [0, 1, 3])
 @pytest.mark.parametrize("projection_dim", [6, 14])
 def test_char_cnn(activation, n_highway, projection_dim):
-    filters = [[3, 5], [1, 9]]  # not sorted: the order is that of the file
+    filters = [[3, 5], [1, 9]]  # Not sorted: the order of the weight file counts.
     layer = CharCNN(filters, 4, n_highway, projection_dim, activation)
     layer.build((None, 11))
     assert layer.has_projection == (projection_dim == 6)
@@ -114,7 +114,7 @@ def test_lstm(cell_clip, projection_clip, lstm_dim, go_backwards):
 
 @pytest.mark.parametrize("go_backwards", [False, True])
 def test_lstm_learns_the_same_compiled_and_not(go_backwards):
-    """With XLA where the backend has it, whose gradient of a loop needs a bound on its steps."""
+    """Uses XLA if possible: its gradient of a loop needs a bound on the steps."""
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(4, 6, 3)).astype("float32"), rng.normal(size=(4, 6, 2))
     mask = np.arange(6) < np.array([6, 4, 1, 6])[:, None]

@@ -1,4 +1,4 @@
-"""What is compiled, and what is in it."""
+"""How often calls are compiled, and which operations the graphs contain."""
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ only_jax = pytest.mark.skipif(BACKEND != "jax", reason="JAX only: it compiles ea
 
 @pytest.fixture
 def compilations():
-    """The list of what JAX compiles from here on."""
+    """Return a list that gets an entry for everything that JAX compiles."""
     import jax
 
     times = []
@@ -46,7 +46,7 @@ def eager_calls():
 @only_jax
 @pytest.mark.parametrize("name", ["elmo_layer", "stateful", "crf_decode", "crf_loss"])
 def test_eager_calls_are_compiled_once(name, compilations):
-    """A layer of the same sizes finds what another one compiled; nothing is left behind."""
+    """A layer reuses the program of another layer of the same sizes."""
     call = eager_calls()[name]
     call(), call()
     assert compilations
@@ -96,9 +96,9 @@ def test_eager_calls_of_other_shapes_log_no_retracing(caplog):
 
     tf.get_logger().propagate = True
     try:
-        for lstm_dim in (10, 11, 12):
-            layer = ElmoLayer(make_config(lstm_dim=lstm_dim))
-            for ids in (IDS, IDS[:2, :3], IDS[1:, :4]):
+        layers = [ElmoLayer(make_config(lstm_dim=lstm_dim)) for lstm_dim in range(10, 14)]
+        for ids in (IDS, IDS[:2, :3], IDS[1:, :4]):
+            for layer in layers:
                 layer(ids)
     finally:
         tf.get_logger().propagate = False
@@ -108,7 +108,7 @@ def test_eager_calls_of_other_shapes_log_no_retracing(caplog):
 @only_tensorflow
 @pytest.mark.parametrize("exporter", ["keras.src.export.onnx", "keras.src.export.litert"])
 def test_what_converters_cannot_read_is_left_out(exporter):
-    """The search for equal tokens; and places written last to first, which tf2onnx mistakes."""
+    """Exports do not search for distinct tokens, and write outputs in the order of the steps."""
     import tensorflow as tf
 
     layer = ElmoLayer(make_config())
@@ -121,7 +121,7 @@ def test_what_converters_cannot_read_is_left_out(exporter):
 
 
 def model_with_batch(what):
-    """A small model to train, and a batch for its ``train_step``."""
+    """Return a small model, and a batch for its ``train_step``."""
     if what == "pretraining":
         model = make_model(n_negatives=5, dropout=0.1)
         model.compile(Muon(1e-3, clip_norm=5.0), jit_compile=False)
@@ -138,7 +138,7 @@ def model_with_batch(what):
 @only_tensorflow
 @pytest.mark.parametrize("what", ["frozen", "fine-tuning", "pretraining"])
 def test_a_training_step_never_leaves_the_gpu(monkeypatch, what):
-    """Nothing in it runs in Python, or is an operation that TensorFlow has for the CPU alone."""
+    """No operation of a step runs in Python, or has a kernel for the CPU only."""
     import tensorflow as tf
     from tensorflow.python.framework import kernels
 
@@ -158,13 +158,13 @@ def test_a_training_step_never_leaves_the_gpu(monkeypatch, what):
 
     if "GPU" not in devices("MatMul"):
         pytest.skip("this TensorFlow was built without its operations for GPUs")
-    # Calls of functions have no kernel of their own.
+    # Calls of functions have no kernels.
     assert not [k for k in kinds if devices(k) and not devices(k) & {"GPU", "DEFAULT"}]
 
 
 @only_tensorflow
 def test_gradients_of_looked_up_weights_are_dense():
-    """Their global norm is that of the gradient: no row of it comes in two parts."""
+    """Sparse gradients would contain a row twice, and have another norm."""
     import tensorflow as tf
 
     layer = ElmoLayer(make_config(), trainable_bilm=True)
@@ -178,7 +178,7 @@ def test_gradients_of_looked_up_weights_are_dense():
 @pytest.mark.parametrize("output", ["layers", "all"])
 @pytest.mark.parametrize("trainable", [False, True])
 def test_no_gradient_passes_through_a_frozen_bilm(output, trainable):
-    """Not even where its weights are asked for by name."""
+    """The gradient is zero even for variables that are named explicitly."""
     layer = ElmoLayer(make_config(), output=output, trainable_bilm=trainable)
     layer.build(IDS.shape)
     variables = layer.bilm.variables
@@ -192,7 +192,7 @@ def test_no_gradient_passes_through_a_frozen_bilm(output, trainable):
 
 
 def _gradients(loss, variables):
-    """As ``tests.gradients``, of any variables; 0 for those that have none."""
+    """Return the gradients of any variables; 0 for a variable without gradient."""
     if BACKEND == "jax":
         import jax
 

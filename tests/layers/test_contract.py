@@ -1,4 +1,4 @@
-"""What every layer owes to Keras: one test, all layers."""
+"""The rules that Keras has for layers, checked for all layers."""
 
 import json
 
@@ -56,7 +56,7 @@ def flat(x):
 
 
 def test_config_round_trip(case):
-    """Through JSON, and nothing in it is a path."""
+    """The config survives JSON."""
     cls, arguments, x = case
     layer = cls(**arguments, name="some_name", dtype="mixed_bfloat16")
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
@@ -94,7 +94,7 @@ def test_every_weight_is_made_in_build(case):
 
 @pytest.mark.parametrize("policy", ["bfloat16", "mixed_bfloat16", "mixed_float16"])
 def test_dtype_policies(case, policy):
-    """Half precision stays near float32, and ids beyond 256 are not rounded."""
+    """Half precision is close to float32, and ids above 256 are not rounded."""
     cls, arguments, x = case
     full, half = cls(**arguments), cls(**arguments, dtype=policy)
     full(x), half(x)
@@ -121,7 +121,7 @@ def test_dtype_policies(case, policy):
     ["scalar_mix", "elmo_layer", *(pytest.param(f"elmo_{x}", marks=slow) for x in ("all", "top"))],
 )
 def test_in_a_compiled_model(name, tmp_path):
-    """fit, predict and the .keras file, with XLA where the backend has it."""
+    """Checks fit, predict and the .keras file, with XLA if the backend has it."""
     cls, arguments, x = LAYERS[name]
     dtype = "int32" if x.dtype.kind == "i" else "float32"
     inputs = keras.Input((None, *x.shape[2:]), dtype=dtype)

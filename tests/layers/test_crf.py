@@ -11,13 +11,13 @@ from keras_elmo.layers.crf import CRFLoss
 from tests.conftest import BACKEND, numpy, slow
 
 RNG = np.random.default_rng(0)
-# One batch shape for many tests: JAX compiles for each.
+# Many tests share this shape, because JAX compiles for each shape.
 LENGTHS = [5, 3, 1, 0]
 MASK = np.arange(5) < np.array(LENGTHS)[:, None]
 
 
 def make(n_tags=3, seed=0, scale=1.0, **kwargs):
-    """A CRF with random weights, and these: transitions, start, end."""
+    """Return a CRF with random weights, and the weights: transitions, start, end."""
     crf = CRF(**kwargs)
     crf.build((None, None, n_tags))
     rng = np.random.default_rng(seed)
@@ -28,7 +28,7 @@ def make(n_tags=3, seed=0, scale=1.0, **kwargs):
 
 
 def sequence_score(x, tags, weights):
-    """The definition, in float64."""
+    """Compute the score of tags by its definition, in float64."""
     transitions, start, end = (w.astype("float64") for w in weights)
     if not len(tags):
         return 0.0
@@ -37,7 +37,7 @@ def sequence_score(x, tags, weights):
 
 
 def all_scores(x, weights):
-    """The score of every tag sequence of a sentence without padding."""
+    """Return the score of every tag sequence of a sentence without padding."""
     sequences = itertools.product(range(x.shape[1]), repeat=len(x))
     return {tags: sequence_score(x.astype("float64"), tags, weights) for tags in sequences}
 
@@ -48,7 +48,7 @@ def log_z(x, weights):
 
 
 def random_batch(n_tags=3, lengths=LENGTHS, seed=0, scale=1.0):
-    """Scores and tags, 5 tokens wide, -1 the tag of the padding."""
+    """Return scores and tags of 5 tokens; padding has the tag -1."""
     rng = np.random.default_rng(seed)
     x = rng.normal(0, scale, (len(lengths), 5, n_tags)).astype("float32")
     tags = rng.integers(n_tags, size=(len(lengths), 5))
@@ -161,7 +161,7 @@ def test_long_sentences_and_large_scores():
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16", "bfloat16"])
 def test_half_precision(policy):
-    """The scores come rounded; everything after that is float32."""
+    """Only the inputs are rounded; the layer computes in float32."""
     full, weights = make(scale=10.0)
     half, _ = make(scale=10.0, dtype=policy)
     assert {w.dtype for w in half.weights} == {"float32"}
@@ -178,7 +178,7 @@ def test_half_precision(policy):
 
 
 def embed(x, mask=True):
-    """A model whose scores are the rows of a table, trainable; and its inputs."""
+    """Return a model whose scores are trainable rows of a table, and its inputs."""
     batch, tokens, n_tags = x.shape
     ids = np.arange(1, batch * tokens + 1).reshape(batch, tokens)
     inputs = keras.Input((None,), dtype="int32")
@@ -196,7 +196,7 @@ def jit():
 
 
 def test_gradient_in_fit():
-    """One step of SGD at rate 1 subtracts the gradient, padding and empty sentences or not."""
+    """One step of SGD at rate 1 subtracts the gradient, also with padding and empty sentences."""
     x, tags = random_batch()
     model, _, crf, ids = embed(x)
     before = model.get_weights()
@@ -234,7 +234,7 @@ def test_gradient_of_a_batch_without_a_token_is_zero():
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("eager", [False, True])
 def test_loss_in_a_model(mask, eager):
-    """The padding is known by the labels; and by the mask of Keras, if there is one."""
+    """The labels mark the padding, and so does the Keras mask, if there is one."""
     x, tags = random_batch()
     model, tagger, crf, ids = embed(x, mask)
     model.compile(loss=crf.loss, run_eagerly=eager)
@@ -258,7 +258,7 @@ def test_loss_in_a_model(mask, eager):
 
 @pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_float16", marks=slow)])
 def test_learns_what_only_transitions_can_tell(policy):
-    """Tags 0 1 2 0 1 over words that are all alike."""
+    """Return tags 0 1 2 0 1 over equal words."""
     inputs = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(2, 4, mask_zero=True, dtype=policy)(inputs)
     scores = keras.layers.Dense(3, dtype=policy)(x)
@@ -312,7 +312,7 @@ def test_saved_sequential(tmp_path):
 
 @keras.saving.register_keras_serializable(package="tests")
 class Tagger(keras.Model):
-    """A subclass, in whose attributes saving looks for weights."""
+    """A subclassed model. Saving searches its attributes for weights."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -332,7 +332,7 @@ def test_saved_subclass(tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(again.predict(x, verbose=0), model.predict(x, verbose=0))
-    with pytest.raises(ValueError, match="compile .* anew, with the loss of its own CRF"):
+    with pytest.raises(ValueError, match="with the loss of the CRF in that model"):
         again.evaluate(x, tags, verbose=0)
     again = Tagger()
     again(x)
@@ -345,7 +345,7 @@ def test_loss_is_not_bound_to_a_crf_outside_the_model():
     model, _, crf, ids = embed(random_batch()[0])
     model.compile("adam", loss=crf.loss)
     again = keras.models.model_from_json(model.to_json())
-    with pytest.raises(ValueError, match="compile .* anew, with the loss of its own CRF"):
+    with pytest.raises(ValueError, match="with the loss of the CRF in that model"):
         again.evaluate(ids, ids * 0, verbose=0)
     again.compile("adam", loss=again.get_layer(crf.name).loss)
     assert np.isfinite(again.evaluate(ids, ids * 0, verbose=0))
@@ -397,5 +397,5 @@ def test_errors():
         crf.log_likelihood(x, tags[..., None])
     with pytest.raises(ValueError, match=r"tags of shape .*, as integers.* shape=\(4, 5, 3\)"):
         crf.loss(x, x)
-    with pytest.raises(ValueError, match=r"one sample_weight a sentence.* shape=\(4, 5\)"):
+    with pytest.raises(ValueError, match=r"one sample_weight per sentence.* shape=\(4, 5\)"):
         crf.loss(tags, x, sample_weight=MASK)

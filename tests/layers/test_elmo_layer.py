@@ -1,4 +1,4 @@
-"""ElmoLayer against the NumPy specification, for every shape a biLM can have."""
+"""ElmoLayer against the NumPy specification, for many architectures."""
 
 import json
 import warnings
@@ -121,7 +121,7 @@ def test_batch_mates_and_padding_do_not_matter(tiny_layer, batch, more_tokens, m
 @settings(max_examples=EXAMPLES)
 @given(batches)
 def test_trimmed_characters_are_exact(tiny_layer, batch):
-    """The longest row, both markers included, plus the widest filter is enough."""
+    """Rows need the longest token, both markers and the width of the widest filter."""
     ids = tokenize(batch, 13)
     longest = max([3, *(len(t.encode()) + 2 for s in batch for t in s)])
     trimmed = ids[:, :, : longest + 4]
@@ -137,7 +137,7 @@ def test_mask(tiny_layer):
 
 @not_on_jax
 def test_state_is_carried_row_by_row(tiny_preset):
-    """Rows beyond a smaller batch keep their state; new rows start at zero."""
+    """Rows after the last row of a smaller batch keep their state; new rows start at zero."""
     config = make_config()
     arrays = make_arrays(config)
     layer = ElmoLayer.from_preset(tiny_preset, stateful=True)
@@ -334,7 +334,7 @@ def test_float16_ids_are_refused_where_they_are_rounded(tiny_layer):
 
 
 def test_integers_too_small_for_the_ids_are_refused(tiny_layer):
-    """256 to 261, the markers and the padding, would become other characters in silence."""
+    """The ids 256 to 261, markers and pads, would silently become other characters."""
     ids = tokenize(SENTENCES, 13)
     np.testing.assert_array_equal(numpy(tiny_layer(ids.astype("int16"))), numpy(tiny_layer(ids)))
     for few in (ids.astype("uint8"), keras.Input((None, 13), dtype="uint8")):
@@ -358,7 +358,7 @@ def test_a_batch_of_no_sentence(tiny_preset, output):
 
 
 def test_a_hole_counts_as_a_token(tiny_layer):
-    """A row of zeros in front of a token is not padding: padding is on the right."""
+    """A row of zeros before a token is not padding, because padding is on the right."""
     ids = tokenize([["a", "b", "c"], ["d"]], 13)
     ids[0, 1] = 0
     found = tiny_layer(ids)

@@ -16,7 +16,7 @@ MASK = (np.arange(TOKENS) < np.array(LENGTHS)[:, None]).T
 
 
 class Tensors(keras.layers.Layer):
-    """All that goes into an LSTM, as weights."""
+    """A layer whose weights are the arguments of an LSTM."""
 
     def __init__(self, projection_dim, dtype="float32"):
         super().__init__(dtype=dtype)
@@ -41,7 +41,7 @@ class Tensors(keras.layers.Layer):
 
 
 def plain_lstm(gates, state, kernel, projection, cell_clip, projection_clip, mask, reverse):
-    """The formulas of ``projected_lstm``, step by step, for automatic differentiation."""
+    """Compute ``projected_lstm`` step by step, for automatic differentiation."""
 
     def clip(x, bound):
         return x if bound is None else ops.minimum(ops.maximum(x, -bound), bound)
@@ -62,7 +62,7 @@ def plain_lstm(gates, state, kernel, projection, cell_clip, projection_clip, mas
 
 
 def weighted(outputs, state):
-    """A loss in which every number has a weight of its own."""
+    """Return a loss that weights every number differently."""
     rng = np.random.default_rng(1)
     parts = (outputs, *state)
     return sum(
@@ -77,7 +77,7 @@ def weighted(outputs, state):
     "sizes", [(3, None, None), (3, 0.9, 0.6), (3, 0.9, None), (5, 0.9, 0.6), (5, None, None)]
 )
 def test_outputs_and_gradients_are_those_of_the_formulas(sizes, mask, reverse):
-    """With respect to the initial state too, and through the final one."""
+    """Includes gradients with respect to the initial state and through the final state."""
     projection_dim, *clips = sizes
     layer = Tensors(projection_dim)
 
@@ -93,7 +93,7 @@ def test_outputs_and_gradients_are_those_of_the_formulas(sizes, mask, reverse):
         np.testing.assert_allclose(numpy(a), numpy(b), atol=1e-6)
     if mask is not None:
         assert not numpy(ours()[0])[~mask].any()
-    if clips[0]:  # the clips do something
+    if clips[0]:  # The clips change the result.
         free = plain_lstm(*layer.arguments(), None, None, mask, reverse)
         assert np.abs(numpy(free[0]) - numpy(right()[0])).max() > 0.01
     found = gradients(lambda: weighted(*ours()), layer)
@@ -223,7 +223,7 @@ def test_models_of_other_sizes_do_not_share_a_program():
 
 
 def test_weights_are_not_captured():
-    """A second call with other weights must see them."""
+    """A second call uses the new weights."""
     layer = Tensors(3)
     before = float(numpy(square(layer)))
     layer.projection.assign(numpy(layer.projection.value) * 2)

@@ -63,7 +63,7 @@ def test_layer_norm_of_each_token_alone():
     np.testing.assert_allclose(found, expected * MASK[..., None], atol=1e-5)
     alone = call(make(layer_norm="token"), X[:1, :2], MASK[:1, :2])
     np.testing.assert_allclose(alone, found[:1, :2], atol=1e-6)
-    # Over the batch, its batch-mates count.
+    # With layer_norm=True the other sentences of the batch count.
     apart = call(make(layer_norm=True), X[:1, :2], MASK[:1, :2])
     assert np.abs(apart - call(make(layer_norm=True))[:1, :2]).max() > 0.1
     constant = call(make(layer_norm="token"), np.ones_like(X))
@@ -93,7 +93,7 @@ def test_whatever_stands_in_the_padding(layer_norm, junk):
     np.testing.assert_array_equal(call(mix, x), call(mix))
 
 
-@pytest.mark.skipif(BACKEND == "jax", reason="JAX has 64 bits only if told so")
+@pytest.mark.skipif(BACKEND == "jax", reason="JAX has 64 bits by a flag only")
 def test_float64_is_normalised_in_float64():
     x = RNG.normal(size=(2, 3, 2, 5))
     mix = ScalarMix(layer_norm="token", dtype="float64")

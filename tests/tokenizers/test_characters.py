@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keras_elmo import CharacterTokenizer
+from keras_elmo import CharacterTokenizer, CodePointTokenizer
 from keras_elmo.tokenizers.characters import BEGIN_SENTENCE, boundary_row, character_ids
 from tests import reference
 from tests.conftest import BACKEND, SENTENCES, numpy, only_tensorflow, tokenize
@@ -55,7 +55,7 @@ def test_tensorflow_agrees_with_lists(sentences, max_characters):
 @only_tensorflow
 @given(sentences_of(valid_text), sizes)
 def test_dense_tensors_and_arrays_agree(sentences, max_characters):
-    """Trailing empty strings of a row are padding, others are tokens."""
+    """Trailing empty strings of a row are padding; other empty strings are tokens."""
     import tensorflow as tf
 
     width = max(map(len, sentences), default=0)
@@ -90,7 +90,7 @@ def test_bytes_and_tuples():
 
 
 def test_tf_data():
-    """Inside tf.data it gives TensorFlow tensors, whatever the Keras backend."""
+    """Inside tf.data the result is a TensorFlow tensor under every Keras backend."""
     tf = pytest.importorskip("tensorflow")
     tokenizer = CharacterTokenizer()
     data = tf.data.Dataset.from_tensor_slices(tf.ragged.constant(SENTENCES)).batch(2).map(tokenizer)
@@ -115,6 +115,13 @@ def test_config_round_trip():
     tokenizer = CharacterTokenizer(20, name="characters")
     again = CharacterTokenizer.from_config(tokenizer.get_config())
     assert again.max_characters == 20 and again.name == "characters"
+
+
+def test_a_code_point_tokenizer_needs_a_preset_over_code_points(tiny_preset):
+    assert CharacterTokenizer.from_preset(tiny_preset).max_characters == 13
+    expected = "CodePointTokenizer expects a preset whose biLM reads code points. Received: preset="
+    with pytest.raises(ValueError, match=expected):
+        CodePointTokenizer.from_preset(tiny_preset)
 
 
 FLAT = r'Pass a batch of sentences, each a list of tokens, as in \[\["ELMo"'

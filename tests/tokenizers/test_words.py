@@ -30,7 +30,7 @@ def kiwi():
 
 def test_korean_morphemes(kiwi):
     assert kiwi("배가 고프다.") == ["배", "가", "고프", "다", "."]
-    # Endings are letters, not the combining ones that no keyboard writes.
+    # Endings are plain letters, not combining letters, which keyboards do not write.
     assert kiwi("“잘한다”") == ['"', "잘", "하", "ㄴ다", '"']
     assert kiwi("ㅋㅋㅋ") == ["ㅋㅋㅋ"] and kiwi("<S>") == ["<", "S", ">"]
     assert kiwi("") == kiwi(" \n") == []
