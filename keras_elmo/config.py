@@ -130,7 +130,7 @@ class BiLMConfig:
                 f"Received: filters={shorten(self.filters)}, "
                 f"max_characters_per_token={self.max_characters_per_token}"
             )
-        if self.projection_dim > self.lstm_dim:
+        if self.projection_dim > self.lstm_dim:  # bilm-tf then has no projection
             problems.append(
                 "projection_dim must not exceed lstm_dim, or the layers would differ in width. "
                 f"Received: projection_dim={self.projection_dim}, lstm_dim={self.lstm_dim}"

@@ -72,6 +72,7 @@ def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
     Returns:
         int32, shape ``(batch, tokens + 2, characters)``.
     """
+    # Mask 110: tokens 01100, from_begin 11100, with_boundaries 11110; begin 10000, end 00010.
     tokens = _pad(mask, 1, 1)
     from_begin = _pad(_pad(mask, 1, 0, True), 0, 1)
     begin = from_begin & ~tokens

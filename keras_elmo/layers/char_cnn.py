@@ -24,7 +24,7 @@ class CharCNN(FreezableLayer):
 
     On a CPU, TensorFlow and PyTorch compute each distinct token of a batch once. JAX and XLA
     cannot, because they compile for fixed sizes; on a GPU the search takes longer than it
-    saves; and ONNX and LiteRT have no operation for it. There every token is computed. Call
+    saves; and ONNX and LiteRT have no operation for it. Elsewhere every token is computed. Call
     ``represent`` for tokens that are known to be distinct.
 
     Args:

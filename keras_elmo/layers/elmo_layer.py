@@ -85,7 +85,7 @@ class ElmoLayer(keras.layers.Layer):
 
     Raises:
         ValueError: If an argument or the shape of the input is invalid; if NumPy ids are
-            outside 0 .. 261 (ids in tensors are not checked); if a stateful layer is called
+            outside the alphabet (ids in tensors are not checked); if a stateful layer is called
             in a compiled graph; if the layer waits for its biLM.
 
     Example:

@@ -38,15 +38,15 @@ class Highway(FreezableLayer):
 
     def build(self, input_shape: tuple) -> None:
         width = input_shape[-1]
-        spread = keras.initializers.RandomNormal(stddev=width**-0.5)
+        initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
         self.transform_kernel = self.add_weight(
-            shape=(width, width), initializer=spread, name="transform_kernel"
+            shape=(width, width), initializer=initializer, name="transform_kernel"
         )
         self.transform_bias = self.add_weight(
             shape=(width,), initializer="zeros", name="transform_bias"
         )
         self.gate_kernel = self.add_weight(
-            shape=(width, width), initializer=spread, name="gate_kernel"
+            shape=(width, width), initializer=initializer, name="gate_kernel"
         )
         self.gate_bias = self.add_weight(
             shape=(width,), initializer=keras.initializers.Constant(-2.0), name="gate_bias"

@@ -164,20 +164,22 @@ def _step_with_residuals(constants: tuple, carry: tuple, inputs: tuple) -> tuple
 
 
 def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
+    """Carry the errors one step back; the weights in ``constants`` are transposed."""
     kernel, projection, cell_clip, projection_clip = constants
     upstream, h, c, c_before, activations, is_token = inputs
     dtype = activations.dtype
     i, f, candidate, o = (ops.cast(x, c.dtype) for x in ops.split(activations, 4, axis=-1))
+    # Padding passes the errors on unchanged, and adds nothing to the gradients of the gates.
     d_h, d_c = carry if is_token is None else (ops.where(is_token, x, 0) for x in carry)
     d_h = _stop_if_clipped(d_h + upstream, h, projection_clip)
-    d_m = d_h if projection is None else mixed_matmul(d_h, projection, projection.dtype)
+    d_unprojected = d_h if projection is None else mixed_matmul(d_h, projection, projection.dtype)
     m = ops.tanh(c)
-    d_c = _stop_if_clipped(d_c + d_m * o * (1 - m * m), c, cell_clip)
+    d_c = _stop_if_clipped(d_c + d_unprojected * o * (1 - m * m), c, cell_clip)
     d_gates = [
         d_c * candidate * i * (1 - i),
         d_c * c_before * f * (1 - f),
         d_c * i * (1 - candidate * candidate),
-        d_m * m * o * (1 - o),
+        d_unprojected * m * o * (1 - o),
     ]
     d_gates = ops.concatenate([ops.cast(x, dtype) for x in d_gates], axis=-1)
     d_h_before = ops.cast(mixed_matmul(d_gates, kernel, kernel.dtype), h.dtype)
@@ -211,7 +213,7 @@ def _clip(x: Tensor, bound: float | None) -> Tensor:
 
 
 def _stop_if_clipped(gradient: Tensor, x: Tensor, bound: float | None) -> Tensor:
-    """Return the gradient, with 0 where ``x`` was clipped."""
+    """Return the gradient, with 0 where ``x``, the value after the clip, is at the bound."""
     if bound is None:
         return gradient
     return ops.where(ops.abs(x) < ops.cast(bound, x.dtype), gradient, ops.zeros_like(gradient))
@@ -332,7 +334,7 @@ class ProjectedLSTM(FreezableLayer):
         kernel, bias, recurrent_kernel, projection = self.in_compute_dtype(
             self.kernel, self.bias, self.recurrent_kernel, self.projection
         )
-        # The gates are large, so they keep the dtype of the products.
+        # The gates are large, so they are computed and stored in the dtype of the products.
         inputs = ops.cast(inputs, product_dtype or self.compute_dtype)
         forget_bias = np.repeat([0, 1, 0, 0], self.lstm_dim).astype("float32")
         bias = bias + ops.cast(forget_bias, self.compute_dtype)

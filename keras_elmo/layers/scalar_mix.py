@@ -30,7 +30,7 @@ class ScalarMix(keras.layers.Layer):
             serve single sentences.
         dropout: float. Rate in [0, 1) on the mixed representation, in training only.
         l2: float. Weight of the penalty ``sum(scalars**2)``, on the scalars before the
-            softmax. 1 keeps the mix near the average, 1e-3 lets the layers differ
+            softmax. 1 keeps the mix near the average, 1e-3 lets the weights differ
             (sections 3.3 and 5.1 of the paper).
         **kwargs: Arguments of ``keras.layers.Layer``.
 

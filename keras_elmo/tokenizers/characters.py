@@ -11,15 +11,15 @@ from keras import ops
 from keras_elmo.utils.checks import check_whole, shorten
 from keras_elmo.utils.typing import Tensor
 
-# Ids 1 to 256 are the bytes, 257 to 261 the markers below plus 1. Id 0 is padding.
+# Every id is a code plus 1: 1 to 256 are bytes, 257 to 261 the codes below. Id 0 is padding.
 N_CHARACTERS = 262
 
-# The markers, counted like the bytes from 0.
+# The codes of the markers, which follow the byte codes 0 to 255.
 BEGIN_SENTENCE = 256
 END_SENTENCE = 257
 BEGIN_WORD = 258
 END_WORD = 259
-PAD = 260
+PAD = 260  # fills the row of a token after its end; a padding token is a row of 0
 
 # Tokens that become the rows of the sentence boundaries.
 BOUNDARY_TOKENS = {b"<S>": BEGIN_SENTENCE, b"</S>": END_SENTENCE}
