@@ -3,6 +3,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import stat
 import tarfile
 import zipfile
@@ -10,8 +11,17 @@ import zipfile
 import numpy as np
 import pytest
 
-from keras_elmo import CharacterTokenizer, ElmoLayer, presets
-from tests.conftest import SENTENCES, make_arrays, make_config, numpy, tokenize, write_preset
+from keras_elmo import CharacterTokenizer, ElmoLayer, WordTokenizer, presets
+from keras_elmo.presets import Preset
+from tests.conftest import (
+    GOLDEN,
+    SENTENCES,
+    make_arrays,
+    make_config,
+    numpy,
+    tokenize,
+    write_preset,
+)
 
 
 def zipped(path, files):
@@ -361,3 +371,27 @@ def test_save_to_preset(tiny_preset, tmp_path):
     layer.save_to_preset(tmp_path / "saved")
     assert ElmoLayer.from_preset(tmp_path / "saved").fingerprint() == layer.fingerprint()
     assert presets.read_preset(tmp_path / "saved").fingerprint() == layer.fingerprint()
+
+
+def test_presets_record_their_tokenizer(tmp_path):
+    assert Preset("elmo_small_en").read_tokenizer() == "penn"
+    assert Preset("elmo_mini_ko").read_tokenizer() == "kiwi"
+    shutil.copytree(GOLDEN / "a_standard", tmp_path / "unknown")
+    with pytest.raises(
+        ValueError, match=r"records its tokenizer in tokenizer.json. Received: .*un"
+    ):
+        WordTokenizer.from_preset(tmp_path / "unknown")
+
+
+def test_a_name_with_a_typo():
+    with pytest.raises(
+        ValueError, match="Similar names: elmo_small_en.* Bundled presets: elmo_mini"
+    ):
+        ElmoLayer.from_preset("ELMo_smal_en")
+
+
+def test_a_released_model_is_downloaded(monkeypatch, tmp_path):
+    shutil.copytree(GOLDEN / "a_standard", tmp_path / "cached")
+    monkeypatch.setattr(presets, "download", lambda name: tmp_path / "cached")
+    released = Preset("allennlp_original_en")
+    assert released.path == tmp_path / "cached" and released.read_tokenizer() == "penn"

@@ -25,6 +25,7 @@ from keras_elmo.embed.token_table import (
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.tokenizers.characters import CharacterTokenizer, unpadded
 from keras_elmo.tokenizers.text import read_lines
+from keras_elmo.tokenizers.words import WordTokenizer
 from keras_elmo.utils.batches import length_batches, token_batches
 from keras_elmo.utils.checks import check_whole, is_whole, shorten
 
@@ -119,15 +120,15 @@ class Embedder:
                     "Embedder expects options only with a preset: a layer has its own. "
                     f"Received: options={shorten(options)}"
                 )
-            elmo = _copy(preset)
+            elmo, name = _copy(preset), None
         else:
             layer_dtype = dtype if engine == "keras" else "float32"
-            elmo = ElmoLayer.from_preset(preset, dtype=layer_dtype, options=options)
+            elmo, name = ElmoLayer.from_preset(preset, dtype=layer_dtype, options=options), preset
         fixed = None
         if token_cache is not None:
             vocabulary, embedding = token_cache
             fixed = read_token_cache(vocabulary, embedding, elmo.config.projection_dim)
-        self._start(elmo, engine, dtype, cache, batch_tokens, fixed)
+        self._start(elmo, engine, dtype, cache, batch_tokens, fixed, name)
 
     def _start(
         self,
@@ -137,8 +138,11 @@ class Embedder:
         cache: int,
         batch_tokens: int,
         fixed: FixedTokens | None,
+        preset: Path | None,
     ) -> None:
         self.elmo = elmo
+        self._preset = preset
+        self._word_tokenizer: WordTokenizer | None = None
         self.config = elmo.config
         self.batch_tokens = batch_tokens
         self._fixed = fixed
@@ -169,6 +173,7 @@ class Embedder:
             "cache": self._cache,
             "batch_tokens": self.batch_tokens,
             "fixed": self._fixed,
+            "preset": self._preset,
             "elmo": self.elmo.get_config(),
             "weights": self.elmo.bilm.get_weights(),
         }
@@ -178,6 +183,30 @@ class Embedder:
         elmo, weights = ElmoLayer.from_config(state.pop("elmo")), state.pop("weights")
         _build(elmo).bilm.set_weights(weights)
         self._start(elmo, **state)
+
+    def tokenize(self, texts: Any) -> Any:
+        """Split raw texts into the tokens that the biLM was trained on.
+
+        ``embedder.embed(embedder.tokenize(texts))`` is the way from texts to arrays.
+
+        Args:
+            texts: str, or a list or column of str. The input of ``WordTokenizer``.
+
+        Returns:
+            A list of tokens for a str, else a list of such lists.
+
+        Raises:
+            ValueError: If a row is empty or not text, or if the ``Embedder`` was made from a
+                layer or from a preset that does not record its tokenizer.
+        """
+        if self._preset is None:
+            raise ValueError(
+                "Embedder.tokenize expects an Embedder made from a preset. Received: an Embedder "
+                'made from a layer. Call a WordTokenizer, for example WordTokenizer("penn")'
+            )
+        if self._word_tokenizer is None:
+            self._word_tokenizer = WordTokenizer.from_preset(self._preset)
+        return self._word_tokenizer(texts)
 
     def embed(
         self, sentences: Sentences, layers: str | int = "all", remember: bool = True

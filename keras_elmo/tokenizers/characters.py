@@ -26,7 +26,8 @@ BOUNDARY_TOKENS = {b"<S>": BEGIN_SENTENCE, b"</S>": END_SENTENCE}
 
 _ADVICE = (
     "Pass a batch of sentences, each a list of tokens, as in "
-    '[["ELMo", "reads", "characters"], ["Two", "tokens"]]'
+    '[["ELMo", "reads", "characters"], ["Two", "tokens"]]. For raw text call WordTokenizer or '
+    "Embedder.tokenize first"
 )
 
 

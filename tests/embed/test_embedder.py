@@ -1,6 +1,7 @@
 import gc
 import gzip
 import json
+import pickle
 import weakref
 
 import h5py
@@ -326,3 +327,16 @@ def test_bad_calls(embedder, tmp_path):
     (tmp_path / "latin.txt").write_bytes("plain\ncafé\n".encode("latin-1"))
     with pytest.raises(ValueError, match="UTF-8 text. Received: line 2 of .*latin.txt, with bytes"):
         embedder.embed_file(tmp_path / "latin.txt", tmp_path / "out.hdf5", progress=False)
+
+
+def test_raw_texts():
+    embedder = Embedder.from_preset("elmo_mini_en")
+    texts = ["A fine film. Too long!", "It rained."]
+    tokens = embedder.tokenize(texts)
+    assert tokens == [["A", "fine", "film", ".", "Too", "long", "!"], ["It", "rained", "."]]
+    assert [array.shape for array in embedder.embed(tokens)] == [(3, 7, 256), (3, 3, 256)]
+    assert pickle.loads(pickle.dumps(embedder)).tokenize(texts[1]) == tokens[1]
+    with pytest.raises(ValueError, match="list of tokens. .* call WordTokenizer or Embedder.tok"):
+        embedder.embed(texts)
+    with pytest.raises(ValueError, match="made from a preset. Received: an Embedder made from a l"):
+        Embedder(embedder.elmo).tokenize(texts)
