@@ -67,7 +67,7 @@ class LayerFileWriter:
 
     Example:
 
-    >>> with LayerFileWriter(pathlib.Path("layers.hdf5"), {"layers": "top"}) as writer:
+    >>> with LayerFileWriter(Path("layers.hdf5"), {"layers": "top"}) as writer:
     ...     for part in writer.parts(["a b", "c"]):
     ...         writer.write(part, enumerate([np.zeros((2, 6)), np.zeros((1, 6))]))
     ...     writer.finish()

@@ -87,8 +87,8 @@ def read_layers(table: Any, name: str = "layers") -> list[np.ndarray | None]:
     Example:
 
     >>> import pyarrow
-    >>> embed = keras_elmo.ray.EmbedBatch("elmo_mini_en")
-    >>> table = embed(pyarrow.table({"tokens": [["One", "sentence"]]}))
+    >>> from keras_elmo.ray import EmbedBatch
+    >>> table = EmbedBatch("elmo_mini_en")(pyarrow.table({"tokens": [["One", "sentence"]]}))
     >>> read_layers(table)[0].shape
     (3, 2, 256)
     """
