@@ -63,7 +63,7 @@ def test_word_senses(tmp_path, preset):
     assert table["one"] == {"layer 0": 50.0, **contextual, "most frequent": 50.0}
     assert set(table["two"].values()) == {50.0} and table["ALL"]["layer 2"] == 75.0
     out = run(EXAMPLES / "wsd.py", *given)
-    assert "3 senses; 3 of 4 tokens have some" in out and "layer 2" in out
+    assert "3 senses; 3 of 4 tokens have a centroid" in out and "layer 2" in out
 
 
 def test_centroids(tmp_path, preset):

@@ -31,6 +31,17 @@ SENTENCE_RULES = (
     (rf"([!?]{_CLOSING}) ([a-z])", "\\1\n\\2"),
     ("\x01", " "),
 )
+_START, _END = f"(?i)(^|[^{_WORD}])", f"([^{_WORD}]|$)"
+_CONTRACTIONS = (
+    (f"{_START}(can)(not){_END}", r"\1 \2 \3 \4"),
+    (f"{_START}(gim|lem)(me){_END}", r"\1 \2 \3 \4"),
+    (f"{_START}(gon)(na){_END}", r"\1 \2 \3 \4"),
+    (f"{_START}(wan)(na)( )", r"\1 \2 \3 \4"),
+    (f"{_START}(got)(ta){_END}", r"\1 \2 \3 \4"),
+    (f"{_START}(d)('ye){_END}", r"\1 \2 \3 \4"),
+    (f"{_START}(more)('n){_END}", r"\1 \2 \3 \4"),
+    (f"(?i) ('t)(is|was){_END}", r" \1 \2 \3"),
+)
 # ``(?m)`` lets ^ and $ match at the ends of every sentence, which are line breaks by now.
 TOKEN_RULES = (
     ("(«|`+)", r" \1 "),
@@ -57,14 +68,8 @@ TOKEN_RULES = (
     (" +", " "),
     ("([^' \n])('[sSmMdD]|') ", r"\1 \2 "),
     ("([^' \n])('ll|'LL|'re|'RE|'ve|'VE|n't|N'T) ", r"\1 \2 "),
-    (r"(?i)\b(can)(not)\b", r" \1 \2 "),
-    (r"(?i)\b(gim|lem)(me)\b", r" \1 \2 "),
-    (r"(?i)\b(gon)(na)\b", r" \1 \2 "),
-    (r"(?i)\b(wan)(na) ", r" \1 \2 "),
-    (r"(?i)\b(got)(ta)\b", r" \1 \2 "),
-    (r"(?i)\b(d)('ye)\b", r" \1 \2 "),
-    (r"(?i)\b(more)('n)\b", r" \1 \2 "),
-    (r"(?i) ('t)(is|was)\b", r" \1 \2 "),
+    *_CONTRACTIONS,
+    *_CONTRACTIONS,  # twice, because a match takes the character that the next one begins with
 )
 
 

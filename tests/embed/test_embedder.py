@@ -325,7 +325,9 @@ def test_bad_calls(embedder, tmp_path):
     with pytest.raises(ValueError, match="Received: line 1 of .*in.txt.gz, .* Decompress the file"):
         embedder.embed_file(tmp_path / "in.txt.gz", tmp_path / "o.hdf5", progress=False)
     (tmp_path / "latin.txt").write_bytes("plain\ncafé\n".encode("latin-1"))
-    with pytest.raises(ValueError, match="UTF-8 text. Received: line 2 of .*latin.txt, with bytes"):
+    with pytest.raises(
+        ValueError, match="UTF-8 text. Received: line 2 of .*latin.txt, which is not UTF-8"
+    ):
         embedder.embed_file(tmp_path / "latin.txt", tmp_path / "out.hdf5", progress=False)
 
 

@@ -207,7 +207,7 @@ def test_allennlp_mixes_and_archived_options(tmp_path):
         np.testing.assert_allclose(numpy(mix.scalars.value), scalars)
         assert float(mix.gamma.value) == gamma and mix.layer_norm
         assert not ScalarMix.from_preset(archive, index, layer_norm=False).layer_norm
-    with pytest.raises(ValueError, match="one of the 2 mixes of .* Received: index=2. Allen"):
+    with pytest.raises(ValueError, match="one of the 2 mixes of .* Received: index=2. Mixes"):
         ScalarMix.from_preset(archive, 2)
     convert(archive, tmp_path / "out")
     assert Preset(tmp_path / "out").read_mixes() == Preset(archive).read_mixes()

@@ -514,7 +514,7 @@ def test_a_corpus_that_cannot_be_read(corpus, tmp_path):
     shutil.copytree(corpus, tmp_path / "corpus")
     run = make_run(tmp_path / "run", tmp_path / "corpus", 4)
     for content, message in (
-        (b"\n \n", "Corpus expects sentences, one a line. Received: none in"),
+        (b"\n \n", "Corpus expects sentences, one per line. Received: none in"),
         ("é".encode("latin-1"), "Expected UTF-8 text, .* Received: .*train-0000"),
     ):
         for file in (tmp_path / "corpus").glob("train-*"):
