@@ -198,11 +198,6 @@ class BiLMConfig:
         return hashlib.sha256(json.dumps(self.to_options(), sort_keys=True).encode()).hexdigest()
 
 
-def alphabet_of(config: BiLMConfig) -> ByteAlphabet | CodePointAlphabet:
-    """Return the alphabet that a biLM reads."""
-    return config.alphabet
-
-
 def _are_filters(value: object) -> bool:
     return (
         isinstance(value, list | tuple)

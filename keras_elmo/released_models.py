@@ -7,7 +7,6 @@ tried. A downloaded model is a folder in the cache, which ``from_preset`` reads 
 import dataclasses
 import difflib
 import functools
-import hashlib
 import importlib.resources
 import json
 import os
@@ -168,8 +167,6 @@ def _fetch(file: dict, folder: pathlib.Path, model: ReleasedModel) -> None:
             )
             _check(target, file, model.name)
             return
-        except KeyboardInterrupt:
-            raise
         except Exception as error:  # get_file raises bare Exceptions
             target.unlink(missing_ok=True)
             failures.append(f"{url} ({' '.join(str(error).split())[:200]})")
@@ -205,14 +202,9 @@ def _check(path: pathlib.Path, file: dict, name: str) -> None:
         raise OSError(f"expected {path.name} of {name}, received {kind}")
     for algorithm in ("sha256", "md5"):
         if algorithm in file:
-            digest = _digest(path, algorithm)
+            digest = digest_of(path, algorithm)
             if digest != file[algorithm]:
                 raise OSError(f"expected {algorithm} {file[algorithm]}, received {digest}")
-
-
-def _digest(path: pathlib.Path, algorithm: str) -> str:
-    with open(path, "rb") as opened:
-        return hashlib.file_digest(opened, algorithm).hexdigest()
 
 
 def _ledger() -> pathlib.Path:

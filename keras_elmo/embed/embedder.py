@@ -12,7 +12,7 @@ import numpy as np
 import tqdm
 from keras import ops
 
-from keras_elmo.config import BiLMConfig, alphabet_of
+from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.keras_engine import KerasEngine
 from keras_elmo.embed.layer_file import LayerFileWriter, Part
 from keras_elmo.embed.onnx_engine import OnnxEngine
@@ -412,7 +412,7 @@ class Embedder:
         self, tokens: list[bytes], lengths: np.ndarray, layers: str | int, table: TokenTable
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the index and the array of each sentence, the longest first, batch by batch."""
-        boundaries = alphabet_of(self.config).boundary_tokens
+        boundaries = self.config.alphabet.boundary_tokens
         distinct, places = _distinct([*boundaries, *tokens])
         starts = np.cumsum(lengths) - lengths + len(boundaries)
         if not len(lengths):
@@ -435,7 +435,7 @@ def _represent(
     engine: KerasEngine | OnnxEngine, config: BiLMConfig, tokens: list[bytes]
 ) -> np.ndarray:
     """Return the token representations of distinct tokens; the CNN sees little padding."""
-    alphabet = alphabet_of(config)
+    alphabet = config.alphabet
     ids = alphabet.rows(tokens)
     rows = np.empty((len(tokens), config.projection_dim), "float32")
     sizes = config.widest_filter, config.max_characters_per_token

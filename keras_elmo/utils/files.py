@@ -171,7 +171,7 @@ def holds_files(folder: PathLike) -> bool:
     return any(path.suffix != ".tmp" for path in pathlib.Path(folder).iterdir())
 
 
-def digest_of(path: PathLike) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
+def digest_of(path: PathLike, algorithm: str = "sha256") -> str:
+    """Return the digest of a file in hexadecimal."""
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, algorithm).hexdigest()
