@@ -1,5 +1,9 @@
 """ELMo for Keras 3: deep contextualized word representations (Peters et al., 2018)."""
 
+from keras_elmo.utils.quiet import import_keras_quietly
+
+import_keras_quietly()
+
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed import Embedder, LayerDataset
 from keras_elmo.layers import CRF, BiLM, ElmoLayer, ScalarMix

@@ -5,6 +5,7 @@ import dataclasses
 import importlib.util
 import inspect
 import json
+import pathlib
 import re
 import sys
 import types
@@ -17,6 +18,7 @@ import keras
 import keras_elmo
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.embedder import Embedder
+from keras_elmo.formats.hdf5 import open_hdf5
 from keras_elmo.onnx.export import export_onnx
 from keras_elmo.presets import Preset, bundled_facts, convert
 from keras_elmo.pretraining.devices import sharing
@@ -31,15 +33,23 @@ from keras_elmo.pretraining.settings import SIZES, merge_settings
 from keras_elmo.pretraining.text_files import open_text, read_sentences
 from keras_elmo.pretraining.train import Pretraining, read_run
 from keras_elmo.released_models import download, released_models
-from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS
+from keras_elmo.tokenizers.text import split_tokens
+from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS, make_tokenizer
 from keras_elmo.utils.cpu import advise_bfloat16, cpu_flags
+from keras_elmo.utils.files import read_vocabulary_lines
 
 _TEXT = "UTF-8 text, plain, .gz, .bz2 or .xz"
 # Arguments of several commands.
 _SHARED: dict[str, dict[str, Any]] = {
     "preset": {
         "metavar": "PRESET",
-        "help": "Bundled name, or path of a directory, .zip, .tar.gz or checkpoint with a biLM.",
+        "help": "Bundled name, name of a released model, hf://user/model, or path of a directory, "
+        "archive or checkpoint with a biLM.",
+    },
+    "preset_or_run": {
+        "metavar": "PRESET_OR_RUN",
+        "help": "Preset with vocab.txt and softmax.hdf5, checkpoint of bilm-tf with vocab.txt, or "
+        "folder of keras-elmo pretrain.",
     },
     "--options": {
         "metavar": "FILE",
@@ -145,7 +155,8 @@ def _read_texts(source: Callable) -> dict[str, str]:
 
 def _add_shared(parser: argparse.ArgumentParser, *names: str) -> None:
     for name in names:
-        parser.add_argument(name, **_SHARED[name])
+        dest = "preset" if name == "preset_or_run" else name
+        parser.add_argument(dest, **_SHARED[name])
 
 
 def _add_info(parser: argparse.ArgumentParser) -> None:
@@ -216,19 +227,28 @@ def _presets(arguments: argparse.Namespace) -> None:
 
 
 def _add_download(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="A name that keras-elmo presets lists.")
+    parser.add_argument(
+        "name", metavar="NAME", help="A name that keras-elmo presets lists, or hf://user/model."
+    )
     _add_shared(parser, "--json")
 
 
 def _download(arguments: argparse.Namespace) -> None:
-    _print({"preset": arguments.name, "path": str(download(arguments.name))}, arguments.json)
+    name, path = arguments.name, str(download(arguments.name))
+    facts = {"preset": name, "path": path, "read with": f"ElmoLayer.from_preset({name!r})"}
+    _print(facts, arguments.json)
 
 
 def _add_embed(parser: argparse.ArgumentParser) -> None:
     _add_shared(parser, "preset", "--options")
     add = parser.add_argument
-    add("input", metavar="INPUT", help="UTF-8 text, one sentence per line, or - for stdin.")
+    text = "UTF-8 text, one sentence per line, or - for stdin; with --column a table."
+    add("input", metavar="INPUT", help=text)
     add("output", metavar="OUTPUT", help="HDF5 file to write; with --ray, a folder of Parquet.")
+    text = "The input is raw text: split it with the tokenizer of the preset first."
+    add("--raw", action="store_true", help=text)
+    text = "Column of a CSV, TSV, JSON lines or Parquet file with the sentences."
+    add("--column", metavar="NAME", help=f"{text} With --ray only Parquet. Default there: tokens.")
     text = "all, top, average, or the number of a layer, from 0."
     add("--layers", type=_layers, default="all", help=text)
     add("--float16", action="store_true", help="Store half precision.")
@@ -239,11 +259,11 @@ def _add_embed(parser: argparse.ArgumentParser) -> None:
     add("--dtype", choices=choices, default="float32", help=text)
     add("--batch-tokens", type=int, default=2048, help="Tokens of a batch.")
     add("--resume", action="store_true", help="Continue an interrupted run.")
+    add("--force", action="store_true", help="Replace an output that exists.")
     _add_shared(parser, "--quiet", "--json")
     add = parser.add_argument_group("Ray", "All paths must exist on every node.").add_argument
     text = "Embed on the Ray cluster at ADDRESS; without ADDRESS, on a running or local cluster."
     add("--ray", nargs="?", const="", metavar="ADDRESS", help=text)
-    add("--column", help="Column of Parquet files with the sentences. Default: tokens.")
     add("--ray-cpus", type=float, help="CPUs of each actor. Default: 1.")
     add("--ray-gpus", type=float, help="GPUs of each actor. Default: 0.")
 
@@ -262,23 +282,60 @@ def _embed(arguments: argparse.Namespace) -> None:
     flags = {"column": "column", "cpus": "ray_cpus", "gpus": "ray_gpus"}
     given = {name: getattr(arguments, flag) for name, flag in flags.items()}
     cluster = {name: value for name, value in given.items() if value is not None}
+    facts: dict[str, Any] = {}
     if arguments.ray is None:
-        if cluster:
-            raise ValueError("--column, --ray-cpus and --ray-gpus need --ray. Received: no --ray")
+        if cluster.keys() - {"column"}:
+            raise ValueError("--ray-cpus and --ray-gpus need --ray. Received: no --ray")
         text = sys.stdin.buffer if arguments.input == "-" else arguments.input
-        output["compression"] = arguments.compression
-        facts: dict = Embedder(arguments.preset, **embedder).embed_file(
-            text, arguments.output, **output
+        output |= _take(arguments, "compression", "raw", "column")
+        facts |= Embedder(arguments.preset, **embedder).embed_file(
+            text, arguments.output, overwrite=arguments.force, **output
         )
+        facts |= _how_to_read(arguments.output)
     else:
         from keras_elmo.ray import embed_files
 
-        if arguments.compression:
-            raise ValueError("--compression is for HDF5. Received: --ray, which writes Parquet")
+        if arguments.compression or arguments.raw or arguments.force:
+            raise ValueError(
+                "--compression, --raw and --force are for HDF5. Received: --ray, which writes "
+                "Parquet from tokenised sentences"
+            )
         paths = arguments.preset, arguments.input, arguments.output
         address = arguments.ray or None
         settings = cluster | output | embedder
-        facts = embed_files(*paths, address=address, **settings)
+        facts |= embed_files(*paths, address=address, **settings)
+        facts |= {"output": arguments.output, "read with": "keras_elmo.LayerDataset"}
+    _print(facts, arguments.json)
+
+
+def _how_to_read(output: str) -> dict[str, str]:
+    """Return what ``embed`` wrote, and the line of Python that reads it."""
+    with open_hdf5(pathlib.Path(output), kind="Layer file", remedy="Embed again") as file:
+        shape = file.declared("0").shape if "0" in file.names() else None
+    axes = "layers, tokens, width" if shape and len(shape) == 3 else "tokens, width"
+    facts: dict[str, str] = {"output": output}
+    if shape:
+        facts["dataset 0"] = f"{shape}: {axes} of the first sentence"
+    return facts | {"read with": f"h5py.File({output!r})['0'][:]"}
+
+
+def _add_word_vectors(parser: argparse.ArgumentParser) -> None:
+    _add_shared(parser, "preset", "--options")
+    parser.add_argument("vocabulary", metavar="VOCABULARY", help="Text with one token per line.")
+    parser.add_argument("output", metavar="OUTPUT", help="Text file to write.")
+    _add_shared(parser, "--json")
+
+
+def _word_vectors(arguments: argparse.Namespace) -> None:
+    tokens = read_vocabulary_lines(arguments.vocabulary)
+    embedder = Embedder(arguments.preset, options=arguments.options)
+    embedder.write_word_vectors(tokens, arguments.output)
+    facts: dict[str, Any] = {
+        "tokens": len(tokens),
+        "width": embedder.config.projection_dim,
+        "output": arguments.output,
+        "read with": f"gensim.models.KeyedVectors.load_word2vec_format({arguments.output!r})",
+    }
     _print(facts, arguments.json)
 
 
@@ -399,14 +456,16 @@ def _pretrain(arguments: argparse.Namespace) -> None:
 
 
 def _add_perplexity(parser: argparse.ArgumentParser) -> None:
-    text = "Preset with vocab.txt and softmax.hdf5, checkpoint of bilm-tf with vocab.txt, or "
-    text += "folder of keras-elmo pretrain."
-    parser.add_argument("preset", metavar="PRESET_OR_RUN", help=text)
+    _add_shared(parser, "preset_or_run")
     parser.add_argument("file", metavar="FILE", help=f"{_TEXT}.")
     _add_shared(parser, "--options", "--json")
 
 
 def _perplexity(arguments: argparse.Namespace) -> None:
+    _print(_scorer(arguments).perplexity(read_sentences(arguments.file)), arguments.json)
+
+
+def _scorer(arguments: argparse.Namespace) -> Scorer:
     if RunFolder(arguments.preset).has_checkpoint:
         if arguments.options:
             raise ValueError(
@@ -416,8 +475,38 @@ def _perplexity(arguments: argparse.Namespace) -> None:
         model, vocabulary = read_run(arguments.preset)[:2]
     else:
         model, vocabulary = read_language_model(arguments.preset, options=arguments.options)
-    scorer = Scorer(model, vocabulary)
-    _print(scorer.perplexity(read_sentences(arguments.file)), arguments.json)
+    return Scorer(model, vocabulary)
+
+
+def _add_substitutes(parser: argparse.ArgumentParser) -> None:
+    _add_shared(parser, "preset_or_run")
+    text = "Text with one word in brackets: 'Out of [order].' Without a known tokenizer of the "
+    text += "preset, write spaces between tokens."
+    parser.add_argument("sentence", metavar="SENTENCE", help=text)
+    parser.add_argument("--top", type=int, default=10, help="Number of tokens to print.")
+    _add_shared(parser, "--options", "--json")
+
+
+def _substitutes(arguments: argparse.Namespace) -> None:
+    marked = re.fullmatch(r"([^\[\]]*)\[([^\[\]\s]+)\]([^\[\]]*)", arguments.sentence)
+    if marked is None:
+        raise ValueError(
+            "Expected one word in brackets, as in 'Out of [order].'. "
+            f"Received: {arguments.sentence!r}"
+        )
+    try:
+        tokenize = make_tokenizer(Preset(arguments.preset).read_tokenizer())
+    except ValueError:  # a run, or a preset that does not record its tokenizer
+        tokenize = split_tokens
+    before, word, after = marked.groups()
+    left, right = tokenize(before), tokenize(after)
+    found = _scorer(arguments).substitutes([*left, word, *right], len(left), arguments.top)
+    if arguments.json:
+        print(json.dumps(found))
+        return
+    print("   ".join(f"{name:22}" for name in found).rstrip())
+    for row in zip(*found.values(), strict=True):
+        print("   ".join(f"{token:15} {p:6.4f}" for token, p in row))
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
@@ -489,14 +578,14 @@ def _print(facts: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(facts))
     else:
         for name, value in facts.items():
-            print(f"{name:15} {value}")
+            print(f"{name:15} {f'{value:.6g}' if isinstance(value, float) else value}")
 
 
 _COMMANDS = {
     "info": (_add_info, _info, "Show the sizes of a biLM and check the files of its preset."),
     "presets": (_add_presets, _presets, "List bundled and released models."),
     "download": (_add_download, _download, "Download a released model into the cache."),
-    "embed": (_add_embed, _embed, "Write the layer representations of tokenised sentences."),
+    "embed": (_add_embed, _embed, "Write the layer representations of sentences to a file."),
     "convert": (_add_convert, _convert, "Write a biLM of another program as a preset."),
     "tokenize": (_add_tokenize, _tokenize, "Split a text into tokens, as a biLM needs them."),
     "prepare": (_add_prepare, _prepare, "Make a corpus for pretraining from raw text."),
@@ -506,6 +595,16 @@ _COMMANDS = {
         _perplexity,
         "Measure the perplexity of tokenised sentences, one per line, with the full softmax. "
         "A token outside the vocabulary is read by its characters and predicted as <UNK>.",
+    ),
+    "substitutes": (
+        _add_substitutes,
+        _substitutes,
+        "Show the words that a biLM expects in the place of a word, with probabilities.",
+    ),
+    "word-vectors": (
+        _add_word_vectors,
+        _word_vectors,
+        "Write layer 0 of a vocabulary as word2vec text.",
     ),
     "export": (_add_export, _export, "Write the last checkpoint of a run as a preset."),
     "export-onnx": (_add_export_onnx, _export_onnx, "Write a biLM as one ONNX file."),

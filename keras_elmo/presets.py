@@ -17,7 +17,7 @@ from keras_elmo.formats.folder import Folder, checkpoint_prefix
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.many_langs import ManyLangs
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint, HubModule
-from keras_elmo.released_models import download, nearest_names, released_models
+from keras_elmo.released_models import download, is_released, nearest_names, released_models
 from keras_elmo.utils.files import (
     PathLike,
     digest_of,
@@ -86,8 +86,9 @@ class Preset:
     used.
 
     Args:
-        preset: str or path. Name of a bundled preset, or of a released model, which is
-            downloaded once; or path of a directory, .zip or .tar.gz in one of the formats of
+        preset: str or path. Name of a bundled preset; name of a released model, or its address
+            on the Hugging Face Hub, ``"hf://user/model"``, which is downloaded once; or path of a
+            directory, .zip or .tar.gz in one of the formats of
             ``FORMATS``, or of a TensorFlow checkpoint without its ending. For a directory that
             has the name of a preset pass a ``pathlib.Path`` or ``"./NAME"``.
         options: dict, path of an options file, or None. They replace the options in the files.
@@ -113,8 +114,8 @@ class Preset:
         # A path is never a bundled name, although str(Path("./elmo_mini_en")) is one.
         names = bundled()
         self._released = released_models().get(preset) if isinstance(preset, str) else None
-        if self._released is not None:
-            self.path = download(self._released.name)
+        if is_released(preset):
+            self.path = download(str(preset))
         else:
             self.path = names.get(preset, pathlib.Path(preset))  # type: ignore[arg-type]
         if not (self.path.is_dir() or self.path.is_file() or checkpoint_prefix(self.path)):

@@ -17,6 +17,7 @@ from keras_elmo.embed.embedder import Embedder
 from keras_elmo.embed.parquet import add_layers, import_pyarrow, parquet_files, read_layers
 from keras_elmo.embed.run_folder import claim_folder
 from keras_elmo.presets import bundled, read_preset
+from keras_elmo.released_models import is_released
 from keras_elmo.tokenizers.text import read_lines, split_tokens
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.file_lock import locked
@@ -361,4 +362,4 @@ def _absolute(path: Any) -> Any:
     if isinstance(path, list | tuple):
         return [_absolute(one) for one in path]
     is_path = isinstance(path, str | os.PathLike) and path not in bundled()
-    return os.path.abspath(path) if is_path else path
+    return os.path.abspath(path) if is_path and not is_released(path) else path

@@ -1,4 +1,4 @@
-"""Released models by name: a registry of addresses, and a cache of downloaded files.
+"""Released models by name: a registry of addresses, a cache of files, and the Hugging Face Hub.
 
 The registry, ``released_models.json``, was collected from public pages; its addresses were not
 tried. A downloaded model is a folder in the cache, which ``from_preset`` reads without a network.
@@ -11,11 +11,15 @@ import importlib.resources
 import json
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 from typing import Any
 
 from keras_elmo.utils.files import atomic_write, digest_of
+
+# The start of an address on the Hugging Face Hub.
+HUB = "hf://"
 
 # The first bytes of the containers, by the end of their names.
 _SIGNATURES = {
@@ -109,17 +113,24 @@ def download(name: str) -> pathlib.Path:
     Where no checksum is known, the digest of the first download is kept and later downloads
     are compared with it. The model appears in the cache with all its files or not at all.
 
+    ``"hf://user/model"`` or ``"hf://user/model@revision"`` is a model on the Hugging Face Hub.
+    The package ``huggingface_hub`` downloads it into its cache.
+
     Args:
-        name: str. Name of the model, as ``released_models()`` lists them.
+        name: str. Name of the model, as ``released_models()`` lists them, or an address on the
+            Hugging Face Hub.
 
     Returns:
         Path that ``from_preset`` reads.
 
     Raises:
+        ImportError: If the model is on the Hugging Face Hub and huggingface_hub is missing.
         ValueError: If the registry has no such model, or no address of its files.
         OSError: If no mirror gives the file; the error names every address, the expected
             size and the folder for a file that was fetched by hand.
     """
+    if name.startswith(HUB):
+        return _snapshot(name)
     model = released_models().get(name)
     if model is None:
         near = nearest_names(name, list(released_models()))
@@ -151,6 +162,35 @@ def download(name: str) -> pathlib.Path:
             shutil.rmtree(model.folder)
         os.replace(folder, model.folder)
     return model_path(model)
+
+
+def is_released(preset: object) -> bool:
+    """Return whether a preset is the name of a released model or an address on the Hub."""
+    return isinstance(preset, str) and (preset.startswith(HUB) or preset in released_models())
+
+
+def _snapshot(address: str) -> pathlib.Path:
+    """Return the folder of a model of the Hugging Face Hub, downloaded or from the cache."""
+    repository, _, revision = address.removeprefix(HUB).partition("@")
+    expected = f"Expected a model of the Hugging Face Hub, as {HUB}user/model or {HUB}user/model@v1"
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        raise ValueError(f"{expected}. Received: {address!r}")
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ImportError(
+            f"{address} needs huggingface_hub: pip install 'keras-elmo[hub]'"
+        ) from error
+    try:
+        return pathlib.Path(
+            huggingface_hub.snapshot_download(repository, revision=revision or None)
+        )
+    except (OSError, ValueError) as error:
+        raise OSError(
+            f"{expected}. Received: {address} ({' '.join(str(error).split())[:300]}). Check the "
+            "name and the network; for a private model run hf auth login. Or fetch the files by "
+            "hand and pass their folder"
+        ) from error
 
 
 def _fetch(file: dict, folder: pathlib.Path, model: ReleasedModel) -> None:

@@ -1,9 +1,13 @@
 import hashlib
 import json
+import os
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 
+import h5py
 import numpy as np
 import pytest
 
@@ -196,3 +200,53 @@ def test_bad_flags_of_pretrain(tmp_path, capsys, flags, content, message):
     assert main(["pretrain", str(tmp_path / "corpus"), str(tmp_path / "run"), *flags]) == 1
     assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "run").exists()
+
+
+def test_embed_says_what_it_made(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("text,label\nThe bank lent money.,1\n")
+    table, output = str(tmp_path / "t.csv"), str(tmp_path / "out.hdf5")
+    command = ["embed", "elmo_mini_en", table, output, "--raw", "--column", "text", "--quiet"]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "(3, 5, 256): layers, tokens, width of the first sentence" in printed
+    [line] = [x for x in printed.splitlines() if x.startswith("read with")]
+    assert eval(line.removeprefix("read with").strip(), {"h5py": h5py}).shape == (3, 5, 256)
+    assert re.search(r"tokens_per_s +[\d.]{1,8}$", printed, re.MULTILINE)
+    assert main(command) == 1 and "exists. Pass overwrite=True (--force)" in capsys.readouterr().err
+    assert main([*command, "--force"]) == 0
+    assert main([*command, "--force", "--ray"]) == 1
+    assert "--compression, --raw and --force are for HDF5" in capsys.readouterr().err
+
+
+def test_substitutes(capsys):
+    command = ["substitutes", "elmo_mini_en", "The president signed the [bill] on Monday."]
+    assert main([*command, "--json", "--top", "3"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {name: len(pairs) for name, pairs in found.items()} == dict.fromkeys(found, 3)
+    assert list(found) == ["forward", "backward", "joint"]
+    assert main([*command, "--top", "3"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == found["forward"][0][0]
+    assert main(["substitutes", "elmo_mini_en", "No brackets."]) == 1
+    assert "one word in brackets, as in 'Out of [order].'" in capsys.readouterr().err
+
+
+def test_word_vectors(tmp_path, capsys):
+    (tmp_path / "vocab.txt").write_text("bank\nriver\n")
+    vocabulary, output = str(tmp_path / "vocab.txt"), str(tmp_path / "vectors.txt")
+    assert main(["word-vectors", "elmo_mini_en", vocabulary, output]) == 0
+    assert "load_word2vec_format" in capsys.readouterr().out
+    assert (tmp_path / "vectors.txt").read_text().startswith("2 128\nbank ")
+
+
+@only_tensorflow
+@pytest.mark.parametrize("level", [None, "0"])
+def test_the_command_prints_no_log_lines(level):
+    code = (
+        "import sys; sys.argv[:] = ['/bin/keras-elmo', 'presets', '--language', 'ko']\n"
+        "from keras_elmo.cli import main; sys.exit(main())"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    env |= {"TF_CPP_MIN_LOG_LEVEL": level} if level else {}
+    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert run.returncode == 0 and "elmo_mini_ko" in run.stdout
+    assert bool(run.stderr) == (level == "0")

@@ -13,6 +13,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # From the bottom up. A module may import modules of earlier lines.
 LINES = [
     {"tokenizers.text", "utils.batches", "utils.checks", "utils.cpu", "utils.typing"},
+    {"utils.quiet"},
     {"tokenizers.characters", "tokenizers.penn", "layers.backend.tracing"},
     {"tokenizers.code_points", "tokenizers.words"},
     {"options"},
@@ -45,6 +46,7 @@ LINES = [
     {"embed.token_table", "embed.run_folder"},
     {"embed.layer_file", "embed.parquet"},
     {"embed.layer_dataset", "embed.keras_engine", "embed.onnx_engine"},
+    {"embed.input_lines"},
     {"embed.embedder"},
     {"embed"},
     {"ray"},

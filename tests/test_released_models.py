@@ -1,16 +1,20 @@
 """Released models: the registry, and downloads from a server on the loopback."""
 
 import dataclasses
+import hashlib
 import http.server
 import io
 import json
 import os
 import re
+import sys
 import threading
 import zipfile
 
+import numpy as np
 import pytest
 
+from keras_elmo import Embedder
 from keras_elmo import released_models as module
 from keras_elmo.released_models import cache_folder, download, nearest_names, released_models
 
@@ -181,3 +185,71 @@ def test_the_registry_is_complete():
             assert all(re.match("https?://", url) for url in file["urls"])
             assert len(file.get("sha256", "0" * 64)) == 64 and len(file.get("md5", "0" * 32)) == 32
     assert released_models()["allennlp_original_en"].n_bytes == 374435128
+
+
+class HubHandler(http.server.BaseHTTPRequestHandler):
+    """Serve one model as the Hugging Face Hub does."""
+
+    def do_GET(self):
+        commit, files = "0123456789abcdef0123456789abcdef01234567", self.server.files
+        path = self.path.partition("?")[0]
+        headers = {"X-Repo-Commit": commit}
+        if path in ("/api/models/ada/tiny/revision/main", "/api/models/ada/tiny/revision/v1"):
+            body = json.dumps({"id": "ada/tiny", "sha": commit}).encode()
+        elif path == f"/api/models/ada/tiny/tree/{commit}":
+            rows = [{"type": "file", "path": f, "size": len(c), "oid": f} for f, c in files.items()]
+            body = json.dumps(rows).encode()
+        elif path.startswith(f"/ada/tiny/resolve/{commit}/"):
+            body = files[path.rpartition("/")[2]]
+            headers["ETag"] = f'"{hashlib.sha256(body).hexdigest()}"'
+        else:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RepoNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(200)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET
+
+    def log_message(self, *arguments):
+        pass
+
+
+def test_a_model_of_the_hub(tiny_preset, tmp_path, monkeypatch, server):
+    constants = pytest.importorskip("huggingface_hub.constants")
+    server.RequestHandlerClass = HubHandler
+    server.files = {path.name: path.read_bytes() for path in tiny_preset.iterdir()}
+    address = f"http://127.0.0.1:{server.server_port}"
+    for name, value in (("HF_HUB_CACHE", str(tmp_path / "hub")), ("ENDPOINT", address)):
+        monkeypatch.setattr(constants, name, value)
+    monkeypatch.setattr(
+        constants,
+        "HUGGINGFACE_CO_URL_TEMPLATE",
+        address + "/{repo_id}/resolve/{revision}/{filename}",
+    )
+    sentences = [["Dogs", "bark", "."]]
+    [expected] = Embedder(tiny_preset).embed(sentences)
+    for preset in ("hf://ada/tiny", "hf://ada/tiny@v1"):
+        np.testing.assert_array_equal(Embedder(preset).embed(sentences)[0], expected)
+    with pytest.raises(OSError, match=r"hf://user/model@v1. Received: hf://ada/no .*hf auth login"):
+        download("hf://ada/no")
+    for wrong in ("hf://ada", "hf://a/b/c"):
+        with pytest.raises(ValueError, match=f"hf://user/model@v1. Received: '{wrong}'"):
+            download(wrong)
+    # A cached model needs no network.
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert (download("hf://ada/tiny") / "options.json").is_file()
+    with pytest.raises(OSError, match="Received: hf://ada/tiny@v2 .*outgoing traffic has been dis"):
+        download("hf://ada/tiny@v2")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(
+        ImportError, match=r"needs huggingface_hub: pip install 'keras-elmo\[hub\]'"
+    ):
+        download("hf://ada/tiny")

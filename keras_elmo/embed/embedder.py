@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import os
 import pathlib
 import time
@@ -13,6 +14,7 @@ import tqdm
 from keras import ops
 
 from keras_elmo.config import BiLMConfig
+from keras_elmo.embed.input_lines import input_lines
 from keras_elmo.embed.keras_engine import KerasEngine
 from keras_elmo.embed.layer_file import LayerFileWriter, Part
 from keras_elmo.embed.onnx_engine import OnnxEngine
@@ -21,18 +23,20 @@ from keras_elmo.embed.token_table import (
     TokenTable,
     read_token_cache,
     write_token_cache,
+    write_word_vectors,
 )
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.tokenizers.characters import CharacterTokenizer, unpadded
-from keras_elmo.tokenizers.text import read_lines
+from keras_elmo.tokenizers.text import rows_of
 from keras_elmo.tokenizers.words import WordTokenizer
 from keras_elmo.utils.batches import length_batches, token_batches
 from keras_elmo.utils.checks import check_whole, is_whole, shorten
 
 DTYPES = {"keras": ("float32", "bfloat16"), "onnxruntime": ("float32", "int8")}
 _LAYERS = ("all", "top", "average")
+_BAR_DELAY = 5  # seconds
 
-Sentences = Sequence[Sequence[str | bytes]] | np.ndarray
+Sentences = Iterable[Sequence[str | bytes]] | np.ndarray
 Path = str | os.PathLike
 
 
@@ -209,18 +213,25 @@ class Embedder:
         return self._word_tokenizer(texts)
 
     def embed(
-        self, sentences: Sentences, layers: str | int = "all", remember: bool = True
+        self,
+        sentences: Sentences,
+        layers: str | int = "all",
+        remember: bool = True,
+        progress: bool | None = None,
     ) -> list[np.ndarray]:
         """Embed a list of sentences.
 
         Args:
-            sentences: List of lists of str or UTF-8 bytes, the tokens; or a NumPy array of
-                shape ``(sentences, tokens)``. As in ``CharacterTokenizer``, trailing ``""``
-                are padding in an array, and tokens in a list.
+            sentences: List, generator, or pandas or Arrow column of lists of str or UTF-8
+                bytes, the tokens; or a NumPy array of shape ``(sentences, tokens)``. As in
+                ``CharacterTokenizer``, trailing ``""`` are padding in an array, and tokens in
+                a list. For raw text see ``tokenize``.
             layers: str or int. ``"all"``, ``"top"``, ``"average"``, or the number of one layer:
                 0 is the token representation, and -1 the last layer.
             remember: bool. Whether to use and extend the remembered token representations.
                 With False, earlier calls do not affect even the last bit of the result.
+            progress: bool or None. Whether to show a progress bar on stderr. None shows it on a
+                terminal, in calls of more than five seconds.
 
         Returns:
             A list of float32 arrays, one for each sentence: ``(layers, tokens, width)`` for
@@ -234,7 +245,7 @@ class Embedder:
         # Copy: a view of a sentence would keep its whole batch in memory.
         arrays = {
             i: np.array(array, order="C")
-            for i, array in self._arrays(*_flatten(sentences), layers, table)
+            for i, array in self._arrays(*_flatten(sentences), layers, table, progress)
         }
         return [arrays[i] for i in range(len(arrays))]
 
@@ -253,12 +264,21 @@ class Embedder:
         distinct, places = _distinct(CharacterTokenizer.check([tokens]))
         return self._table.look_up(distinct)[places]
 
-    def embed_means(self, sentences: Sentences, layers: str | int = "average") -> np.ndarray:
+    def embed_means(
+        self,
+        sentences: Sentences,
+        layers: str | int = "average",
+        normalize: bool = False,
+        progress: bool | None = None,
+    ) -> np.ndarray:
         """Return one vector for each sentence, the mean over its tokens.
 
         Args:
             sentences: As in ``embed``. An empty sentence gives zeros.
             layers: As in ``embed``.
+            normalize: bool. Whether to scale each vector to length 1, so that the dot product
+                of two vectors is their cosine similarity.
+            progress: As in ``embed``.
 
         Returns:
             A float32 array, ``(sentences, layers, width)`` for ``"all"``, else
@@ -272,9 +292,12 @@ class Embedder:
         width = 2 * self.config.projection_dim
         shape = (self.config.n_layers + 1, width) if layers == "all" else (width,)
         means = np.zeros((len(lengths), *shape), "float32")
-        for i, array in self._arrays(tokens, lengths, layers, self._table):
+        for i, array in self._arrays(tokens, lengths, layers, self._table, progress):
             if lengths[i]:
                 means[i] = array.mean(axis=-2)
+        if normalize:
+            norms = np.linalg.norm(means, axis=-1, keepdims=True)
+            means /= np.maximum(norms, np.finfo("float32").tiny)
         return means
 
     def embed_file(
@@ -286,8 +309,11 @@ class Embedder:
         compression: str | None = None,
         resume: bool = False,
         progress: bool = True,
+        raw: bool = False,
+        column: str | None = None,
+        overwrite: bool = False,
     ) -> dict[str, int | float]:
-        """Embed a file of tokenised sentences into an hdf5 file, in bounded memory.
+        """Embed a file of sentences into an hdf5 file, in bounded memory.
 
         Args:
             input_file: Path or open file. A UTF-8 text with one sentence a line, and spaces or
@@ -303,6 +329,10 @@ class Embedder:
                 folder next to it, ``OUTPUT.parts``. A finished output of the same settings and
                 lines is left unchanged.
             progress: bool. Whether to show a progress bar on stderr.
+            raw: bool. Whether the lines or cells are raw text, for ``tokenize``.
+            column: str or None. Column of the sentences, if the input is the path of a table:
+                CSV, TSV, JSON lines or Parquet. A cell is a str, or a list of tokens.
+            overwrite: bool. Whether to replace an output that exists.
 
         Returns:
             A dict of ``sentences``, ``tokens``, ``seconds`` and ``tokens_per_s`` of this run,
@@ -311,9 +341,9 @@ class Embedder:
         Raises:
             OSError: If a file cannot be read or written, if another process writes the output,
                 or if the files of an earlier run are damaged.
-            ValueError: If an argument is invalid or the text is not UTF-8; if there is an
-                unfinished run and ``resume`` is False; if an earlier run had other settings or
-                other lines.
+            ValueError: If an argument is invalid or the text is not UTF-8; if the output
+                exists, or there is an unfinished run and ``resume`` is False; if an earlier run
+                had other settings or other lines; if a cell of the column has no text.
         """
         if compression not in (None, "gzip", "lzf"):
             raise ValueError(
@@ -328,6 +358,11 @@ class Embedder:
             raise ValueError(
                 "embed_file expects the path of a new file. Received: "
                 f"output_file={str(output)!r}, which is a folder or the input"
+            )
+        if output.exists() and not (overwrite or resume):
+            raise ValueError(
+                f"embed_file expects the path of a new file. Received: {output}, which exists. "
+                "Pass overwrite=True (--force) to replace it"
             )
         layers = self._check_layers(layers)
         settings = {
@@ -350,17 +385,17 @@ class Embedder:
         start = time.monotonic()
         with contextlib.ExitStack() as stack:
             total = None
-            text: Any = input_file
-            if path:
-                if path.is_file():  # A pipe can be read only once.
-                    with open(path, "rb") as file:
-                        total = sum(1 for _ in file)
-                text = stack.enter_context(open(path, "rb"))
+            if path and column is None and path.is_file():  # A pipe can be read only once.
+                with open(path, "rb") as file:
+                    total = sum(1 for _ in file)
+            lines = input_lines(path or input_file, column, self.tokenize if raw else None)
+            # Read the first line before the output is begun: the input may be invalid.
+            first = list(itertools.islice(lines, 1))
             writer = stack.enter_context(LayerFileWriter(output, settings, resume, compression))
             bar = stack.enter_context(
                 tqdm.tqdm(total=total, unit=" sentences", disable=not progress)
             )
-            for part in writer.parts(read_lines(text)):
+            for part in writer.parts(itertools.chain(first, lines)):
                 if not part.already_written:
                     writer.write(part, arrays(part))
                 counts["sentences"] += len(part.sentences)
@@ -391,6 +426,22 @@ class Embedder:
         checked = CharacterTokenizer.check([tokens])
         write_token_cache(self._table, checked, vocabulary_file, embedding_file)
 
+    def write_word_vectors(self, tokens: Sequence[str | bytes], file: Path) -> None:
+        """Write the token representations of a vocabulary as word2vec text.
+
+        gensim reads the file: ``KeyedVectors.load_word2vec_format(file)``.
+
+        Args:
+            tokens: List of str or UTF-8 bytes. Distinct tokens without white space.
+            file: Path of the text to write: a line with the number of tokens and
+                ``projection_dim``, then one line for each token and its numbers.
+
+        Raises:
+            OSError: If the file cannot be written.
+            ValueError: If a token is empty, contains white space, is not UTF-8 or occurs twice.
+        """
+        write_word_vectors(self._table, CharacterTokenizer.check([tokens]), file)
+
     def _check_layers(self, layers: str | int) -> str | int:
         """Return the requested layers; a number is counted from the first layer."""
         n = self.config.n_layers + 1
@@ -409,7 +460,12 @@ class Embedder:
         return TokenTable(compute, self.config.projection_dim, self._cache, self._fixed)
 
     def _arrays(
-        self, tokens: list[bytes], lengths: np.ndarray, layers: str | int, table: TokenTable
+        self,
+        tokens: list[bytes],
+        lengths: np.ndarray,
+        layers: str | int,
+        table: TokenTable,
+        progress: bool | None = False,
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the index and the array of each sentence, the longest first, batch by batch."""
         boundaries = self.config.alphabet.boundary_tokens
@@ -418,6 +474,12 @@ class Embedder:
         if not len(lengths):
             return
         rows = table.look_up(distinct)
+        bar = tqdm.tqdm(
+            total=len(lengths),
+            unit=" sentences",
+            disable=None if progress is None else not progress,  # None: only on a terminal
+            delay=0 if progress else _BAR_DELAY,
+        )
         for batch in length_batches(lengths, self.batch_tokens):
             longest = lengths[batch].max() + 2
             indices = np.zeros((len(batch), longest), "int64")  # Row 0 is <S>, row 1 is </S>.
@@ -429,6 +491,8 @@ class Embedder:
             for i, array in zip(batch, found, strict=True):
                 array = array[: lengths[i]]
                 yield int(i), np.moveaxis(array, 1, 0) if layers == "all" else array
+            bar.update(len(batch))
+        bar.close()
 
 
 def _represent(
@@ -462,6 +526,8 @@ def _flatten(sentences: Sentences) -> tuple[list[bytes], np.ndarray]:
     """Return all tokens as UTF-8, and the number of tokens of each sentence."""
     if isinstance(sentences, np.ndarray) and sentences.ndim == 2:
         sentences = unpadded(sentences)
+    if not isinstance(sentences, str | bytes):  # which check refuses
+        sentences = rows_of(sentences)
     tokens = CharacterTokenizer.check(sentences)
     return tokens, np.array([len(sentence) for sentence in sentences], "int64")
 

@@ -30,7 +30,7 @@ from keras_elmo.utils.files import atomic_write, digest_of
 SENTENCES_IN_A_PART = 2000
 TOKENS_IN_A_PART = 50_000
 
-_REMEDY = "Remove it, or run without resume (--resume) to replace it"
+_REMEDY = "Remove it, or replace it with overwrite=True (--force), without resume"
 _NOT_IN_HDF5 = re.compile("[\0\ud800-\udfff]")
 
 

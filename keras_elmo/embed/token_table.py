@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from keras_elmo.formats.hdf5 import read_arrays, write_arrays
+from keras_elmo.utils.batches import cut
 from keras_elmo.utils.files import atomic_write, read_vocabulary_lines
 
 
@@ -137,11 +138,34 @@ def write_token_cache(
     Raises:
         ValueError: If a token is empty, contains a line end, is not UTF-8 or occurs twice.
     """
+    _check_vocabulary(tokens, b"\n")
+    rows = table.look_up(tokens)
+    with atomic_write(vocabulary_file, embedding_file) as (vocabulary, embedding):
+        vocabulary.write_bytes(b"".join(token + b"\n" for token in tokens))
+        write_arrays(embedding, {"embedding": rows})
+
+
+def write_word_vectors(table: TokenTable, tokens: Sequence[bytes], file: str | os.PathLike) -> None:
+    """Write the token representations of a vocabulary as word2vec text.
+
+    Raises:
+        ValueError: If a token is empty, contains white space, is not UTF-8 or occurs twice.
+    """
+    _check_vocabulary(tokens, b" \t\r\n")
+    with atomic_write(file) as (temporary,), open(temporary, "wb") as text:
+        text.write(b"%d %d\n" % (len(tokens), table.look_up([]).shape[1]))
+        for part in cut(tokens, len, 1000, 1 << 20):
+            for token, row in zip(part, table.look_up(part), strict=True):
+                # Nine digits give the same float32 again.
+                text.write(token + b" " + " ".join(f"{x:.9g}" for x in row).encode() + b"\n")
+
+
+def _check_vocabulary(tokens: Sequence[bytes], separators: bytes) -> None:
     for token in _places(tokens, "Vocabulary"):
-        if not token or b"\n" in token:
+        if not token or any(byte in separators for byte in token):
             raise ValueError(
-                "A vocabulary has one token a line, so a token must not be empty or contain a "
-                f"line end. Received: {_shown(token)}"
+                f"A token of this vocabulary must not be empty or contain {separators.decode()!r}. "
+                f"Received: {_shown(token)}"
             )
         try:
             token.decode("utf-8")
@@ -149,10 +173,6 @@ def write_token_cache(
             raise ValueError(
                 f"A vocabulary must be UTF-8 text. Received: token {token!r} ({error.reason})"
             ) from None
-    rows = table.look_up(tokens)
-    with atomic_write(vocabulary_file, embedding_file) as (vocabulary, embedding):
-        vocabulary.write_bytes(b"".join(token + b"\n" for token in tokens))
-        write_arrays(embedding, {"embedding": rows})
 
 
 def _places(tokens: Sequence[bytes], name: str) -> dict[bytes, int]:

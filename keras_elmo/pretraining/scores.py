@@ -1,15 +1,17 @@
-"""Score text with a bidirectional language model: perplexity and log-probabilities."""
+"""Score text with a bidirectional language model: perplexity, log-probabilities, substitutes."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_elmo.formats.weight_mapping import to_float32
 from keras_elmo.pretraining.corpus import Batcher
 from keras_elmo.pretraining.language_model import BiLanguageModel
-from keras_elmo.pretraining.vocabulary import UNKNOWN
+from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, UNKNOWN
 from keras_elmo.tokenizers.characters import CharacterTokenizer, unpadded
-from keras_elmo.utils.typing import Tensor
+from keras_elmo.utils.checks import check_whole, is_whole
 
 
 class Scorer:
@@ -39,6 +41,8 @@ class Scorer:
         self, model: BiLanguageModel, vocabulary: list[str], batch_tokens: int = 2048
     ) -> None:
         config = model.config
+        self._model = model
+        self._vocabulary = vocabulary
         self._known = set(vocabulary) - {UNKNOWN}
         self._batcher = Batcher(
             vocabulary,
@@ -47,8 +51,7 @@ class Scorer:
             batch_tokens=batch_tokens,
             fixed_shapes=keras.backend.backend() == "jax",
         )
-        self._scores = _Scores(model)
-        self._scores.compile(jit_compile=keras.backend.backend() == "jax")
+        self._score, self._read = _compiled(model.score), _compiled(model.read)
 
     def log_probabilities(self, sentences: Any) -> list[np.ndarray]:
         """Return the log-probability of every token.
@@ -72,7 +75,7 @@ class Scorer:
         encoded = self._batcher.encode(sentences)
         for rows in self._batcher.arrange(encoded):
             batch = self._batcher.batch(encoded, rows)
-            nll = self._scores.predict_on_batch(batch)
+            nll = self._score(batch)
             for column, row in enumerate(rows):
                 n = len(sentences[row]) + 1
                 found[row] = -np.stack([nll[0, :n, column], nll[1, :n, column][::-1]])
@@ -108,6 +111,63 @@ class Scorer:
             "oov_share": unknown / tokens,
         }
 
+    def substitutes(
+        self, sentence: Sequence[str], position: int, top: int = 10
+    ) -> dict[str, list[tuple[str, float]]]:
+        """Return the tokens that the biLM expects in the place of a token, with probabilities.
+
+        The forward softmax reads the tokens before the place, the backward softmax the tokens
+        after it. The joint probability is ``forward * backward / prior``, scaled to a sum of 1
+        over the words of the vocabulary. It assumes that both contexts are independent, given
+        the word. The prior is ``1 / rank``, Zipf's law, because a vocabulary is ordered by
+        frequency. No prediction reads the token itself.
+
+        Args:
+            sentence: list of str. The tokens of one sentence.
+            position: int. Index of the token; a negative index counts from the end.
+            top: int. Number of tokens to return.
+
+        Returns:
+            dict of ``"forward"``, ``"backward"`` and ``"joint"``, each a list of pairs of token
+            and probability, the most probable first, without ``<S>``, ``</S>`` and ``<UNK>``.
+
+        Raises:
+            ValueError: If the sentence is not a list of tokens, or has no such position.
+
+        Example:
+
+        >>> from keras_elmo.pretraining.language_model_files import read_language_model
+        >>> scorer = Scorer(*read_language_model("elmo_mini_en"))
+        >>> found = scorer.substitutes("He was born in London .".split(), position=3, top=3)
+        >>> [token for token, probability in found["joint"]]
+        ['in', 'to', 'of']
+
+        Reference:
+            Peters et al., 2018, section 3.1, the two factorisations of the biLM.
+        """
+        [tokens] = _as_lists([sentence])
+        if not (is_whole(position, -len(tokens)) and position < len(tokens)):
+            raise ValueError(
+                f"Scorer expects a position from {-len(tokens)} to {len(tokens) - 1} in a sentence "
+                f"of {len(tokens)} tokens. Received: position={position!r}"
+            )
+        top = check_whole("Scorer", "top", top)
+        index = int(position) % len(tokens)
+        encoded = self._batcher.encode([tokens])
+        forward, backward = self._read(self._batcher.batch(encoded, np.array([0])))
+        # Each direction returns its outputs in the order in which it reads.
+        states = forward[index, 0], backward[len(tokens) - 1 - index, 0]
+        kernel, bias = map(to_float32, (self._model.softmax_kernel, self._model.softmax_bias))
+        logs = [_log_softmax(kernel @ state + bias) for state in states]
+        joint = logs[0] + logs[1] + np.log(np.arange(len(bias)) + 1)
+        joint[: len(SPECIAL_TOKENS)] = -np.inf
+        found = {}
+        for name, log in zip(("forward", "backward", "joint"), [*logs, _log_softmax(joint)]):
+            order = np.argsort(-log, kind="stable")
+            words = order[order >= len(SPECIAL_TOKENS)][:top]
+            found[name] = [(self._vocabulary[i], float(np.exp(log[i]))) for i in words]
+        return found
+
 
 def _as_lists(sentences: Any) -> list[list[str]]:
     """Return sentences as lists of str; raise if they are not sequences of tokens."""
@@ -125,12 +185,25 @@ def _exp(x: float) -> float:
         return float(np.exp(x))
 
 
-class _Scores(keras.Model):
-    """Wrap ``BiLanguageModel.score`` as a model for ``predict``."""
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    logits = logits - logits.max()
+    return logits - np.log(np.exp(logits).sum())
 
-    def __init__(self, model: BiLanguageModel) -> None:
-        super().__init__(name="scores", dtype="float32")
-        self.model = model
 
-    def call(self, inputs: dict) -> Tensor:
-        return self.model.score(inputs)
+def _compiled(function: Callable[[dict], Any]) -> Callable[[dict], Any]:
+    """Return a method of ``BiLanguageModel`` as a compiled function to NumPy arrays."""
+    model = _Wrapper(function)
+    model.compile(jit_compile=keras.backend.backend() == "jax")
+    return model.predict_on_batch
+
+
+class _Wrapper(keras.Model):
+    """Wrap a method of ``BiLanguageModel`` as a model for ``predict``."""
+
+    def __init__(self, function: Callable[[dict], Any]) -> None:
+        super().__init__(name=function.__name__, dtype="float32")
+        self.model = function.__self__  # type: ignore[attr-defined]
+        self.function = function.__name__
+
+    def call(self, inputs: dict) -> Any:
+        return getattr(self.model, self.function)(inputs)

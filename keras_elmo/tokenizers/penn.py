@@ -9,7 +9,7 @@ import re
 from keras_elmo.utils.typing import Tensor
 
 _WORD = "0-9A-Za-z_ªµº\u00c0-\u1fff\u2c00-\u2fff\u3040-\ud7ff\uf900-\ufdff"  # letters and digits
-_BLANK = "[\t-\r\x1c-\x20\x85\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
+BLANK = "[\t-\r\x1c-\x20\x85\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 # Periods after these words, and after a single capital letter, seldom end a sentence.
 _ABBREVIATIONS = (
     "Mr Mrs Ms Dr Prof St Mt Ft Gen Rep Reps Sen Sens Gov Lt Col Sgt Capt Cmdr Maj Rev Hon Pres "
@@ -22,7 +22,7 @@ _CLOSING = "[\"')\\]}>]*"
 _OPENING = "[\"'(\\[{<]*"
 
 SENTENCE_RULES = (
-    (_BLANK + "|\x01", " "),
+    (BLANK + "|\x01", " "),
     # Mark the blank behind an abbreviation, so that no sentence ends there.
     (rf"\b({_ABBREVIATIONS}|[A-Za-z])\. ", "\\1.\x01"),
     (rf"([.!?]{_CLOSING}) ({_OPENING}[^a-z .,;:!?)\]}}>\"'-])", "\\1\n\\2"),

@@ -5,8 +5,8 @@ import gzip
 import lzma
 import pathlib
 import re
-from collections.abc import Callable, Iterator
-from typing import IO
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any
 
 # The function that opens a compressed text, by the ending of the file.
 OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -37,6 +37,17 @@ def split_tokens(line: str) -> list[str]:
     ['10\xa0km', 'on', 'foot']
     """
     return _TOKEN.findall(without_end(line))
+
+
+def rows_of(column: Any) -> Any:
+    """Return the rows of a list, tuple, array, generator, or pandas or Arrow column.
+
+    Anything else, such as a number or a dict, is returned as it is.
+    """
+    if hasattr(column, "to_pylist"):  # Arrow
+        return column.to_pylist()
+    is_table = isinstance(column, dict) or hasattr(column, "columns")
+    return list(column) if isinstance(column, Iterable) and not is_table else column
 
 
 def read_lines(file: IO) -> Iterator[str]:

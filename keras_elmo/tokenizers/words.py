@@ -1,19 +1,20 @@
 """``WordTokenizer``: text to the tokens that a biLM was trained on."""
 
+import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import keras
 
-from keras_elmo.tokenizers.penn import cut_sentences, penn_tokens, penn_tokens_in_graph
-from keras_elmo.tokenizers.text import split_tokens
+from keras_elmo.tokenizers.penn import BLANK, cut_sentences, penn_tokens, penn_tokens_in_graph
+from keras_elmo.tokenizers.text import rows_of, split_tokens
 from keras_elmo.utils.typing import Tensor
 
 SENTENCES = ("punkt", "stops", "lines")
-TOKENIZERS = ("penn", "toktok", "kiwi", "whitespace")
+TOKENIZERS = ("penn", "toktok", "kiwi", "letters", "whitespace")
 
 # Keyboards, SST and CoNLL write plain quotes, and so does the training text.
 _QUOTES = {"'": "‘’‚‛", '"': "“”„‟"}
@@ -30,14 +31,15 @@ class WordTokenizer(keras.layers.Layer):
     r"""Split text into the tokens that a biLM was trained on.
 
     It is a Keras layer and a plain callable. Inside a TensorFlow model or ``tf.data`` it takes
-    ``tf.string`` tensors: ``"penn"`` and ``"whitespace"`` run in the graph. Text of several
-    sentences is cut into sentences first, because Penn rules split off only the last period.
+    ``tf.string`` tensors: ``"penn"``, ``"letters"`` and ``"whitespace"`` run in the graph. Text
+    of several sentences is cut into sentences first, because Penn rules split off only the last
+    period.
 
     Args:
         name: str. The tokenizer: ``"penn"`` for English, Penn Treebank tokens with plain quotes
             and brackets; ``"toktok"``, NLTK's tokenizer for many languages; ``"kiwi"`` for
-            Korean, the morphemes of Kiwi in dictionary form; ``"whitespace"`` for text that
-            is already tokenised.
+            Korean, the morphemes of Kiwi in dictionary form; ``"letters"`` for proteins, where
+            each letter is a token; ``"whitespace"`` for text that is already tokenised.
         split_sentences: bool. Whether to cut text into sentences first. False is for text with
             one sentence in each string.
         layer_name: str or None. Name of the Keras layer.
@@ -133,13 +135,15 @@ class WordTokenizer(keras.layers.Layer):
             return _without_empty(
                 tf.strings.split(tf.strings.regex_replace(blanks, "\t", " "), " ")
             )
+        if self.tokenizer == "letters":
+            return tf.strings.unicode_split(tf.strings.regex_replace(texts, BLANK, ""), "UTF-8")
         self._check_graph()
         for plain, quotes in _QUOTES.items():
             texts = tf.strings.regex_replace(texts, f"[{quotes}]", plain)
         return penn_tokens_in_graph(texts, self.split_sentences)
 
     def _check_graph(self) -> None:
-        if self.tokenizer not in ("penn", "whitespace"):
+        if self.tokenizer in ("toktok", "kiwi"):
             raise ValueError(
                 f"WordTokenizer({self.tokenizer!r}) runs in Python only. Received: a tensor. "
                 "Tokenise lists of str before the model or the tf.data pipeline"
@@ -182,6 +186,8 @@ def make_tokenizer(name: str, split_sentences: bool = False) -> Callable[[str], 
     """
     if name == "whitespace":
         return split_tokens
+    if name == "letters":
+        return lambda text: list(re.sub(BLANK, "", text))
     if name == "penn":
         return lambda text: penn_tokens(plain_quotes(text), split_sentences)
     tokenize = _toktok() if name == "toktok" else _kiwi()
@@ -205,24 +211,27 @@ def _without_empty(tokens: Tensor) -> Tensor:
     return tf.boolean_mask(tokens, tokens != "")
 
 
-def _checked_rows(texts: Any) -> Iterable[str]:
-    """Yield the rows of a column; raise a ``ValueError`` that names a row without text."""
-    if isinstance(texts, dict) or not isinstance(texts, Iterable) or hasattr(texts, "columns"):
+def _checked_rows(texts: Any) -> list[str]:
+    rows = rows_of(texts)
+    if not isinstance(rows, list):
         raise ValueError(
             "WordTokenizer expects a str, or a list or column of str. "
             f"Received: {type(texts).__name__}. Pass one column of a table"
         )
-    rows = texts.to_pylist() if hasattr(texts, "to_pylist") else texts  # Arrow
-    for number, text in enumerate(rows):
-        if isinstance(text, bytes):
-            text = text.decode("utf-8")
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(
-                "WordTokenizer expects text in every row. "
-                f"Received: row {number}: {str(text)[:60]!r}, {type(text).__name__}. "
-                "Drop such rows or fill them"
-            )
-        yield text
+    return [check_row(text, number) for number, text in enumerate(rows)]
+
+
+def check_row(text: Any, number: int) -> str:
+    """Return the text of a row; raise a ``ValueError`` that names a row without text."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(
+            "WordTokenizer expects text in every row. "
+            f"Received: row {number}: {str(text)[:60]!r}, {type(text).__name__}. "
+            "Drop such rows or fill them"
+        )
+    return text
 
 
 def nltk_tokenizers() -> ModuleType:

@@ -1,12 +1,15 @@
+import collections
 import gc
 import gzip
 import json
 import pickle
 import weakref
 
+import gensim
 import h5py
 import keras
 import numpy as np
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -342,3 +345,40 @@ def test_raw_texts():
         embedder.embed(texts)
     with pytest.raises(ValueError, match="made from a preset. Received: an Embedder made from a l"):
         Embedder(embedder.elmo).tokenize(texts)
+    # Any iterable of token lists will do; vectors of length 1 are for comparisons.
+    for sentences in (iter(tokens), pandas_like(tokens), pyarrow.array(tokens)):
+        for found, expected in zip(embedder.embed(sentences), embedder.embed(tokens)):
+            np.testing.assert_array_equal(found, expected)
+    means = embedder.embed_means([*tokens, []], normalize=True)
+    np.testing.assert_allclose(np.linalg.norm(means, axis=-1), [1, 1, 0], rtol=1e-6)
+    plain = embedder.embed_means(tokens)
+    np.testing.assert_allclose(means[0] * np.linalg.norm(plain[0]), plain[0], atol=1e-6)
+
+
+def pandas_like(rows):
+    """An iterable column that is no list, array or tuple."""
+    return collections.UserList(rows)
+
+
+def test_a_bar_for_long_calls(embedder, capsys, monkeypatch):
+    embedder.embed(SENTENCES)
+    embedder.embed(SENTENCES, progress=False)
+    assert capsys.readouterr().err == ""
+    embedder.embed_means(SENTENCES, progress=True)
+    assert f"{len(SENTENCES)}/{len(SENTENCES)}" in capsys.readouterr().err
+
+
+def test_word_vectors(embedder, tmp_path):
+    tokens = ["Dogs", "bark", "Ünï"]
+    embedder.write_word_vectors(tokens, tmp_path / "words.txt")
+    vectors = gensim.models.KeyedVectors.load_word2vec_format(tmp_path / "words.txt")
+    assert vectors.index_to_key == tokens
+    np.testing.assert_array_equal(vectors.vectors, embedder.embed_tokens(tokens))
+    for wrong, message in (
+        (["a", ""], "must not be empty or contain ' .*Received: ''"),
+        (["a b"], "must not be empty or contain ' .*Received: 'a b'"),
+        (["a", "a"], "every token once. Received: 'a' twice"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            embedder.write_word_vectors(wrong, tmp_path / "wrong.txt")
+    assert not (tmp_path / "wrong.txt").exists()

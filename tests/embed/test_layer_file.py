@@ -1,6 +1,8 @@
+import csv
 import dataclasses
 import errno
 import filecmp
+import gzip
 import io
 import json
 import os
@@ -11,7 +13,9 @@ import sys
 import threading
 import tracemalloc
 
+import h5py
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from keras_elmo import ElmoLayer, Embedder
@@ -201,9 +205,77 @@ def test_a_finished_file_is_recognised(embedder, text, tmp_path, monkeypatch):
     output.write_bytes(before[: len(before) // 2])
     with pytest.raises(OSError, match="out.hdf5 is damaged or not an hdf5 file .* Remove it, or"):
         embedder.embed_file(text, output, resume=True, progress=False)
-    embedder.embed_file(text, output, progress=False)  # replaced
+    with pytest.raises(ValueError, match="new file. Received: .*out.hdf5, which exists. .*--force"):
+        embedder.embed_file(text, output, progress=False)
+    embedder.embed_file(text, output, progress=False, overwrite=True)
     assert output.read_bytes() == before
     assert not output.with_name("out.hdf5.lock").exists()
+
+
+TABLE = [{"id": "1", "text": 'A "fine" film. Too\nlong!'}, {"id": "2", "text": "It rained."}]
+TOKENS = [["A", '"', "fine", '"', "film", ".", "Too", "long", "!"], ["It", "rained", "."]]
+
+
+def write_table(path):
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(TABLE), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in TABLE))
+    else:
+        opener = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "wt", newline="", encoding="utf-8-sig") as file:
+            delimiter = "\t" if ".tsv" in path.name else ","
+            writer = csv.DictWriter(file, TABLE[0], delimiter=delimiter)
+            writer.writeheader()
+            writer.writerows(TABLE)
+    return path
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz", "t.jsonl", "t.parquet"])
+def test_a_column_of_raw_text(tmp_path, name):
+    embedder = Embedder("elmo_mini_en")
+    path = write_table(tmp_path / name)
+    output = tmp_path / "out.hdf5"
+    counts = embedder.embed_file(path, output, "top", raw=True, column="text", progress=False)
+    assert (counts["sentences"], counts["tokens"]) == (2, 12)
+    with h5py.File(output) as file:
+        assert [line.decode() for line in file["sentences"]] == [" ".join(t) for t in TOKENS]
+        np.testing.assert_array_equal(file["1"][:], embedder.embed(TOKENS, "top")[1])
+    with pytest.raises(ValueError, match="column 'review' in .*Received: columns id, text"):
+        embedder.embed_file(path, tmp_path / "no", raw=True, column="review", progress=False)
+    assert not (tmp_path / "no.parts").exists()
+
+
+def test_lines_of_raw_text(tmp_path):
+    embedder = Embedder("elmo_mini_en")
+    lines = "He didn't pay.\n\n“Fine,” she said.\n"
+    embedder.embed_file(io.StringIO(lines), tmp_path / "o", "top", raw=True, progress=False)
+    with h5py.File(tmp_path / "o") as file:
+        assert file["sentences"].asstr()[:].tolist() == [
+            "He did n't pay .",
+            "",
+            '" Fine , " she said .',
+        ]
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("t.csv", 'text\nfine\n""\n', "text in every row. Received: row 1: '', str"),
+        ("t.csv", 'text\n"open\n', "Expected a .csv file with UTF-8 text. .*not valid"),
+        ("t.jsonl", '{"text": "a"}\n{"text": null}\n', "Received: row 1: 'None', NoneType"),
+        ("t.jsonl", '{"text": 5}\n', "Received: row 0: '5', int"),
+        ("t.jsonl", '{"text": ["a b"]}\n', "without white space .* Received: 'a b' in row 0"),
+        ("t.jsonl", "[1]\n", "a column 'text' in .* Received: columns none in row 0"),
+        ("t.jsonl", "text\n", "Expected a .jsonl file with UTF-8 text. .*not valid"),
+        ("t.txt", "text\n", "a file that ends with .csv, .tsv, .jsonl, .ndjson, .parquet. Rec"),
+    ],
+)
+def test_bad_columns(embedder, tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        embedder.embed_file(tmp_path / name, tmp_path / "out", column="text", progress=False)
+    assert not (tmp_path / "out").exists()
 
 
 def test_two_runs_on_one_output(embedder, text, tmp_path):

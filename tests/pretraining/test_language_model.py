@@ -222,6 +222,38 @@ def test_too_few_negatives(n_negatives):
 
 
 @slow
+def test_substitutes_are_the_predictions_of_both_directions():
+    scorer = Scorer(make_model(), VOCABULARY)
+    words = VOCABULARY[3:]
+    for sentence in SENTENCES:
+        [expected] = scorer.log_probabilities([sentence])
+        for position, token in enumerate(sentence):
+            found = scorer.substitutes(sentence, position, top=len(VOCABULARY))
+            assert all(sorted(t for t, _ in pairs) == sorted(words) for pairs in found.values())
+            if token in words:
+                columns = {"forward": (0, position), "backward": (1, position + 1)}
+                for direction, place in columns.items():
+                    np.testing.assert_allclose(
+                        dict(found[direction])[token], np.exp(expected[place]), rtol=1e-4
+                    )
+            product = {
+                t: dict(found["forward"])[t] * dict(found["backward"])[t] * (rank + 1)
+                for rank, t in enumerate(VOCABULARY)
+                if t in words
+            }
+            for t, p in found["joint"]:
+                np.testing.assert_allclose(p, product[t] / sum(product.values()), rtol=1e-4)
+    assert scorer.substitutes(SENTENCES[0], -1, 1) == {
+        name: pairs[:1]
+        for name, pairs in scorer.substitutes(SENTENCES[0], len(SENTENCES[0]) - 1).items()
+    }
+    for position in (len(SENTENCES[0]), True, 0.5):
+        with pytest.raises(ValueError, match=f"a position from .* Received: position={position}"):
+            scorer.substitutes(SENTENCES[0], position)
+    with pytest.raises(ValueError, match="every sentence to be a list of tokens"):
+        scorer.substitutes("a sentence", 0)
+
+
 def test_learns_and_half_precision_products_learn_alike(config):
     batch = make_batch()
     ends = []

@@ -1,0 +1,111 @@
+"""Read the input of ``embed_file``: a text, or one column of a table."""
+
+import contextlib
+import csv
+import json
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from keras_elmo.embed.parquet import import_pyarrow
+from keras_elmo.tokenizers.text import OPENERS, read_lines
+from keras_elmo.tokenizers.words import check_row
+
+Source = Any  # str, path or open file
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_ENDINGS = (*_DELIMITERS, ".jsonl", ".ndjson", ".parquet")
+
+
+def input_lines(
+    source: Source, column: str | None, tokenize: Callable[[str], list[str]] | None
+) -> Iterator[str]:
+    r"""Yield the sentences of an input as lines, with spaces between tokens.
+
+    Args:
+        source: path or open file. A UTF-8 text; with ``column`` the path of a table.
+        column: str or None. Column of a CSV, TSV, JSON lines or Parquet file.
+        tokenize: Callable or None. Maps raw text to tokens. None is for tokenised sentences.
+
+    Raises:
+        ImportError: If the file is Parquet and pyarrow is not installed.
+        OSError: If the file cannot be read.
+        ValueError: If the input is not valid, or a cell has no text; the error names the row.
+
+    Example:
+
+    >>> _ = pathlib.Path("reviews.csv").write_text("text,label\nGood film.,1\n")
+    >>> list(input_lines("reviews.csv", "text", WordTokenizer("penn")))
+    ['Good film .']
+    """
+    if column is not None:
+        for number, cell in enumerate(_cells(source, column)):
+            yield _as_line(cell, number, tokenize)
+        return
+    opened: Any = contextlib.nullcontext(source)
+    if isinstance(source, str | pathlib.Path):
+        opened = open(source, "rb")
+    with opened as text:
+        for line in read_lines(text):
+            # A blank line is an empty sentence.
+            yield " ".join(tokenize(line)) if tokenize and line.strip() else line
+
+
+def _as_line(cell: Any, number: int, tokenize: Callable[[str], list[str]] | None) -> str:
+    if isinstance(cell, list) and all(isinstance(token, str) for token in cell):
+        if wrong := [token for token in cell if not token or re.search(r"\s", token)]:
+            raise ValueError(
+                "Expected tokens without white space in a cell with a list. "
+                f"Received: {wrong[0]!r} in row {number}"
+            )
+        return " ".join(cell)
+    text = check_row(cell, number)
+    return " ".join(tokenize(text)) if tokenize else re.sub(r"[\r\n]+", " ", text)
+
+
+def _cells(source: Source, column: str) -> Iterator[Any]:
+    """Yield the cells of a column, in the order of the rows."""
+    if not isinstance(source, str | pathlib.Path):
+        raise ValueError("column expects the path of a table. Received: an open file")
+    path = pathlib.Path(source)
+    opener: Any = OPENERS.get(path.suffix.lower(), open)
+    ending = pathlib.Path(path.stem if path.suffix.lower() in OPENERS else path).suffix.lower()
+    if ending not in _ENDINGS:
+        raise ValueError(
+            f"column expects a file that ends with {', '.join(_ENDINGS)}. Received: {path}"
+        )
+    if ending == ".parquet":
+        yield from _cells_of_parquet(path, column)
+        return
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as text:
+            rows: Iterator[Any] = (
+                csv.DictReader(text, delimiter=_DELIMITERS[ending], strict=True)
+                if ending in _DELIMITERS
+                else map(json.loads, text)
+            )
+            for number, row in enumerate(rows):
+                if not isinstance(row, dict) or column not in row:
+                    names = list(row) if isinstance(row, dict) else []
+                    raise _no_column(path, column, names, f" in row {number}")
+                yield row[column]
+    except (csv.Error, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"Expected a {ending} file with UTF-8 text. Received: {path}, which is not valid "
+            f"({error})"
+        ) from None
+
+
+def _cells_of_parquet(path: pathlib.Path, column: str) -> Iterator[Any]:
+    _, parquet = import_pyarrow()
+    with parquet.ParquetFile(path) as file:
+        if column not in file.schema_arrow.names:
+            raise _no_column(path, column, file.schema_arrow.names)
+        for batch in file.iter_batches(columns=[column]):
+            yield from batch.column(0).to_pylist()
+
+
+def _no_column(path: pathlib.Path, column: str, names: list, row: str = "") -> ValueError:
+    shown = ", ".join(map(str, names)) or "none"
+    return ValueError(f"Expected a column {column!r} in {path}. Received: columns {shown}{row}")
