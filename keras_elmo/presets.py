@@ -1,5 +1,6 @@
 """Presets: bundled biLMs by name, and paths of files in any format of ``FORMATS``."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -179,10 +180,15 @@ class Preset:
             return self._released.tokenizer
         if self.format.name in _PENN_FORMATS:
             return "penn"
+        known = ""
+        if self._released is not None:
+            known = f", trained on {self._released.tokens}"
+        elif self.format.name == ManyLangs.name:
+            known = ", trained on the words of Universal Dependencies (UDPipe)"
         raise ValueError(
             "WordTokenizer.from_preset expects a preset that records its tokenizer in "
-            f"tokenizer.json. Received: {self.path}. Read how its training text was tokenised, and "
-            'pass that tokenizer, for example WordTokenizer("penn")'
+            f"tokenizer.json. Received: {self.path}{known}. Pass tokens of that kind to embed, or "
+            'choose a tokenizer, for example WordTokenizer("penn")'
         )
 
     def card(self) -> str:
@@ -227,7 +233,7 @@ def convert(
 
     The preset contains ``options.json`` and ``weights.hdf5``. If the source has them, it also
     contains the vocabulary ``vocab.txt`` and the softmax ``softmax.hdf5`` of a language model,
-    and the learned mixes ``scalar_mix.json``.
+    the learned mixes ``scalar_mix.json``, and ``tokenizer.json`` if the tokenizer is known.
 
     Args:
         source: str or path. The ``preset`` of ``ElmoLayer.from_preset``.
@@ -266,6 +272,9 @@ def convert(
     if mixes:
         values = [dataclasses.asdict(mix) for mix in mixes]
         writers["scalar_mix.json"] = lambda path: write_json(path, values)
+    with contextlib.suppress(ValueError):  # the tokenizer is not known
+        tokenizer = {"name": preset.read_tokenizer()}
+        writers["tokenizer.json"] = lambda path: write_json(path, tokenizer)
     write_files(directory, writers)
     return {"recognised": preset.format.name, "files": list(writers), "used": used, "left": left}
 

@@ -381,6 +381,10 @@ def test_presets_record_their_tokenizer(tmp_path):
         ValueError, match=r"records its tokenizer in tokenizer.json. Received: .*un"
     ):
         WordTokenizer.from_preset(tmp_path / "unknown")
+    presets.convert(tmp_path / "unknown", tmp_path / "converted")
+    assert not (tmp_path / "converted" / "tokenizer.json").exists()
+    presets.convert("elmo_mini_ko", tmp_path / "korean")
+    assert Preset(tmp_path / "korean").read_tokenizer() == "kiwi"
 
 
 def test_a_name_with_a_typo():
@@ -395,3 +399,6 @@ def test_a_released_model_is_downloaded(monkeypatch, tmp_path):
     monkeypatch.setattr(presets, "download", lambda name: tmp_path / "cached")
     released = Preset("allennlp_original_en")
     assert released.path == tmp_path / "cached" and released.read_tokenizer() == "penn"
+    assert Preset("seqvec_uniref50_protein").read_tokenizer() == "letters"
+    with pytest.raises(ValueError, match=r"Received: .*, trained on UD-style tokens \(UDPipe\)"):
+        Preset("manylangs_uk").read_tokenizer()

@@ -51,6 +51,7 @@ def test_each_keeps_to_its_own():
     assert make("penn")("She can't (“no”).") == ["She", "ca", "n't", "(", '"', "no", '"', ")", "."]
     assert make("toktok")("Das ist’s & a|b.") == ["Das", "ist", "'", "s", "&", "a", "|", "b", "."]
     assert make("toktok")("R& D\tcosts") == ["R&", "D", "costs"]
+    assert WordTokenizer("letters")("MKT\u00a0V\nL\n") == ["M", "K", "T", "V", "L"]
     assert WordTokenizer("whitespace")("a\u00a0b  c\t“d.”\n") == ["a\u00a0b", "c", "“d.”"]
 
 
@@ -67,7 +68,7 @@ def test_they_pickle_and_serve_threads(name):
 @pytest.mark.parametrize(
     "name, missing, error, message",
     [
-        ("mecab", None, ValueError, "of penn, toktok, kiwi, whitespace. Received: name='mecab'"),
+        ("mecab", None, ValueError, "of penn, toktok, kiwi, letters, whitespace. Rec"),
         ("kiwi", "kiwipiepy", ImportError, r"needs Kiwi.*pip install 'keras-elmo\[korean\]'"),
         ("toktok", "nltk.tokenize.toktok", ImportError, r"pip install 'keras-elmo\[pretrain\]'"),
     ],
@@ -119,7 +120,7 @@ def test_no_column(bad):
 
 
 @only_tensorflow
-@pytest.mark.parametrize("name", ["penn", "whitespace"])
+@pytest.mark.parametrize("name", ["penn", "letters", "whitespace"])
 def test_tensors(name):
     import tensorflow as tf
 
