@@ -140,7 +140,7 @@ class Scorer:
         >>> scorer = Scorer(*read_language_model("elmo_mini_en"))
         >>> found = scorer.substitutes("He was born in London .".split(), position=3, top=3)
         >>> [token for token, probability in found["joint"]]
-        ['in', 'to', 'of']
+        ['in', 'to', 'at']
 
         Reference:
             Peters et al., 2018, section 3.1, the two factorisations of the biLM.
