@@ -1,5 +1,6 @@
 """Compute the two halves of a biLM with Keras, from NumPy arrays to NumPy arrays."""
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -113,9 +114,10 @@ def _compile(function: Callable, variables: list, inputs: list) -> Callable:
     if backend == "tensorflow":
         import tensorflow as tf
 
-        # One trace serves all lengths. XLA would compile for each of them.
+        # One trace serves all lengths. XLA would compile for each of them. A partial, because
+        # TensorFlow counts the traces of functions with the same code together, and warns.
         specs = [tf.TensorSpec(shape, dtype) for shape, dtype in inputs]
-        return tf.function(run, input_signature=specs, autograph=False)
+        return tf.function(functools.partial(run), input_signature=specs, autograph=False)
     if backend == "jax":
         import jax
 

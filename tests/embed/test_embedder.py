@@ -18,7 +18,16 @@ from keras_elmo import ElmoLayer, Embedder
 from keras_elmo.embed.embedder import length_batches
 from keras_elmo.layers import char_cnn
 from tests import reference
-from tests.conftest import GOLDEN, SENTENCES, SHARED, make_arrays, make_config, numpy, tokenize
+from tests.conftest import (
+    GOLDEN,
+    SENTENCES,
+    SHARED,
+    make_arrays,
+    make_config,
+    numpy,
+    only_tensorflow,
+    tokenize,
+)
 from tests.embed.conftest import MANY
 
 
@@ -366,6 +375,18 @@ def test_a_bar_for_long_calls(embedder, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
     embedder.embed_means(SENTENCES, progress=True)
     assert f"{len(SENTENCES)}/{len(SENTENCES)}" in capsys.readouterr().err
+
+
+@only_tensorflow
+def test_several_embedders_log_no_retracing(tiny_preset, caplog):
+    import tensorflow as tf
+
+    tf.get_logger().propagate = True
+    for _ in range(4):
+        ours = Embedder(tiny_preset)
+        for layers in ("all", "top", 1):
+            ours.embed(SENTENCES, layers)
+    assert "retracing" not in caplog.text
 
 
 def test_word_vectors(embedder, tmp_path):
