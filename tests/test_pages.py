@@ -1,8 +1,14 @@
 """The code of README and of the pages runs, and the command line accepts their commands."""
 
+import contextlib
+import io
+import os
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -10,6 +16,9 @@ import pytest
 
 import keras_elmo
 from keras_elmo.cli import make_parser
+from tests import foreign_files
+from tests.conftest import make_arrays, make_config, write_preset
+from tests.test_presets import tarred, zipped
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -20,15 +29,55 @@ def blocks(language, text=README):
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-def run_blocks(text, page, names):
-    for block in blocks("python", text):
-        exec(compile(block, page, "exec"), names)  # noqa: S102
+def run_python(code, page, names):
+    """Run a block of a page, and return what it prints. Skip the rest if a library is missing."""
+    for library in re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE):
+        pytest.importorskip(library)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(code, page, "exec"), names)  # noqa: S102
+    return printed.getvalue()
+
+
+def run_program(command):
+    words = shlex.split(command)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    program = [sys.executable, *words[1:]]
+    return subprocess.run(
+        program, env=environment, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+
+
+def without_decimals(text):
+    return re.sub(r"\d+\.\d+(e-?\d+)?", "0.0", " ".join(text.split()))
+
+
+FENCE = re.compile(r'^```(\w*)(?: title="(\S+)")?\n(.*?)^```\n(\n```\n(.*?)^```\n)?', re.M | re.S)
+
+
+def run_page(text, page, folder, monkeypatch):
+    """Run the Python of a page, from top to bottom in one folder, and return its variables.
+
+    A block with a title is a file: commands and other blocks can run it. If a block without a
+    language follows, it must be the output; the digits of decimal fractions may differ.
+    """
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    names = {}
+    for language, title, code, _, output in FENCE.findall(text):
+        printed = None
+        if title:
+            (folder / title).write_text(code, "utf-8")
+        elif language == "python":
+            printed = run_python(code, page, names)
+        elif language == "bash" and (folder / code.split()[1]).is_file():
+            printed = run_program(code)
+        if output and printed is not None:
+            assert without_decimals(printed) == without_decimals(output)
+    return names
 
 
 def test_the_python_of_readme_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    run_blocks(README, "README.md", names)
+    names = run_page(README, "README.md", tmp_path, monkeypatch)
     assert [array.shape for array in names["arrays"]] == [(3, 5, 512), (3, 6, 512)]
     assert isinstance(names["model"], keras.Model)
 
@@ -49,15 +98,38 @@ def test_the_reference_has_every_public_name():
 
 
 # The other pages need a cluster, or files of other projects.
-RUNS = ("docs/guide", "docs/index", "docs/equations", "docs/engines")
+RUNS = ("docs/guide", "docs/index", "docs/equations", "docs/engines", "docs/recipes", "docs/coming_from")
 RUNNING = [page for page in PAGES if page.startswith(RUNS)]
+
+
+def write_foreign_models(folder):
+    """Write tiny models under the names of docs/coming_from.md."""
+    pytest.importorskip("torch")
+    config = make_config(max_characters_per_token=50)
+    arrays = make_arrays(config)
+    options, weights = write_preset(folder, config, arrays)
+    files = {"options.json": options.read_bytes(), "model.hdf5": weights.read_bytes()}
+    zipped(folder / "211.zip", files)
+    checkpoint = folder / "training" / "model.ckpt-400"
+    foreign_files.write_checkpoint(checkpoint, foreign_files.checkpoint_variables(arrays))
+    (folder / "training" / "options.json").write_bytes(files["options.json"])
+    mix = {"aggregation/weights": np.zeros(3, "float32"), "aggregation/scaling": np.float32(2)}
+    variables = foreign_files.hub_variables(arrays) | mix
+    foreign_files.write_checkpoint(folder / "elmo_3" / "variables" / "variables", variables)
+    (folder / "elmo_3" / "saved_model.pb").write_bytes(b"")
+    tensors = foreign_files.allennlp_tensors(arrays, mixes=[((0.1, -0.2, 0.3), 1.5)])
+    run = foreign_files.write_allennlp(folder / "run", tensors)
+    tarred(folder / "model.tar.gz", {path.name: path.read_bytes() for path in run.iterdir()})
+    characters = "abcdefghijklmnopqrstuvwxyzTA."
+    rows = {"char_embed": arrays["char_embed"][: len(characters) + 6]}
+    foreign_files.write_many_langs(folder / "zhs.model", config, arrays | rows, characters)
 
 
 @pytest.mark.parametrize("page", [page for page in RUNNING if blocks("python", PAGES[page])])
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    run_blocks(PAGES[page], page, names)
+    if page == "docs/coming_from.md":
+        write_foreign_models(tmp_path)
+    names = run_page(PAGES[page], page, tmp_path, monkeypatch)
     if page == "docs/index.md":
         assert names["same"] and names["apart"] > 0.1
     if page == "docs/guide/classify.md":
