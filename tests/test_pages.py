@@ -1,8 +1,14 @@
 """The code of README and of the pages runs, and the command line accepts their commands."""
 
+import contextlib
+import io
+import os
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -10,6 +16,9 @@ import pytest
 
 import keras_elmo
 from keras_elmo.cli import make_parser
+from tests import foreign_files
+from tests.conftest import make_arrays, make_config, write_preset
+from tests.test_presets import tarred, zipped
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -20,15 +29,58 @@ def blocks(language, text=README):
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-def run_blocks(text, page, names):
-    for block in blocks("python", text):
-        exec(compile(block, page, "exec"), names)  # noqa: S102
+def run_python(code, page, names):
+    """Run a block of a page, and return what it prints. Skip the rest if a library is missing."""
+    for library in re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE):
+        pytest.importorskip(library)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(code, page, "exec"), names)  # noqa: S102
+    return printed.getvalue()
+
+
+def run_program(command):
+    """Run a command such as ``python ask.py "A text."``, and return what it prints."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    program = [sys.executable, *shlex.split(command)[1:]]
+    return subprocess.check_output(program, env=environment, text=True)
+
+
+def without_decimals(text):
+    return re.sub(r"\d+\.\d+(e-?\d+)?", "0.0", " ".join(text.split()))
+
+
+# A block of a page: its language, its title, its text, and the block of output after it.
+BLOCK = re.compile(
+    r'^```(\w+)(?: title="(\S+)")?\n(.*?)^```\n(?:\n```\n(.*?)^```$)?', re.MULTILINE | re.DOTALL
+)
+
+
+def run_page(text, page, folder, monkeypatch):
+    """Run the Python of a page, from top to bottom in one folder, and return its variables.
+
+    A Python block with a title is a program in the folder. The commands of the page run it, and
+    other blocks import it. Blocks must print the output that the page shows, but for decimals.
+    """
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    names = {}
+    for language, title, code, output in BLOCK.findall(text):
+        if title:
+            (folder / title).write_text(code, "utf-8")
+            continue
+        if language == "python":
+            printed = run_python(code, page, names)
+        elif code.startswith("python ") and (folder / code.split()[1]).is_file():
+            printed = run_program(code)
+        else:
+            continue
+        if output:
+            assert without_decimals(printed) == without_decimals(output)
+    return names
 
 
 def test_the_python_of_readme_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    run_blocks(README, "README.md", names)
+    names = run_page(README, "README.md", tmp_path, monkeypatch)
     assert [array.shape for array in names["arrays"]] == [(3, 5, 512), (3, 6, 512)]
     assert isinstance(names["model"], keras.Model)
 
@@ -49,19 +101,90 @@ def test_the_reference_has_every_public_name():
 
 
 # The other pages need a cluster, or files of other projects.
-RUNS = ("docs/guide", "docs/index", "docs/equations", "docs/engines")
-RUNNING = [page for page in PAGES if page.startswith(RUNS)]
+RUNS = ("guide", "index", "equations", "engines", "recipes", "coming_from")
+RUNNING = [page for page in PAGES if page.removeprefix("docs/").startswith(RUNS)]
+
+
+def write_foreign_models(folder):
+    """Write tiny models under the names of docs/coming_from.md."""
+    pytest.importorskip("torch")
+    config = make_config(max_characters_per_token=50)
+    arrays = make_arrays(config)
+    options, weights = write_preset(folder, config, arrays)
+    files = {"options.json": options.read_bytes(), "model.hdf5": weights.read_bytes()}
+    zipped(folder / "211.zip", files)
+    checkpoint = folder / "training" / "model.ckpt-400"
+    foreign_files.write_checkpoint(checkpoint, foreign_files.checkpoint_variables(arrays))
+    (folder / "training" / "options.json").write_bytes(files["options.json"])
+    mix = {"aggregation/weights": np.zeros(3, "float32"), "aggregation/scaling": np.float32(2)}
+    variables = foreign_files.hub_variables(arrays) | mix
+    foreign_files.write_checkpoint(folder / "elmo_3" / "variables" / "variables", variables)
+    (folder / "elmo_3" / "saved_model.pb").write_bytes(b"")
+    tensors = foreign_files.allennlp_tensors(arrays, mixes=[((0.1, -0.2, 0.3), 1.5)])
+    run = foreign_files.write_allennlp(folder / "run", tensors)
+    tarred(folder / "model.tar.gz", {path.name: path.read_bytes() for path in run.iterdir()})
+    characters = "abcdefghijklmnopqrstuvwxyzTA."
+    rows = {"char_embed": arrays["char_embed"][: len(characters) + 6]}
+    foreign_files.write_many_langs(folder / "zhs.model", config, arrays | rows, characters)
+
+
+def check_index(names):
+    assert names["same"] and names["apart"] > 0.1
+
+
+def check_classify(names):
+    np.testing.assert_allclose(names["probabilities"].sum(), 1, atol=1e-5)
+
+
+def check_coming_from(names):
+    # The second sentence has two tokens and padding.
+    expected = names["weighted_sum"].numpy()[1, :2].mean(axis=0)
+    np.testing.assert_allclose(names["default"][1], expected, atol=1e-6)
+    np.testing.assert_array_equal(names["padded"][1, :2], names["arrays"][1])
+    averages, every_layer = names["averages"], names["every_layer"]
+    np.testing.assert_allclose(averages[0], every_layer[0].mean(axis=0), atol=1e-6)
+
+
+def check_spacy(names):
+    [expected] = keras_elmo.Embedder("elmo_mini_en").embed([["Too", "long", "!"]], layers="average")
+    alone = names["nlp"]("Too long!")
+    for found in (names["docs"][1].tensor, alone.tensor, [token.vector for token in alone]):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert [len(doc) for doc in names["nlp"].pipe(["", "One."])] == [0, 2]
+
+
+def check_datasets(names):
+    expected = names["embedder"].embed_means([["Great", "fun", "!"]])
+    np.testing.assert_allclose(names["arrays"]["vector"][1:2], expected, atol=1e-6)
+
+
+def check_fastapi(names):
+    def ask(text):
+        return names["client"].post("/vectors", json=[text]).json()
+
+    texts = [f"The {word} film." for word in ("first", "second", "third", "last")]
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(ask, texts))
+    np.testing.assert_allclose(answers, [ask(text) for text in texts], atol=1e-5)
+
+
+CHECKS = {
+    "docs/index.md": check_index,
+    "docs/guide/classify.md": check_classify,
+    "docs/coming_from.md": check_coming_from,
+    "docs/recipes/spacy.md": check_spacy,
+    "docs/recipes/datasets.md": check_datasets,
+    "docs/recipes/fastapi.md": check_fastapi,
+}
 
 
 @pytest.mark.parametrize("page", [page for page in RUNNING if blocks("python", PAGES[page])])
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    run_blocks(PAGES[page], page, names)
-    if page == "docs/index.md":
-        assert names["same"] and names["apart"] > 0.1
-    if page == "docs/guide/classify.md":
-        np.testing.assert_allclose(names["probabilities"].sum(), 1, atol=1e-5)
+    if page == "docs/coming_from.md":
+        write_foreign_models(tmp_path)
+    names = run_page(PAGES[page], page, tmp_path, monkeypatch)
+    if check := CHECKS.get(page):
+        check(names)
 
 
 COMMANDS = [
