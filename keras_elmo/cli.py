@@ -18,6 +18,7 @@ import keras
 import keras_elmo
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.embedder import Embedder
+from keras_elmo.embed.engine_choice import choose_engine
 from keras_elmo.formats.hdf5 import open_hdf5
 from keras_elmo.onnx.export import export_onnx
 from keras_elmo.presets import Preset, bundled_facts, convert
@@ -185,6 +186,7 @@ def _info(arguments: argparse.Namespace) -> None:
         "width": 2 * config.projection_dim,
         "max_characters": config.max_characters_per_token,
         "fingerprint": bilm.fingerprint(),
+        "engine": ": ".join(choose_engine(config)),
         "bfloat16": advise_bfloat16(cpu_flags()),
         "options": options,
     }
@@ -253,7 +255,8 @@ def _add_embed(parser: argparse.ArgumentParser) -> None:
     add("--layers", type=_layers, default="all", help=text)
     add("--float16", action="store_true", help="Store half precision.")
     add("--compression", choices=("gzip", "lzf"), help="Compression of the HDF5 file.")
-    add("--engine", choices=("keras", "onnxruntime"), default="keras", help="Engine to run.")
+    text = "Engine to run; auto is the faster one, as keras-elmo info says."
+    add("--engine", choices=("auto", "keras", "onnxruntime"), default="auto", help=text)
     choices = ("float32", "bfloat16", "int8")
     text = "bfloat16 needs the engine keras, int8 the engine onnxruntime."
     add("--dtype", choices=choices, default="float32", help=text)

@@ -14,8 +14,10 @@ from typing import Any
 import keras
 
 from keras_elmo.embed.embedder import Embedder
+from keras_elmo.embed.engine_choice import choose_engine
 from keras_elmo.embed.parquet import add_layers, import_pyarrow, parquet_files, read_layers
 from keras_elmo.embed.run_folder import claim_folder
+from keras_elmo.formats.base import BiLMFile
 from keras_elmo.presets import bundled, read_preset
 from keras_elmo.released_models import is_released
 from keras_elmo.tokenizers.text import read_lines, split_tokens
@@ -173,7 +175,11 @@ def embed_files(
     arguments: dict[str, Any] = {"preset": _absolute(preset), **kwargs, **paths}
     arguments |= {"column": column if is_parquet else "tokens"}
     arguments |= {"layers": layers, "float16": float16}
-    fingerprint = _fingerprint(preset, kwargs.get("options"))
+    bilm = read_preset(preset, kwargs.get("options"))
+    fingerprint = _fingerprint(bilm)
+    if arguments.get("engine", "auto") == "auto":  # The nodes may have different CPUs.
+        dtype = arguments.get("dtype", "float32")
+        arguments["engine"] = "keras" if gpus else choose_engine(bilm.config, dtype)[0]
     cache = kwargs.get("token_cache")
     defaults = inspect.signature(Embedder).parameters.values()
     settings = {
@@ -266,7 +272,7 @@ class _EmbedPart:
     """Read a part of the input, embed it, and write a file of the output."""
 
     def __init__(self, folder: pathlib.Path, fingerprint: list[str], arguments: dict) -> None:
-        if _fingerprint(arguments["preset"], arguments.get("options")) != fingerprint:
+        if _fingerprint(read_preset(arguments["preset"], arguments.get("options"))) != fingerprint:
             raise ValueError(
                 f"Expected the same biLM on every node. Received: {arguments['preset']} with "
                 "other weights or options on this node"
@@ -351,9 +357,8 @@ def _file_of(folder: pathlib.Path, number: int) -> pathlib.Path:
     return folder / f"layers-{number:08}.parquet"
 
 
-def _fingerprint(preset: str | os.PathLike, options: Any) -> list[str]:
+def _fingerprint(bilm: BiLMFile) -> list[str]:
     """Return the digests of the weights and the options of a biLM."""
-    bilm = read_preset(preset, options)
     return [bilm.fingerprint(), bilm.config.digest()]
 
 

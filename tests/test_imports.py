@@ -46,7 +46,7 @@ LINES = [
     {"embed.token_table", "embed.run_folder"},
     {"embed.layer_file", "embed.parquet"},
     {"embed.layer_dataset", "embed.keras_engine", "embed.onnx_engine"},
-    {"embed.input_lines"},
+    {"embed.input_lines", "embed.engine_choice"},
     {"embed.embedder"},
     {"embed"},
     {"ray"},

@@ -14,6 +14,7 @@ import tqdm
 from keras import ops
 
 from keras_elmo.config import BiLMConfig
+from keras_elmo.embed.engine_choice import choose_engine
 from keras_elmo.embed.input_lines import input_lines
 from keras_elmo.embed.keras_engine import KerasEngine
 from keras_elmo.embed.layer_file import LayerFileWriter, Part
@@ -33,6 +34,7 @@ from keras_elmo.utils.batches import length_batches, token_batches
 from keras_elmo.utils.checks import check_whole, is_whole, shorten
 
 DTYPES = {"keras": ("float32", "bfloat16"), "onnxruntime": ("float32", "int8")}
+_DTYPES = ("float32", "bfloat16", "int8")
 _LAYERS = ("all", "top", "average")
 _BAR_DELAY = 5  # seconds
 
@@ -66,6 +68,8 @@ class Embedder:
         options: dict, path or None. As in ``ElmoLayer.from_preset``; not for a layer.
         engine: str. ``"keras"`` computes with the backend of Keras. ``"onnxruntime"`` computes
             with ONNX Runtime on the CPU, whatever the backend is, and needs seconds to start.
+            ``"auto"`` is the faster of them for this CPU and dtype, as ``keras-elmo info`` says;
+            it is Keras where ONNX Runtime is not installed.
 
     Attributes:
         elmo: ElmoLayer. The layer with the weights in use, for reading only.
@@ -99,15 +103,16 @@ class Embedder:
         token_cache: Sequence[Path] | None = None,
         batch_tokens: int = 2048,
         options: dict | Path | None = None,
-        engine: str = "keras",
+        engine: str = "auto",
     ) -> None:
-        if engine not in DTYPES:
+        if engine not in (*DTYPES, "auto"):
             raise ValueError(
-                f"Embedder expects engine to be one of {tuple(DTYPES)}. Received: engine={engine!r}"
+                f"Embedder expects engine to be one of {(*DTYPES, 'auto')}. "
+                f"Received: engine={engine!r}"
             )
-        if dtype not in DTYPES[engine]:
+        if dtype not in (dtypes := DTYPES.get(engine, _DTYPES)):
             raise ValueError(
-                f"Embedder expects dtype to be one of {DTYPES[engine]} for engine={engine!r}. "
+                f"Embedder expects dtype to be one of {dtypes} for engine={engine!r}. "
                 f"Received: dtype={dtype!r}"
             )
         cache = check_whole("Embedder", "cache", cache)
@@ -126,7 +131,7 @@ class Embedder:
                 )
             elmo, name = _copy(preset), None
         else:
-            layer_dtype = dtype if engine == "keras" else "float32"
+            layer_dtype = "float32" if dtype == "int8" else dtype
             elmo, name = ElmoLayer.from_preset(preset, dtype=layer_dtype, options=options), preset
         fixed = None
         if token_cache is not None:
@@ -152,6 +157,9 @@ class Embedder:
         self._fixed = fixed
         self._cache = cache
         self._settings = {"engine": engine, "dtype": dtype}
+        if engine == "auto":
+            is_float32 = elmo.compute_dtype == "float32" or dtype == "int8"
+            engine, _ = choose_engine(elmo.config, dtype if is_float32 else "bfloat16")
         self._engine = KerasEngine(elmo) if engine == "keras" else OnnxEngine(elmo, dtype)
         self._table = self._new_table()
 

@@ -16,9 +16,15 @@ MANY = SENTENCES + [
 ]
 
 
+@pytest.fixture(autouse=True)
+def keras_engine(monkeypatch):
+    """Compute with Keras on every CPU, unless a test names the other engine."""
+    monkeypatch.setattr("keras_elmo.embed.embedder.choose_engine", lambda *a: ("keras", ""))
+
+
 @pytest.fixture(scope="module")
 def embedder(tiny_preset):
-    return Embedder(tiny_preset)
+    return Embedder(tiny_preset, engine="keras")
 
 
 @pytest.fixture

@@ -115,6 +115,7 @@ def test_killed_and_resumed(tiny_preset, embedder, tmp_path, monkeypatch):
             file.write(" ".join(generator.choices(words, k=generator.randint(0, 9))) + "\n")
     parts = output.with_name("out.hdf5.parts")
     command = [sys.executable, "-c", KILLED, parts, "embed", tiny_preset, text, output, "--resume"]
+    command += ["--engine", "keras"]
     process = subprocess.Popen(
         command, cwd=pathlib.Path(__file__).parents[2], stderr=subprocess.DEVNULL
     )
@@ -302,7 +303,7 @@ def test_two_runs_on_one_output(embedder, text, tmp_path):
     assert output.exists() and not lock.exists()
     with locked(lock, "writes"):  # As another thread would.
         with pytest.raises(OSError, match=f"Process {os.getpid()} writes"):
-            embedder.embed_file(text, output, progress=False)
+            embedder.embed_file(text, output, progress=False, overwrite=True)
 
 
 def test_the_lock_under_contention(tmp_path):
@@ -437,7 +438,7 @@ def test_command_line(tiny_preset, embedder, text, tmp_path, capsys, monkeypatch
     with open(text, encoding="latin-1") as file:  # The locale must not matter.
         monkeypatch.setattr(sys, "stdin", file)
         arguments[1] = "-"
-        assert main(["embed", *arguments, "--layers", "average"]) == 0
+        assert main(["embed", *arguments, "--layers", "average", "--force"]) == 0
     out, err = capsys.readouterr()
     assert f"sentences       {len(MANY)}" in out and "tokens/s" in err
     assert read(output).keys() == first.keys()
@@ -445,15 +446,16 @@ def test_command_line(tiny_preset, embedder, text, tmp_path, capsys, monkeypatch
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(text.read_bytes()))
     writer.start()
-    assert embedder.embed_file(pipe, output, "average", progress=False)["sentences"] == len(MANY)
+    piped = tmp_path / "piped.hdf5"
+    assert embedder.embed_file(pipe, piped, "average", progress=False)["sentences"] == len(MANY)
     writer.join()
-    assert read(output).keys() == first.keys()
-    arguments = [str(tiny_preset), str(text), str(output), "--layers"]
+    assert read(piped).keys() == first.keys()
+    arguments = [str(tiny_preset), str(text), str(output), "--force", "--layers"]
     assert main(["embed", *arguments, "-2", "--quiet"]) == 0
     assert read(output)["0"].shape == (5, 12)
     assert main(["embed", *arguments, "bottom"]) == 1
     assert "or a number from -3 to 2. Received: layers='bottom'" in capsys.readouterr().err
-    assert main(["embed", *arguments, "top", "--column", "text"]) == 1
+    assert main(["embed", *arguments, "top", "--ray-cpus", "2"]) == 1
     assert "--ray-gpus need --ray. Received: no --ray" in capsys.readouterr().err
     assert main(["embed", "no_such_preset", str(text), str(output)]) == 1
     assert "keras-elmo embed: from_preset expects" in capsys.readouterr().err

@@ -11,8 +11,10 @@ import pytest
 
 from keras_elmo import ElmoLayer, Embedder
 from keras_elmo.cli import main
+from keras_elmo.embed import engine_choice
+from keras_elmo.embed.onnx_engine import OnnxEngine
 from keras_elmo.tokenizers.text import split_tokens
-from tests.conftest import GOLDEN
+from tests.conftest import GOLDEN, make_config
 from tests.embed.conftest import MANY, read
 from tests.embed.test_threads import run_all, sentences
 
@@ -143,13 +145,48 @@ def test_files_are_resumed_with_the_same_engine_only(text, tmp_path, tiny_preset
     "arguments, message",
     [
         ({"engine": "onnx"}, "engine to be one of .*'onnxruntime'.*. Received: engine='onnx'"),
-        ({"dtype": "int8"}, "'bfloat16'.* for engine='keras'. Received: dtype='int8'"),
+        (
+            {"engine": "keras", "dtype": "int8"},
+            "'bfloat16'.* for engine='keras'. Received: dtype='int8'",
+        ),
+        ({"dtype": "float64"}, "'int8'.* for engine='auto'. Received: dtype='float64'"),
         ({"engine": "onnxruntime", "dtype": "bfloat16"}, "'int8'.* for engine='onnxruntime'. Rec"),
     ],
 )
 def test_bad_arguments(tiny_preset, arguments, message):
     with pytest.raises(ValueError, match=message):
         Embedder(tiny_preset, **arguments)
+
+
+@pytest.mark.parametrize(
+    "flags, dtype, chosen",
+    [
+        (["avx2"], "float32", "onnxruntime"),
+        (["avx2", "avx512f"], "float32", "keras"),
+        (["avx2", "avx512f", "amx_bf16"], "float32", "onnxruntime"),
+        (["avx2"], "bfloat16", "keras"),
+        (["avx2", "avx512f"], "int8", "onnxruntime"),
+        (None, "float32", "keras"),
+    ],
+)
+def test_auto(tiny_preset, monkeypatch, flags, dtype, chosen):
+    monkeypatch.setattr(engine_choice, "cpu_flags", lambda: flags)
+    monkeypatch.setattr("keras_elmo.embed.embedder.choose_engine", engine_choice.choose_engine)
+    engine, reason = engine_choice.choose_engine(make_config(), dtype)
+    assert (engine, bool(reason)) == (chosen, True)
+    ours = Embedder(tiny_preset, dtype=dtype)
+    assert isinstance(ours._engine, OnnxEngine) == (chosen == "onnxruntime")
+    half = ElmoLayer(make_config(), dtype="bfloat16")
+    half.build((None, None, 13))
+    assert not isinstance(Embedder(half)._engine, OnnxEngine)
+    if dtype == "float32":
+        monkeypatch.setattr(engine_choice, "_computes_on_cpu", lambda: False)
+        assert engine_choice.choose_engine(make_config())[0] == "keras"
+        with monkeypatch.context() as patch:
+            patch.setattr(importlib.util, "find_spec", lambda name: None)
+            assert "onnx and onnxruntime not installed" in str(
+                engine_choice.choose_engine(make_config())
+            )
 
 
 def test_without_onnx_runtime(tiny_preset, monkeypatch):

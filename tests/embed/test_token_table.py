@@ -118,8 +118,8 @@ def test_files(tmp_path):
 @pytest.mark.parametrize(
     "words, message",
     [
-        ([b"a", b""], "one token a line, .* Received: ''"),
-        ([b"a\nb"], "one token a line, .* Received: 'a.nb'"),
+        ([b"a", b""], "must not be empty or contain .* Received: ''"),
+        ([b"a\nb"], "must not be empty or contain .* Received: 'a.nb'"),
         ([b"a", b"b", b"a"], "Vocabulary must contain every token once. Received: 'a' twice"),
         ([b"a", b"\xff"], "A vocabulary must be UTF-8 text. Received: token b'.xff'"),
     ],
