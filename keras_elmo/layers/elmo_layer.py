@@ -24,6 +24,22 @@ from keras_elmo.utils.typing import Tensor
 _OUTPUTS = ("layers", "all", "top", "average")
 
 
+class _Weights(str):
+    """A note in a config that the layer has weights, because a config contains none.
+
+    In this process the note refers to the layer, so that ``clone_model`` can copy its weights.
+    In a file and in a pickle it is a plain str.
+    """
+
+    layer: "ElmoLayer"
+
+    def __deepcopy__(self, memo: dict) -> "_Weights":
+        return self
+
+    def __reduce__(self) -> tuple:
+        return str, (str(self),)
+
+
 class _ClassProperty:
     """An attribute of a class that is computed at every access."""
 
@@ -86,7 +102,8 @@ class ElmoLayer(keras.layers.Layer):
     Raises:
         ValueError: If an argument or the shape of the input is invalid; if NumPy ids are
             outside the alphabet (ids in tensors are not checked); if a stateful layer is called
-            in a compiled graph; if the layer waits for its biLM.
+            in a compiled graph; if the layer waits for its biLM, because it was made from a
+            config, as by ``model_from_json``, or saved with ``save_bilm=False``.
 
     Example:
 
@@ -146,6 +163,8 @@ class ElmoLayer(keras.layers.Layer):
         self.carried_state = CarriedState()
         self._is_pretrained = False
         self._awaited_fingerprint: str | None = None
+        self._config_weights: str | None = None
+        self._lacks_weights = False
         self._warns_of_trainable = not trainable_bilm
         if kwargs.get("trainable"):
             self._warn_of_trainable()
@@ -272,6 +291,13 @@ class ElmoLayer(keras.layers.Layer):
                 "Call load_preset or load_hdf5 with the biLM of fingerprint "
                 f"{self._awaited_fingerprint}"
             )
+        if self._lacks_weights:
+            raise ValueError(
+                "ElmoLayer was made from the config of another layer. Expected: the weights of its "
+                "biLM. Received: a config, which contains no weights. Call load_weights or "
+                "set_weights of the model, or load_preset of the layer. clone_model and .keras "
+                "files keep the weights"
+            )
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Not a property: on TensorFlow, Keras skips the setter if the value does not change.
@@ -299,12 +325,36 @@ class ElmoLayer(keras.layers.Layer):
             name="bilm",
         )
         self.bilm.build(input_shape)
+        if self._config_weights is not None:
+            self._take_weights(getattr(self._config_weights, "layer", None))
+
+    def _take_weights(self, source: "ElmoLayer | None") -> None:
+        """Copy the weights of another layer. Without them, refuse to compute until they arrive."""
+        self._config_weights = None
+        if source is not None:
+            self._awaited_fingerprint = source._awaited_fingerprint
+            self._is_pretrained = source._is_pretrained
+            if not source._lacks_weights:
+                self.bilm.set_weights(source.bilm.get_weights())
+                return
+        self._lacks_weights = True
+        # All ways to load weights assign all variables, so watch one of them.
+        variable = self.bilm.variables[0]
+        assign = variable.assign
+
+        def notice(value: Any) -> Any:
+            self._lacks_weights = False
+            variable.assign = assign
+            return assign(value)
+
+        variable.assign = notice
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         return super().__call__(check_inputs(inputs, self.config), *args, **kwargs)
 
     def call(self, inputs: Tensor) -> Any:
-        self.check_weights()
+        if not _in_symbolic_scope():
+            self.check_weights()
         if inputs.shape[0] == 0:  # The maximum over characters fails without a sentence.
             return self._empty_output(inputs.shape)
         ids = ops.cast(inputs, "int32")
@@ -370,6 +420,8 @@ class ElmoLayer(keras.layers.Layer):
         self.carried_state.reset()
 
     def save_own_variables(self, store: Any) -> None:
+        if self._lacks_weights:
+            self.check_weights()
         if not self.save_bilm:
             digest = self._awaited_fingerprint or self.fingerprint()
             store["fingerprint"] = np.frombuffer(bytes.fromhex(digest), "uint8")
@@ -391,10 +443,16 @@ class ElmoLayer(keras.layers.Layer):
                 "from the biLM that the file was saved with"
             )
         self._awaited_fingerprint = None if saved == own else saved
+        self._lacks_weights = False
 
     def get_config(self) -> dict:
+        weights = self._config_weights
+        if self.built:
+            weights = _Weights("saved apart from the config")
+            weights.layer = self
         return {
             **super().get_config(),
+            **({} if weights is None else {"weights": weights}),
             "config": self.config.to_options(),
             "output": self.output_kind,
             "keep_boundaries": self.keep_boundaries,
@@ -407,11 +465,20 @@ class ElmoLayer(keras.layers.Layer):
     def from_config(cls, config: dict) -> "ElmoLayer":
         arguments = {**config, "config": BiLMConfig.from_options(config["config"])}
         trainable = arguments.pop("trainable", True)
+        weights = arguments.pop("weights", None)
         layer = cls(**arguments)
+        layer._config_weights = weights
         # Keras sets trainable of all layers when it loads a model, so do not warn.
         layer._warns_of_trainable = False
         layer.trainable = trainable
         return layer
+
+
+def _in_symbolic_scope() -> bool:
+    """Return whether Keras only computes shapes."""
+    scope = keras.SymbolicScope()
+    with scope:
+        return scope.original_scope is not None
 
 
 def _in_compiled_graph(tensor: Tensor) -> bool:
