@@ -13,6 +13,7 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile
 from keras_elmo.formats.bilm_hdf5 import read_bilm, write_bilm
 from keras_elmo.formats.weight_mapping import fingerprint, variables_by_path
+from keras_elmo.layers.backend.tracing import computes_shapes_only, is_eager
 from keras_elmo.layers.bilm import BiLM, representation_names, select_output
 from keras_elmo.layers.boundaries import TokenMask, add_boundaries, with_boundaries
 from keras_elmo.layers.carried_state import CarriedState
@@ -100,10 +101,11 @@ class ElmoLayer(keras.layers.Layer):
         the last token that is not padding. It ignores an incoming mask.
 
     Raises:
-        ValueError: If an argument or the shape of the input is invalid; if NumPy ids are
-            outside the alphabet (ids in tensors are not checked); if a stateful layer is called
-            in a compiled graph; if the layer waits for its biLM, because it was made from a
-            config, as by ``model_from_json``, or saved with ``save_bilm=False``.
+        ValueError: If an argument or the shape of the input is invalid; if the ids were not made
+            for the alphabet of the biLM, or are padded in front (in compiled graphs the values
+            are not checked); if a stateful layer is called in a compiled graph; if the layer
+            waits for its biLM, because it was made from a config, as by ``model_from_json``, or
+            saved with ``save_bilm=False``.
 
     Example:
 
@@ -353,7 +355,7 @@ class ElmoLayer(keras.layers.Layer):
         return super().__call__(check_inputs(inputs, self.config), *args, **kwargs)
 
     def call(self, inputs: Tensor) -> Any:
-        if not _in_symbolic_scope():
+        if not computes_shapes_only():
             self.check_weights()
         if inputs.shape[0] == 0:  # The maximum over characters fails without a sentence.
             return self._empty_output(inputs.shape)
@@ -377,9 +379,9 @@ class ElmoLayer(keras.layers.Layer):
         )
 
     def _run_bilm(self, ids: Tensor, mask: Tensor) -> dict:
-        if not self.stateful:
+        if not self.stateful or computes_shapes_only():
             return self.bilm(ids, mask=mask)[0]
-        if _in_compiled_graph(ids):
+        if not is_eager(ids):
             raise ValueError(
                 "ElmoLayer(stateful=True) expects eager calls, layer(ids). Received: a call inside "
                 "a compiled graph, such as fit or predict. Use stateful=False there"
@@ -472,23 +474,3 @@ class ElmoLayer(keras.layers.Layer):
         layer._warns_of_trainable = False
         layer.trainable = trainable
         return layer
-
-
-def _in_symbolic_scope() -> bool:
-    """Return whether Keras only computes shapes."""
-    scope = keras.SymbolicScope()
-    with scope:
-        return scope.original_scope is not None
-
-
-def _in_compiled_graph(tensor: Tensor) -> bool:
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        return not hasattr(tensor, "numpy")
-    if backend == "jax":
-        import jax
-
-        return isinstance(tensor, jax.core.Tracer)
-    import torch
-
-    return torch.compiler.is_compiling()
