@@ -363,6 +363,43 @@ def test_strings_in(tiny_preset, tmp_path):
     np.testing.assert_allclose(served.numpy(), expected, atol=1e-6)
 
 
+POOLS = {
+    "lstm": ({}, lambda: layers.Bidirectional(layers.LSTM(4))),
+    "mean": ({"keep_boundaries": True}, layers.GlobalAveragePooling1D),
+}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_empty_sentences(pool, tiny_preset):
+    """They are padding: training goes on, and a request of one gets an answer."""
+    options, make = POOLS[pool]
+    elmo = keras_elmo.ElmoLayer.from_preset(tiny_preset, **options)
+    head = [keras_elmo.ScalarMix(), make(), layers.Dense(2, activation="softmax")]
+    model = keras.Sequential([keras.Input((None, 13), dtype="int32"), elmo, *head])
+    model.compile("adam", "sparse_categorical_crossentropy")
+    history = model.fit(IDS, np.arange(4) % 2, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+    assert all(np.isfinite(w).all() for w in model.get_weights())
+    expected = model.predict(IDS, verbose=0)[3:]
+    found = model.predict(tokenize([[]], 13), verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    text = keras.Sequential(
+        [
+            keras.Input((), dtype="string"),
+            keras_elmo.WordTokenizer("penn"),
+            keras_elmo.CharacterTokenizer(13),
+            model,
+        ]
+    )
+    found = text.predict(tf.constant([""]), verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(numpy(text(tf.constant([""]))), expected, atol=1e-6)
+
+
 @slow
 @only_tensorflow
 def test_export_of_the_id_model(tiny_preset, tmp_path):

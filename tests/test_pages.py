@@ -60,6 +60,8 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatc
     run_blocks(PAGES[page], page, names)
     if page == "docs/index.md":
         assert names["same"] and names["apart"] > 0.1
+    if page == "docs/guide/serve.md":
+        assert np.isfinite(names["empty"]).all()
     if page == "docs/guide/classify.md":
         np.testing.assert_allclose(names["probabilities"].sum(), 1, atol=1e-5)
 
