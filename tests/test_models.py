@@ -363,6 +363,34 @@ def test_strings_in(tiny_preset, tmp_path):
     np.testing.assert_allclose(served.numpy(), expected, atol=1e-6)
 
 
+CODE_POINTS = ["<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>", "T", "e"]
+
+
+@only_tensorflow
+@pytest.mark.parametrize("kind", ["words", "characters", "ragged characters", "code points"])
+def test_string_layers_can_be_first_without_an_input(kind, eager, tmp_path):
+    import tensorflow as tf
+
+    texts = tf.constant(["The fox .", "Café"])
+    tokens = keras_elmo.WordTokenizer("penn")(texts)
+    first = [keras_elmo.CharacterTokenizer(13)]
+    config = make_config()
+    if kind == "words":
+        first.insert(0, keras_elmo.WordTokenizer("penn"))
+    if kind == "code points":
+        first = [keras_elmo.CodePointTokenizer(CODE_POINTS, max_characters=13)]
+        config = make_config(code_points=first[0].code_points)
+    inputs = {"words": texts, "ragged characters": tokens}.get(kind, tokens.to_tensor())
+    elmo = keras_elmo.ElmoLayer(config, output="top")
+    model = keras.Sequential([*first, elmo, layers.LSTM(2)])
+    model.compile("sgd", "mse")
+    model.fit(inputs, np.ones((2, 2)), verbose=0)
+    expected = model.predict(inputs, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again.predict(inputs, verbose=0), expected, atol=1e-6)
+
+
 POOLS = {
     "lstm": ({}, lambda: layers.Bidirectional(layers.LSTM(4))),
     "mean": ({"keep_boundaries": True}, layers.GlobalAveragePooling1D),

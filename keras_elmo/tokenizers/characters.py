@@ -201,7 +201,8 @@ class CharacterTokenizer(keras.layers.Layer):
     """
 
     def __init__(self, max_characters: int = 50, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        # Sequential without an Input takes the dtype of its first layer for the input.
+        super().__init__(**{"dtype": "string", **kwargs})
         self.max_characters = check_whole("CharacterTokenizer", "max_characters", max_characters, 3)
         self.alphabet: Any = ByteAlphabet(self.max_characters)
         self.supports_jit = False  # XLA has no strings
