@@ -138,6 +138,17 @@ def test_mask(tiny_layer):
     ]
 
 
+def test_a_mask_on_the_ids_is_ignored_without_a_warning(tiny_layer):
+    """A warning is an error here."""
+    ids = tokenize(SENTENCES, 13)
+    masked = keras.layers.Masking()(ids.astype("float32"))
+    found, expected = tiny_layer(masked), tiny_layer(ids)
+    np.testing.assert_array_equal(numpy(found._keras_mask), numpy(expected._keras_mask))
+    inputs = keras.Input((None, 13))
+    model = keras.Model(inputs, tiny_layer(keras.layers.Masking()(inputs)))
+    np.testing.assert_array_equal(numpy(model(ids)), numpy(expected))
+
+
 @not_on_jax
 def test_state_is_carried_row_by_row(tiny_preset):
     """Rows after the last row of a smaller batch keep their state; new rows start at zero."""
@@ -435,6 +446,18 @@ def test_a_hole_counts_as_a_token(tiny_layer):
     found = tiny_layer(ids)
     assert numpy(found._keras_mask).tolist() == [[True, True, True], [True, False, False]]
     assert numpy(found)[0, 1].any() and not numpy(found)[1, 1:].any()
+
+
+def test_a_layer_by_number_keeps_the_mask_that_a_slice_loses(tiny_preset, tiny_layer):
+    inputs = keras.Input((None, 13), dtype="int32")
+    one = ElmoLayer.from_preset(tiny_preset, output=1)
+    labels = np.where(tokenize(SENTENCES, 13).any(-1), 1.0, 99.0)[..., None]
+    losses = []
+    for x in (one(inputs), tiny_layer(inputs)[:, :, 1]):
+        model = keras.Model(inputs, x)
+        model.compile(loss="mae")
+        losses.append(model.evaluate(tokenize(SENTENCES, 13), labels, verbose=0))
+    assert losses[0] < 3 < 30 < losses[1]
 
 
 def test_every_one_of_all_outputs_carries_the_mask(tiny_preset):
