@@ -60,6 +60,10 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatc
     run_blocks(PAGES[page], page, names)
     if page == "docs/index.md":
         assert names["same"] and names["apart"] > 0.1
+    if page == "docs/guide/tag.md":
+        assert names["scores"].shape == (2, 6, 9)
+        mask = names["tagger"](names["tokens"])._keras_mask
+        assert keras.ops.convert_to_numpy(mask).sum(1).tolist() == [6, 3]
     if page == "docs/guide/serve.md":
         assert np.isfinite(names["empty"]).all()
     if page == "docs/guide/classify.md":
