@@ -1,7 +1,9 @@
 """ElmoLayer in Keras models: masks, saving, exporting."""
 
+import copy
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import zipfile
@@ -176,11 +178,97 @@ def test_nothing_is_assigned_before_the_fingerprints_agree(tiny_preset, tmp_path
         np.testing.assert_array_equal(old, new)
 
 
-def test_clone(tiny_preset):
-    model = trained(tiny_preset)
+def nested(preset):
+    """Return a model that contains the classifier as a layer."""
+    ids = keras.Input((None, 13), dtype="int32")
+    return keras.Model(ids, layers.Dense(2)(classifier(preset)(ids)))
+
+
+def fingerprints(model):
+    elmos = [x for x in model._flatten_layers() if isinstance(x, keras_elmo.ElmoLayer)]
+    return [elmo.fingerprint() for elmo in elmos]
+
+
+@pytest.mark.parametrize("make", [classifier, nested])
+def test_a_clone_has_the_bilm(make, tiny_preset):
+    model = make(tiny_preset)
     clone = keras.models.clone_model(model)
-    clone.set_weights(model.get_weights())
-    np.testing.assert_array_equal(numpy(clone(IDS)), numpy(model(IDS)))
+    assert fingerprints(clone) == fingerprints(model) != []
+    twice = keras.models.clone_model(clone)
+    del model, clone
+    twice.set_weights([np.ones(w.shape) for w in twice.weights])  # Its arrays are no views.
+    assert fingerprints(keras.models.clone_model(make(tiny_preset))) != fingerprints(twice)
+
+
+def test_copies_of_a_random_bilm_compute_the_same():
+    elmo = keras_elmo.ElmoLayer(make_config(), output="top")
+    expected = numpy(elmo(IDS))
+    clone = keras_elmo.ElmoLayer.from_config(elmo.get_config())
+    copies = [clone, copy.deepcopy(elmo), pickle.loads(pickle.dumps(elmo))]
+    for again in (*copies, keras_elmo.ElmoLayer.from_config(clone.get_config())):
+        np.testing.assert_array_equal(numpy(again(IDS)), expected)
+    unbuilt = keras_elmo.ElmoLayer.from_config(keras_elmo.ElmoLayer(make_config()).get_config())
+    assert unbuilt(IDS).shape == (4, 5, 3, 12)  # No weights existed that could get lost.
+
+
+def test_a_layer_without_the_weights_of_its_config_refuses(tiny_preset, tmp_path):
+    """It neither computes nor saves, and neither do its copies, until its weights arrive."""
+    model = classifier(tiny_preset)
+    expected = numpy(model(IDS))
+    model.save_weights(tmp_path / "model.weights.h5")
+    rebuild = lambda: keras.models.model_from_json(model.to_json())  # noqa: E731
+    again, pickled = rebuild(), pickle.dumps(model.get_layer("elmo").get_config())
+    lost = "from the config of another layer. Expected: .* Received: a config, which contains no"
+    for refused in (
+        lambda: again(IDS),
+        lambda: keras.models.clone_model(again)(IDS),
+        lambda: rebuild().predict(IDS, verbose=0),
+        lambda: again.save(tmp_path / "again.keras"),
+        lambda: copy.deepcopy(again),
+        again.get_layer("elmo").fingerprint,
+        lambda: keras_elmo.Embedder(again.get_layer("elmo")),
+        lambda: keras_elmo.ElmoLayer.from_config(pickle.loads(pickled))(IDS),
+    ):
+        with pytest.raises(ValueError, match=lost):
+            refused()
+    again.get_layer("elmo").load_preset(tiny_preset)
+    assert fingerprints(again) == fingerprints(model)
+    for load in (
+        lambda new: new.set_weights(model.get_weights()),
+        lambda new: new.load_weights(tmp_path / "model.weights.h5"),
+    ):
+        new = rebuild()
+        load(new)
+        np.testing.assert_array_equal(numpy(new(IDS)), expected)
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_a_clone_outlives_its_model(fitted, tiny_preset):
+    """fit of JAX gives the memory of the weights away."""
+    model = classifier(tiny_preset, trainable_bilm=True)
+    clone = keras.models.clone_model(model)
+    before = fingerprints(model)
+    if fitted:
+        model.fit(IDS, np.arange(4), verbose=0)
+        assert fingerprints(model) != before
+    assert fingerprints(clone) == before
+
+
+def test_scikit_learn_gets_the_bilm(tiny_preset):
+    pytest.importorskip("sklearn")
+    model = keras.Sequential(
+        [
+            keras.Input((5 * 13,), dtype="int32"),
+            layers.Reshape((5, 13)),
+            keras_elmo.ElmoLayer.from_preset(tiny_preset, output="top"),
+            layers.LSTM(3),
+            layers.Dense(2, activation="softmax"),
+        ]
+    )
+    model.compile("sgd", "categorical_crossentropy")
+    wrapper = keras.wrappers.SKLearnClassifier(model, fit_kwargs={"verbose": 0})
+    wrapper.fit(IDS.reshape(4, -1), np.array([0, 1, 0, 1]))
+    assert fingerprints(wrapper.model_) == fingerprints(model)
 
 
 def test_two_mixes_at_input_and_output_of_a_users_birnn(tiny_preset):
@@ -273,6 +361,71 @@ def test_strings_in(tiny_preset, tmp_path):
     exported = tf.saved_model.load(tmp_path / "export")
     served = exported.serve(ragged.to_tensor())
     np.testing.assert_allclose(served.numpy(), expected, atol=1e-6)
+
+
+CODE_POINTS = ["<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>", "T", "e"]
+
+
+@only_tensorflow
+@pytest.mark.parametrize("kind", ["words", "characters", "ragged characters", "code points"])
+def test_string_layers_can_be_first_without_an_input(kind, eager, tmp_path):
+    import tensorflow as tf
+
+    texts = tf.constant(["The fox .", "Café"])
+    tokens = keras_elmo.WordTokenizer("penn")(texts)
+    first = [keras_elmo.CharacterTokenizer(13)]
+    config = make_config()
+    if kind == "words":
+        first.insert(0, keras_elmo.WordTokenizer("penn"))
+    if kind == "code points":
+        first = [keras_elmo.CodePointTokenizer(CODE_POINTS, max_characters=13)]
+        config = make_config(code_points=first[0].code_points)
+    inputs = {"words": texts, "ragged characters": tokens}.get(kind, tokens.to_tensor())
+    elmo = keras_elmo.ElmoLayer(config, output="top")
+    model = keras.Sequential([*first, elmo, layers.LSTM(2)])
+    model.compile("sgd", "mse")
+    model.fit(inputs, np.ones((2, 2)), verbose=0)
+    expected = model.predict(inputs, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again.predict(inputs, verbose=0), expected, atol=1e-6)
+
+
+POOLS = {
+    "lstm": ({}, lambda: layers.Bidirectional(layers.LSTM(4))),
+    "mean": ({"keep_boundaries": True}, layers.GlobalAveragePooling1D),
+}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_empty_sentences(pool, tiny_preset):
+    """They are padding: training goes on, and a request of one gets an answer."""
+    options, make = POOLS[pool]
+    elmo = keras_elmo.ElmoLayer.from_preset(tiny_preset, **options)
+    head = [keras_elmo.ScalarMix(), make(), layers.Dense(2, activation="softmax")]
+    model = keras.Sequential([keras.Input((None, 13), dtype="int32"), elmo, *head])
+    model.compile("adam", "sparse_categorical_crossentropy")
+    history = model.fit(IDS, np.arange(4) % 2, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+    assert all(np.isfinite(w).all() for w in model.get_weights())
+    expected = model.predict(IDS, verbose=0)[3:]
+    found = model.predict(tokenize([[]], 13), verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    text = keras.Sequential(
+        [
+            keras.Input((), dtype="string"),
+            keras_elmo.WordTokenizer("penn"),
+            keras_elmo.CharacterTokenizer(13),
+            model,
+        ]
+    )
+    found = text.predict(tf.constant([""]), verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(numpy(text(tf.constant([""]))), expected, atol=1e-6)
 
 
 @slow

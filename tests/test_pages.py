@@ -168,9 +168,21 @@ def check_fastapi(names):
     np.testing.assert_allclose(answers, [ask(text) for text in texts], atol=1e-5)
 
 
+def check_tag(names):
+    assert names["scores"].shape == (2, 6, 9)
+    mask = names["tagger"](names["tokens"])._keras_mask
+    assert keras.ops.convert_to_numpy(mask).sum(1).tolist() == [6, 3]
+
+
+def check_serve(names):
+    assert np.isfinite(names["empty"]).all()
+
+
 CHECKS = {
     "docs/index.md": check_index,
     "docs/guide/classify.md": check_classify,
+    "docs/guide/tag.md": check_tag,
+    "docs/guide/serve.md": check_serve,
     "docs/coming_from.md": check_coming_from,
     "docs/recipes/spacy.md": check_spacy,
     "docs/recipes/datasets.md": check_datasets,

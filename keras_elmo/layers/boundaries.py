@@ -39,6 +39,7 @@ class TokenMask(keras.layers.Layer):
     def __init__(self, boundaries: bool = False, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
         self.boundaries = boundaries
+        self.supports_masking = True  # Otherwise Keras warns of inputs with a mask.
 
     def call(self, inputs: Tensor) -> Tensor:
         real = ops.cast(ops.any(inputs > 0, axis=-1), "int32")

@@ -1,5 +1,6 @@
 """The linear-chain conditional random field over tags (Lafferty et al., 2001)."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_elmo.layers.backend.scan import scan
+from keras_elmo.layers.backend.tracing import is_eager
 from keras_elmo.utils.typing import Tensor
 
 # The score of an impossible tag. In float32 its share of every sum is exactly 0, and sums of
@@ -142,9 +144,9 @@ class CRF(keras.layers.Layer):
             Log-probability, float32, shape ``(batch,)``; 0 for an empty sentence.
 
         Raises:
-            ValueError: If the layer is not built, a shape does not fit, or an array or list
-                contains a tag of ``n_tags`` or more. In tensors such a tag gets a
-                log-probability of about ``FORBIDDEN``.
+            ValueError: If the layer is not built, a shape does not fit, or a sentence has a tag
+                of ``n_tags`` or more. In compiled graphs the log-probability of that sentence is
+                NaN; without XLA, TensorFlow raises its ``InvalidArgumentError`` there.
         """
         if not self.built:
             raise ValueError(
@@ -153,10 +155,6 @@ class CRF(keras.layers.Layer):
             )
         n_tags = self.start.shape[0]
         scores, tags = _as_array(scores, "scores"), _as_array(tags, "tags")
-        if isinstance(tags, np.ndarray) and np.max(tags, initial=-1) >= n_tags:
-            raise ValueError(
-                f"CRF expects tags below n_tags={n_tags}. Received: max(tags)={np.max(tags)}"
-            )
         scores = ops.convert_to_tensor(scores, "float32")
         tags = ops.cast(ops.convert_to_tensor(tags), "int32")
         if len(scores.shape) != 3 or scores.shape[2] != n_tags or len(tags.shape) != 2:
@@ -167,9 +165,11 @@ class CRF(keras.layers.Layer):
             )
         if 0 in scores.shape[:2]:  # The scan needs a token.
             return ops.sum(scores, axis=(1, 2))
-        real = tags >= 0
         if mask is not None:
-            real = ops.logical_and(real, ops.cast(mask, "bool"))
+            tags = ops.where(ops.cast(mask, "bool"), tags, -1)
+        real = tags >= 0
+        largest = ops.max(tags, axis=1)
+        _check_tags(largest, n_tags)
         scores, real = _clear_padding(scores, real)
         # This changes log_z and score by the same amount, and avoids large numbers.
         scores = scores - ops.stop_gradient(ops.max(scores, axis=-1, keepdims=True))
@@ -180,7 +180,7 @@ class CRF(keras.layers.Layer):
             ops.concatenate([only_tags, scores], axis=0), ops.concatenate([real, real], axis=0)
         )
         score, log_z = ops.split(log_z, 2)
-        return score - log_z
+        return ops.where(largest < n_tags, score - log_z, np.nan)
 
     def _log_z(self, scores: Tensor, mask: Tensor) -> Tensor:
         (last, _), _ = self._scan(_sum_of_prefixes, self.start, _time_first(scores, mask))
@@ -235,7 +235,8 @@ class CRFLoss(keras.losses.Loss):
         The loss, float32.
 
     Raises:
-        ValueError: If ``y_true`` or ``sample_weight`` has another shape.
+        ValueError: If ``y_true`` or ``sample_weight`` has another shape, if ``fit`` received a
+            ``class_weight``, or if a tag is too large (see ``CRF.log_likelihood``).
 
     Example:
 
@@ -265,6 +266,12 @@ class CRFLoss(keras.losses.Loss):
             raise ValueError(
                 "CRFLoss expects one sample_weight per sentence, shape (batch,). "
                 f"Received: shape={tuple(sample_weight.shape)}"
+            )
+        if sample_weight is not None and _has_class_weight():
+            raise ValueError(
+                "CRFLoss expects weights of sentences. Received: class_weight, which has a weight "
+                "for each tag. A CRF scores all tags of a sentence together. Leave class_weight "
+                "out, or pass sample_weight of shape (batch,)"
             )
         mask = ops.cast(_KerasMask(reduction=None, dtype="float32")(y_pred, y_pred), "bool")
         y_true = ops.where(mask, ops.cast(y_true, "int32"), -1)
@@ -328,6 +335,36 @@ def _best_path(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tu
 
 def _unless_padding(is_token: Tensor, output: Tensor, addition: Tensor, carry: tuple) -> tuple:
     return tuple(ops.where(is_token, x, y) for x, y in zip((output, addition), carry))
+
+
+def _check_tags(largest: Tensor, n_tags: int) -> None:
+    """Raise an error if the largest tag of a sentence is no tag, where a backend can raise one."""
+    message = f"CRF expects tags below n_tags={n_tags}"
+    if is_eager(largest):
+        found = int(np.max(ops.convert_to_numpy(largest)))
+        if found >= n_tags:
+            raise ValueError(
+                f"{message}. Received: max(tags)={found}. Give the layer before the CRF one "
+                "feature for each tag"
+            )
+    elif keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.debugging.assert_less(largest, n_tags, message)
+
+
+def _has_class_weight() -> bool:
+    """Return whether a caller is ``fit`` or ``train_on_batch`` of Keras with a ``class_weight``.
+
+    Keras turns class weights into sample weights, so a loss cannot see the difference.
+    """
+    frame = sys._getframe().f_back
+    while frame:
+        if frame.f_globals.get("__name__", "").startswith("keras.src.backend"):
+            if frame.f_locals.get("class_weight") is not None:
+                return True
+        frame = frame.f_back
+    return False
 
 
 def _time_first(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

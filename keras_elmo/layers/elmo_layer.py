@@ -13,6 +13,7 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile
 from keras_elmo.formats.bilm_hdf5 import read_bilm, write_bilm
 from keras_elmo.formats.weight_mapping import fingerprint, variables_by_path
+from keras_elmo.layers.backend.tracing import computes_shapes_only, is_eager
 from keras_elmo.layers.bilm import BiLM, representation_names, select_output
 from keras_elmo.layers.boundaries import TokenMask, add_boundaries, with_boundaries
 from keras_elmo.layers.carried_state import CarriedState
@@ -22,6 +23,22 @@ from keras_elmo.utils.checks import is_whole, shorten
 from keras_elmo.utils.typing import Tensor
 
 _OUTPUTS = ("layers", "all", "top", "average")
+
+
+class _Weights(str):
+    """A note in a config that the layer has weights, because a config contains none.
+
+    In this process the note refers to the layer, so that ``clone_model`` can copy its weights.
+    In a file and in a pickle it is a plain str.
+    """
+
+    layer: "ElmoLayer"
+
+    def __deepcopy__(self, memo: dict) -> "_Weights":
+        return self
+
+    def __reduce__(self) -> tuple:
+        return str, (str(self),)
 
 
 class _ClassProperty:
@@ -84,9 +101,11 @@ class ElmoLayer(keras.layers.Layer):
         the last token that is not padding. It ignores an incoming mask.
 
     Raises:
-        ValueError: If an argument or the shape of the input is invalid; if NumPy ids are
-            outside the alphabet (ids in tensors are not checked); if a stateful layer is called
-            in a compiled graph; if the layer waits for its biLM.
+        ValueError: If an argument or the shape of the input is invalid; if the ids were not made
+            for the alphabet of the biLM, or are padded in front (in compiled graphs the values
+            are not checked); if a stateful layer is called in a compiled graph; if the layer
+            waits for its biLM, because it was made from a config, as by ``model_from_json``, or
+            saved with ``save_bilm=False``.
 
     Example:
 
@@ -146,6 +165,8 @@ class ElmoLayer(keras.layers.Layer):
         self.carried_state = CarriedState()
         self._is_pretrained = False
         self._awaited_fingerprint: str | None = None
+        self._config_weights: str | None = None
+        self._lacks_weights = False
         self._warns_of_trainable = not trainable_bilm
         if kwargs.get("trainable"):
             self._warn_of_trainable()
@@ -272,6 +293,13 @@ class ElmoLayer(keras.layers.Layer):
                 "Call load_preset or load_hdf5 with the biLM of fingerprint "
                 f"{self._awaited_fingerprint}"
             )
+        if self._lacks_weights:
+            raise ValueError(
+                "ElmoLayer was made from the config of another layer. Expected: the weights of its "
+                "biLM. Received: a config, which contains no weights. Call load_weights or "
+                "set_weights of the model, or load_preset of the layer. clone_model and .keras "
+                "files keep the weights"
+            )
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Not a property: on TensorFlow, Keras skips the setter if the value does not change.
@@ -299,12 +327,36 @@ class ElmoLayer(keras.layers.Layer):
             name="bilm",
         )
         self.bilm.build(input_shape)
+        if self._config_weights is not None:
+            self._take_weights(getattr(self._config_weights, "layer", None))
+
+    def _take_weights(self, source: "ElmoLayer | None") -> None:
+        """Copy the weights of another layer. Without them, refuse to compute until they arrive."""
+        self._config_weights = None
+        if source is not None:
+            self._awaited_fingerprint = source._awaited_fingerprint
+            self._is_pretrained = source._is_pretrained
+            if not source._lacks_weights:
+                self.bilm.set_weights(source.bilm.get_weights())
+                return
+        self._lacks_weights = True
+        # All ways to load weights assign all variables, so watch one of them.
+        variable = self.bilm.variables[0]
+        assign = variable.assign
+
+        def notice(value: Any) -> Any:
+            self._lacks_weights = False
+            variable.assign = assign
+            return assign(value)
+
+        variable.assign = notice
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         return super().__call__(check_inputs(inputs, self.config), *args, **kwargs)
 
     def call(self, inputs: Tensor) -> Any:
-        self.check_weights()
+        if not computes_shapes_only():
+            self.check_weights()
         if inputs.shape[0] == 0:  # The maximum over characters fails without a sentence.
             return self._empty_output(inputs.shape)
         ids = ops.cast(inputs, "int32")
@@ -327,9 +379,9 @@ class ElmoLayer(keras.layers.Layer):
         )
 
     def _run_bilm(self, ids: Tensor, mask: Tensor) -> dict:
-        if not self.stateful:
+        if not self.stateful or computes_shapes_only():
             return self.bilm(ids, mask=mask)[0]
-        if _in_compiled_graph(ids):
+        if not is_eager(ids):
             raise ValueError(
                 "ElmoLayer(stateful=True) expects eager calls, layer(ids). Received: a call inside "
                 "a compiled graph, such as fit or predict. Use stateful=False there"
@@ -370,6 +422,8 @@ class ElmoLayer(keras.layers.Layer):
         self.carried_state.reset()
 
     def save_own_variables(self, store: Any) -> None:
+        if self._lacks_weights:
+            self.check_weights()
         if not self.save_bilm:
             digest = self._awaited_fingerprint or self.fingerprint()
             store["fingerprint"] = np.frombuffer(bytes.fromhex(digest), "uint8")
@@ -391,10 +445,16 @@ class ElmoLayer(keras.layers.Layer):
                 "from the biLM that the file was saved with"
             )
         self._awaited_fingerprint = None if saved == own else saved
+        self._lacks_weights = False
 
     def get_config(self) -> dict:
+        weights = self._config_weights
+        if self.built:
+            weights = _Weights("saved apart from the config")
+            weights.layer = self
         return {
             **super().get_config(),
+            **({} if weights is None else {"weights": weights}),
             "config": self.config.to_options(),
             "output": self.output_kind,
             "keep_boundaries": self.keep_boundaries,
@@ -407,21 +467,10 @@ class ElmoLayer(keras.layers.Layer):
     def from_config(cls, config: dict) -> "ElmoLayer":
         arguments = {**config, "config": BiLMConfig.from_options(config["config"])}
         trainable = arguments.pop("trainable", True)
+        weights = arguments.pop("weights", None)
         layer = cls(**arguments)
+        layer._config_weights = weights
         # Keras sets trainable of all layers when it loads a model, so do not warn.
         layer._warns_of_trainable = False
         layer.trainable = trainable
         return layer
-
-
-def _in_compiled_graph(tensor: Tensor) -> bool:
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        return not hasattr(tensor, "numpy")
-    if backend == "jax":
-        import jax
-
-        return isinstance(tensor, jax.core.Tracer)
-    import torch
-
-    return torch.compiler.is_compiling()

@@ -4,8 +4,11 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_elmo.config import BiLMConfig
+from keras_elmo.layers.backend.tracing import is_eager
+from keras_elmo.tokenizers.characters import CharacterTokenizer
 from keras_elmo.utils.typing import Tensor
 
 # Dtypes that cannot represent all whole numbers, and the largest up to which they can.
@@ -18,20 +21,35 @@ _LARGEST = {
     "int16": 32767,
     "uint16": 65535,
 }
+_ADVICE = (
+    "CharacterTokenizer.from_preset(preset) makes them from tokens, for the preset of the biLM"
+)
 
 
 def check_inputs(inputs: Any, config: BiLMConfig) -> Tensor:
     """Return the inputs, lists as an array.
 
-    The values are checked in lists and arrays only: tensors may be on a device, or symbolic.
+    Values are checked in eager calls only.
 
     Raises:
         ValueError: If the inputs are not character ids of the biLM.
     """
+    if hasattr(inputs, "to_tensor") or getattr(inputs, "ragged", False):
+        raise ValueError(
+            "ElmoLayer expects a dense tensor of character ids. Received: a ragged tensor. Pass "
+            "ids.to_tensor()"
+        )
+    array = None
     if isinstance(inputs, np.ndarray | list | tuple):
-        inputs = check_ids(inputs, config)
+        inputs = array = check_ids(inputs, config)
     check_shape(inputs.shape, config)
     _check_dtype(inputs.dtype, config)
+    if isinstance(inputs, keras.KerasTensor):
+        _check_producer(inputs, config)
+    elif array is None and is_eager(inputs):
+        array = check_ids(ops.convert_to_numpy(inputs), config)
+    if array is not None:
+        _check_rows(array, config)
     return inputs
 
 
@@ -42,22 +60,22 @@ def check_ids(ids: Any, config: BiLMConfig) -> np.ndarray:
     except ValueError as error:
         raise ValueError(
             "ElmoLayer expects character ids in an array. Received: lists of unequal lengths. "
-            "CharacterTokenizer makes ids from tokens"
+            f"{_ADVICE}"
         ) from error
     if ids.dtype.kind not in "iuf":
         raise ValueError(
-            "ElmoLayer expects character ids. Received: an array of "
-            f"dtype={ids.dtype}. CharacterTokenizer makes them from tokens"
+            f"ElmoLayer expects character ids. Received: an array of dtype={ids.dtype}. {_ADVICE}"
         )
     for kind, some, most in config.alphabet.id_ranges(ids):
         if some.size and not (some.min() >= 0 and some.max() <= most):
             raise ValueError(
                 f"ElmoLayer expects {kind} from 0 to {most}. "
-                f"Received: ids from {some.min()} to {some.max()}. CharacterTokenizer makes them"
+                f"Received: ids from {some.min()} to {some.max()}. {_ADVICE}"
             )
     if ids.dtype.kind == "f" and (ids != np.floor(ids)).any():
         raise ValueError(
-            f"ElmoLayer expects whole character ids. Received: fractions in dtype={ids.dtype}"
+            f"ElmoLayer expects whole character ids. Received: fractions in dtype={ids.dtype}. "
+            f"{_ADVICE}"
         )
     return ids
 
@@ -69,8 +87,7 @@ def check_shape(shape: tuple, config: BiLMConfig) -> None:
     if len(shape) != 3 or shape[2] not in range(fewest, most + 1):
         raise ValueError(
             "ElmoLayer expects character ids of shape (batch, tokens, characters) with "
-            f"{fewest} to {most} characters. Received: shape={tuple(shape)}. "
-            "CharacterTokenizer makes them from tokens"
+            f"{fewest} to {most} characters. Received: shape={tuple(shape)}. {_ADVICE}"
         )
 
 
@@ -82,4 +99,45 @@ def _check_dtype(dtype: Any, config: BiLMConfig) -> None:
             f"ElmoLayer expects a dtype for ids up to {config.alphabet.largest_id}. "
             f"Received: dtype={dtype}, which is exact up to {largest} only. Pass int32, or start "
             f'the model with keras.Input((None, {config.alphabet.row_length}), dtype="int32")'
+        )
+
+
+def _check_producer(inputs: keras.KerasTensor, config: BiLMConfig) -> None:
+    """Raise a ValueError if the layer of the inputs makes no ids for this biLM."""
+    producer: Any = getattr(getattr(inputs, "_keras_history", None), "operation", None)
+    if isinstance(producer, CharacterTokenizer):
+        if _known(producer.alphabet) != _known(config.alphabet):
+            raise ValueError(
+                "ElmoLayer expects character ids in the alphabet of its biLM. Received: ids of "
+                f"{type(producer).__name__} {producer.name!r}, which has another alphabet. "
+                f"{_ADVICE}"
+            )
+    elif "float" in inputs.dtype and getattr(producer, "weights", None):
+        raise ValueError(
+            "ElmoLayer expects character ids. Received: the features of "
+            f"{type(producer).__name__} {producer.name!r}. The biLM has its own embedding of "
+            f"characters. {_ADVICE}"
+        )
+
+
+def _known(alphabet: Any) -> tuple | None:
+    """Return what decides the ids of tokens."""
+    points = alphabet.code_points
+    return points and (points.characters, points.words)
+
+
+def _check_rows(ids: np.ndarray, config: BiLMConfig) -> None:
+    """Raise a ValueError if rows are of another alphabet, or the padding is in front."""
+    first = ids[..., config.alphabet.leading]
+    wrong = first[(first != config.alphabet.first_id) & ((first != 0) | ids.any(-1))]
+    if wrong.size:
+        raise ValueError(
+            "ElmoLayer expects the characters of every token to begin with the id "
+            f"{config.alphabet.first_id}. Received: {wrong[0]}, an id of another alphabet. "
+            f"{_ADVICE}"
+        )
+    if (first[:, :1] == 0).any() and (first[first[:, 0] == 0] != 0).any():
+        raise ValueError(
+            "ElmoLayer expects padding after the tokens of a sentence. Received: a sentence that "
+            'begins with padding. Use pad_sequences(..., padding="post")'
         )

@@ -1,6 +1,8 @@
 """Tokens to character ids: the bytes of UTF-8 between word markers, as bilm-tf numbers them."""
 
+import re
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +32,9 @@ _ADVICE = (
     "Embedder.tokenize first"
 )
 
+_WHOLE_SENTENCE = re.compile(rb"\S\s+\S")
+_WORD_AND_STOP = re.compile(rb"\w[.!?]")
+
 
 class ByteAlphabet:
     """Turn tokens into rows of byte ids, and give the sizes that a biLM needs.
@@ -47,6 +52,8 @@ class ByteAlphabet:
         leading: int. Word ids in a row, before the character ids: 0 or 1.
         row_length: int. Ids in a row.
         largest_id: int. The largest id in a row.
+        first_id: int. The character id that every token begins with.
+        code_points: ``CodePoints`` or None. The known characters and words of another alphabet.
     """
 
     boundary_tokens = tuple(BOUNDARY_TOKENS)
@@ -55,6 +62,8 @@ class ByteAlphabet:
     word_dim = 0
     leading = 0
     largest_id = N_CHARACTERS - 1
+    first_id = BEGIN_WORD + 1
+    code_points = None
 
     def __init__(self, max_characters: int) -> None:
         self.row_length = max_characters
@@ -169,8 +178,9 @@ class CharacterTokenizer(keras.layers.Layer):
             at the end of a string.)
 
     Returns:
-        int32, shape ``(batch, tokens, max_characters)``; padding is a row of 0. The result is
-        a tensor of the Keras backend, and of TensorFlow inside ``tf.data``.
+        int32, shape ``(batch, tokens, max_characters)``; padding is a row of 0. If all sentences
+        are empty, ``tokens`` is 1. The result is a tensor of the Keras backend, and of
+        TensorFlow inside ``tf.data``.
 
     Masking: receives and returns no mask; ``ElmoLayer`` computes the mask from the ids.
 
@@ -191,7 +201,8 @@ class CharacterTokenizer(keras.layers.Layer):
     """
 
     def __init__(self, max_characters: int = 50, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        # Sequential without an Input takes the dtype of its first layer for the input.
+        super().__init__(**{"dtype": "string", **kwargs})
         self.max_characters = check_whole("CharacterTokenizer", "max_characters", max_characters, 3)
         self.alphabet: Any = ByteAlphabet(self.max_characters)
         self.supports_jit = False  # XLA has no strings
@@ -245,6 +256,9 @@ class CharacterTokenizer(keras.layers.Layer):
     def check(sentences: Any) -> list[bytes]:
         """Return the tokens of all sentences as UTF-8.
 
+        It warns if most sentences look like raw text: if a sentence is one token with spaces in
+        it, or the last token of several sentences ends in a full stop.
+
         Raises:
             ValueError: If the sentences are not lists of tokens.
         """
@@ -259,12 +273,19 @@ class CharacterTokenizer(keras.layers.Layer):
                     "CharacterTokenizer expects every sentence to be a list of tokens. "
                     f"Received: {shorten(sentence)}. {_ADVICE}"
                 )
-        return [utf8(token) for sentence in sentences for token in sentence]
+        tokens = [[utf8(token) for token in sentence] for sentence in sentences]
+        _warn_of_raw_text(tokens)
+        return [token for sentence in tokens for token in sentence]
 
     def _ids_of_lists(self, sentences: Any) -> np.ndarray:
         tokens = self.check(sentences)
         lengths = np.array([len(sentence) for sentence in sentences], "int64")
-        shape = (len(sentences), lengths.max(initial=0), self.alphabet.row_length)
+        # At least one column, because layers after the biLM cannot take a batch without tokens.
+        shape = (
+            len(sentences),
+            lengths.max(initial=min(len(sentences), 1)),
+            self.alphabet.row_length,
+        )
         ids = np.zeros(shape, "int32")
         ids[np.arange(shape[1]) < lengths[:, None]] = self.alphabet.rows(tokens)
         return ids
@@ -276,7 +297,7 @@ class CharacterTokenizer(keras.layers.Layer):
                 f"Received: shape={array.shape}. {_ADVICE}"
             )
         ids = self._ids_of_lists(unpadded(array))
-        return np.pad(ids, [(0, 0), (0, array.shape[1] - ids.shape[1]), (0, 0)])
+        return np.pad(ids, [(0, 0), (0, max(0, array.shape[1] - ids.shape[1])), (0, 0)])
 
     def _ids_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         if tokens.dtype != tf.string or tokens.shape.rank != 2:
@@ -285,14 +306,24 @@ class CharacterTokenizer(keras.layers.Layer):
                 f"Received: dtype={tokens.dtype.name}, shape={tokens.shape}. Batch the sentences "
                 "first, for example with ds.ragged_batch(...) or tf.ragged.constant"
             )
-        if isinstance(tokens, tf.RaggedTensor):
+        is_ragged = isinstance(tokens, tf.RaggedTensor)
+        if tf.executing_eagerly():
+            some = tokens[:32]
+            _warn_of_raw_text(some.to_list() if is_ragged else unpadded(some.numpy()))
+        if is_ragged:
             real = tf.ones_like(tokens, dtype=tf.bool).to_tensor()
             tokens = tokens.to_tensor()
         else:
             # True up to the last token that is not "".
             filled = tf.cast(tokens != "", tf.int32)
             real = tf.cumsum(filled, axis=1, reverse=True) > 0
-        return tf.where(real[..., None], self._rows_of_tensor(tf, tokens), 0)
+        ids = tf.where(real[..., None], self._rows_of_tensor(tf, tokens), 0)
+        if tokens.shape[1]:
+            return ids
+        batch, width = tf.unstack(tf.shape(tokens))
+        more = tf.maximum(tf.minimum(batch, 1) - width, 0)
+        ids = tf.pad(ids, [[0, 0], [0, more], [0, 0]])
+        return tf.ensure_shape(ids, (tokens.shape[0], None, self.alphabet.row_length))
 
     def _rows_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         """Return the rows of a dense string tensor."""
@@ -330,6 +361,24 @@ class CharacterTokenizer(keras.layers.Layer):
 
     def get_config(self) -> dict:
         return {**super().get_config(), "max_characters": self.max_characters}
+
+
+def _warn_of_raw_text(sentences: list[list[bytes]]) -> None:
+    """Warn if most sentences look like raw text. Python shows a warning of one text once."""
+    half = sum(map(bool, sentences)) / 2
+    alone = [s[0] for s in sentences if len(s) == 1]
+    last = [s[-1][-2:] for s in sentences if len(s) > 1]
+    if sum(map(bool, map(_WHOLE_SENTENCE.search, alone))) > half:
+        found = "sentences that are one token with spaces in it"
+    elif half >= 1 and sum(map(bool, map(_WORD_AND_STOP.search, last))) > half:
+        found = "sentences whose last token is a word and its full stop"
+    else:
+        return
+    warnings.warn(
+        f"CharacterTokenizer expects the tokens that the biLM was trained on. Received: {found}. "
+        "Tokenise the text first, with WordTokenizer.from_preset(preset)",
+        stacklevel=4,
+    )
 
 
 def read_alphabet(preset: Any, options: Any = None) -> Any:

@@ -103,6 +103,7 @@ class CodePointAlphabet:
 
     boundary_tokens = tuple(token.encode() for token in SPECIAL_WORDS[:2])
     BOS, EOS, BOW, EOW, PAD, OOV = range(1, len(SPECIAL_CHARACTERS) + 1)
+    first_id = EOW
     WORD_OOV = SPECIAL_WORDS.index("<oov>") + 1
 
     def __init__(self, code_points: CodePoints, max_characters: int) -> None:

@@ -234,8 +234,11 @@ def check_row(text: Any, number: int) -> str:
     return text
 
 
-def nltk_tokenizers() -> ModuleType:
+def nltk_tokenizers(owner: str = "sentences='punkt'") -> ModuleType:
     """Return NLTK's package of tokenizers.
+
+    Args:
+        owner: str. The setting that needs NLTK, for the error.
 
     Raises:
         ImportError: If NLTK is missing.
@@ -245,15 +248,15 @@ def nltk_tokenizers() -> ModuleType:
         import nltk.tokenize.toktok
     except ImportError as error:
         raise ImportError(
-            "sentences='punkt' and WordTokenizer('toktok') need NLTK. Received: no module nltk. "
-            "Install it: pip install 'keras-elmo[pretrain]'"
+            f"{owner} needs NLTK. Received: no module nltk. Install it: pip install "
+            "'keras-elmo[pretrain]'"
         ) from error
     return nltk.tokenize
 
 
 def _toktok() -> Callable[[str], list[str]]:
     """Return Toktok's function, without the entities it writes for & and |."""
-    tokenize = nltk_tokenizers().toktok.ToktokTokenizer().tokenize
+    tokenize = nltk_tokenizers("WordTokenizer('toktok')").toktok.ToktokTokenizer().tokenize
 
     def as_written(token: str) -> str:
         return token.replace("&amp;", "&").replace("&#124;", "|")

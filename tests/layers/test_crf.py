@@ -256,6 +256,53 @@ def test_loss_in_a_model(mask, eager):
             np.testing.assert_array_equal(numpy(output._keras_mask), MASK)
 
 
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_tag_that_does_not_exist_is_no_loss(eager):
+    x, tags = random_batch()
+    model, _, crf, ids = embed(x)
+    model.compile(keras.optimizers.SGD(1.0), loss=crf.loss, run_eagerly=eager, jit_compile=False)
+    wrong = np.where(MASK, tags, 9)  # in the padding only
+    ids = np.where(MASK, ids, 0)
+    assert np.isfinite(model.evaluate(ids, wrong, verbose=0))
+    wrong[1, 0] = 3
+    error: type = ValueError
+    if BACKEND == "tensorflow" and not eager:
+        import tensorflow as tf
+
+        error = tf.errors.InvalidArgumentError
+    with pytest.raises(error, match="tags below n_tags=3"):
+        model.fit(ids, wrong, verbose=0)
+    with pytest.raises(ValueError, match=r"Received: max\(tags\)=9. Give the layer before"):
+        crf.loss(keras.ops.convert_to_tensor(wrong), keras.ops.convert_to_tensor(x))
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="PyTorch is eager")
+def test_under_xla_a_tag_that_does_not_exist_gives_nan():
+    x, tags = random_batch()
+    model, _, crf, ids = embed(x)
+    model.compile(keras.optimizers.SGD(1.0), loss=crf.loss, jit_compile=True)
+    history = model.fit(ids, np.where(MASK, tags, 9), batch_size=4, verbose=0)
+    assert np.isnan(history.history["loss"])
+    assert all(np.isfinite(w).all() for w in model.get_weights())
+
+
+def test_class_weights_are_refused():
+    """Keras would weigh each sentence by the tag at the place of its largest number."""
+    x, tags = random_batch()
+    model, _, crf, ids = embed(x)
+    model.compile(loss=crf.loss)
+    weights = {0: 1.0, 1: 5.0}
+    for fit in (
+        lambda **kwargs: model.fit(ids, tags, verbose=0, **kwargs),
+        lambda **kwargs: model.train_on_batch(ids, tags, **kwargs),
+    ):
+        fit(sample_weight=np.ones(4))
+        model.compile(loss=crf.loss)
+        with pytest.raises(ValueError, match="weights of sentences. Received: class_weight"):
+            fit(class_weight=weights)
+        model.compile(loss=crf.loss)
+
+
 @pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_float16", marks=slow)])
 def test_learns_what_only_transitions_can_tell(policy):
     """Return tags 0 1 2 0 1 over equal words."""

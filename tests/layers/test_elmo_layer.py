@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_elmo import ElmoLayer, ScalarMix
+from keras_elmo import CharacterTokenizer, CodePointTokenizer, ElmoLayer, ScalarMix
 from keras_elmo.formats.hdf5 import read_arrays
-from keras_elmo.tokenizers.code_points import SPECIAL_CHARACTERS, CodePoints
+from keras_elmo.tokenizers.code_points import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
 from tests import reference
 from tests.conftest import (
     BACKEND,
@@ -92,6 +92,7 @@ def test_boundaries(tiny_preset):
     np.testing.assert_array_equal(numpy(found)[0, 1:-1], inside[0])
 
 
+any_tokens = pytest.mark.filterwarnings("ignore:CharacterTokenizer expects the tokens")
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 EXAMPLES = 4 if BACKEND == "jax" else 25  # JAX compiles anew for every shape
 batches = st.lists(st.lists(words, max_size=5), min_size=1, max_size=4)
@@ -102,6 +103,7 @@ def tiny_layer(tiny_preset):
     return ElmoLayer.from_preset(tiny_preset)
 
 
+@any_tokens
 @not_on_jax
 @settings(max_examples=EXAMPLES)
 @given(batches, st.integers(0, 3), st.integers(0, 2))
@@ -117,6 +119,7 @@ def test_batch_mates_and_padding_do_not_matter(tiny_layer, batch, more_tokens, m
         assert not together[row, n:].any()
 
 
+@any_tokens
 @not_on_jax
 @settings(max_examples=EXAMPLES)
 @given(batches)
@@ -133,6 +136,17 @@ def test_mask(tiny_layer):
     assert numpy(found._keras_mask).tolist() == [
         [n < len(sentence) for n in range(5)] for sentence in SENTENCES
     ]
+
+
+def test_a_mask_on_the_ids_is_ignored_without_a_warning(tiny_layer):
+    """A warning is an error here."""
+    ids = tokenize(SENTENCES, 13)
+    masked = keras.layers.Masking()(ids.astype("float32"))
+    found, expected = tiny_layer(masked), tiny_layer(ids)
+    np.testing.assert_array_equal(numpy(found._keras_mask), numpy(expected._keras_mask))
+    inputs = keras.Input((None, 13))
+    model = keras.Model(inputs, tiny_layer(keras.layers.Masking()(inputs)))
+    np.testing.assert_array_equal(numpy(model(ids)), numpy(expected))
 
 
 @not_on_jax
@@ -289,7 +303,13 @@ def test_bad_arguments():
         (np.full((1, 1, 13), 262), "from 0 to 261. Received: ids from 262 to 262"),
         (np.full((1, 1, 13), -1), "from 0 to 261. Received: ids from -1 to -1"),
         (np.full((1, 1, 13), np.nan), "from 0 to 261. Received: ids from nan to nan"),
-        (np.full((1, 1, 13), 0.5), "whole character ids. Received: fractions in dtype=float64"),
+        (
+            np.full((1, 1, 13), 258),
+            "begin with the id 259. Received: 258, an id of another alph",
+        ),
+        (np.eye(13)[None] * 259, "begin with the id 259. Received: 0"),
+        (np.pad(tokenize([["a"]], 13), [(0, 1), (1, 0), (0, 0)]), 'begins with padding. .*"post"'),
+        (np.full((1, 1, 13), 0.5), "whole character ids. Received: fractions in dtype=float"),
         ([["not", "ids"]], "expects character ids. Received: an array of dtype=<U3"),
         ([["not"], ["even", "even"]], "Received: lists of unequal lengths. CharacterTokenizer"),
     ],
@@ -298,6 +318,68 @@ def test_bad_ids(ids, message, tiny_layer):
     for layer in (ElmoLayer(make_config()), tiny_layer):
         with pytest.raises(ValueError, match=message):
             layer(ids)
+        if not isinstance(ids, list):
+            with pytest.raises(ValueError, match=message):
+                layer(keras.ops.convert_to_tensor(ids))
+
+
+def make_code_points(characters, words=()):
+    return CodePoints(
+        characters=(*SPECIAL_CHARACTERS, *characters),
+        words=(*SPECIAL_WORDS, *words) if words else (),
+        word_dim=3 if words else 0,
+    )
+
+
+@pytest.mark.parametrize("words", [(), ("one", "two")])
+def test_ids_of_another_alphabet(words, tiny_layer):
+    """More characters than bytes: all ids are in range."""
+    many = list(map(chr, range(0x4E00, 0x4E00 + 300)))
+    code_points = make_code_points(many, words)
+    layer = ElmoLayer(make_config(code_points=code_points))
+    right = layer.config.alphabet.make_tokenizer()
+    other = CodePointTokenizer(
+        [*SPECIAL_CHARACTERS, *reversed(many)], code_points.words, max_characters=13
+    )
+    tokens = [["一", "a"], ["two"]]
+    layer(right(tokens))
+    bytes_only = CharacterTokenizer(13)
+    advice = r"another alphabet. CharacterTokenizer.from_preset\(preset\) makes them"
+    for wrong in (bytes_only(tokens), numpy(bytes_only(tokens))):
+        message = (
+            "word ids from 0 to 5" if words else f"to begin with the id 4. .* an id of {advice}"
+        )
+        with pytest.raises(ValueError, match=message):
+            layer(wrong)
+    short = right(tokens)[:, :, :13]
+    with pytest.raises(ValueError, match="begin with the id 259"):
+        tiny_layer(short)
+    if BACKEND == "tensorflow":
+        strings = keras.Input((None,), dtype="string")
+        layer(right(strings)), tiny_layer(bytes_only(strings))
+        for tokenizer, elmo in ((bytes_only, layer), (other, layer), (right, tiny_layer)):
+            if elmo is tiny_layer and words:  # The shape differs too.
+                continue
+            with pytest.raises(ValueError, match=f"Received: ids of .*Tokenizer.* has {advice}"):
+                elmo(tokenizer(strings))
+
+
+def test_features_are_no_ids(tiny_layer):
+    embed = keras.layers.Embedding(262, 13)
+    with pytest.raises(ValueError, match="Received: the features of Embedding 'embedding"):
+        tiny_layer(embed(keras.Input((None,), dtype="int32")))
+    with pytest.raises(ValueError, match="Received: ids from -|whole character ids. Received: fr"):
+        tiny_layer(embed(np.arange(6).reshape(2, 3)))
+    tiny_layer(keras.layers.Reshape((5, 13))(keras.Input((65,))))  # Ids may be floats.
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="Only TensorFlow has ragged tensors")
+def test_ragged_ids(tiny_layer):
+    import tensorflow as tf
+
+    ids = tf.RaggedTensor.from_tensor(tokenize([["a", "b"]], 13))
+    with pytest.raises(ValueError, match=r"Received: a ragged tensor. Pass ids.to_tensor\(\)"):
+        tiny_layer(ids)
 
 
 def test_bad_symbolic_input(tiny_layer):
@@ -364,6 +446,18 @@ def test_a_hole_counts_as_a_token(tiny_layer):
     found = tiny_layer(ids)
     assert numpy(found._keras_mask).tolist() == [[True, True, True], [True, False, False]]
     assert numpy(found)[0, 1].any() and not numpy(found)[1, 1:].any()
+
+
+def test_a_layer_by_number_keeps_the_mask_that_a_slice_loses(tiny_preset, tiny_layer):
+    inputs = keras.Input((None, 13), dtype="int32")
+    one = ElmoLayer.from_preset(tiny_preset, output=1)
+    labels = np.where(tokenize(SENTENCES, 13).any(-1), 1.0, 99.0)[..., None]
+    losses = []
+    for x in (one(inputs), tiny_layer(inputs)[:, :, 1]):
+        model = keras.Model(inputs, x)
+        model.compile(loss="mae")
+        losses.append(model.evaluate(tokenize(SENTENCES, 13), labels, verbose=0))
+    assert losses[0] < 3 < 30 < losses[1]
 
 
 def test_every_one_of_all_outputs_carries_the_mask(tiny_preset):

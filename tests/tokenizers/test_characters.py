@@ -9,18 +9,22 @@ from keras_elmo.tokenizers.characters import BEGIN_SENTENCE, boundary_row, chara
 from tests import reference
 from tests.conftest import BACKEND, SENTENCES, numpy, only_tensorflow, tokenize
 
+# Random text can look like raw text.
+any_tokens = pytest.mark.filterwarnings("ignore:CharacterTokenizer expects the tokens")
 any_text = st.text(st.characters(), max_size=12)  # lone surrogates included
 valid_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 sentences_of = lambda text: st.lists(st.lists(text, max_size=5), max_size=4)  # noqa: E731
 sizes = st.integers(3, 20)
 
 
+@any_tokens
 @given(sentences_of(any_text), sizes)
 @example([["<S>", "</S>", "", "\0", "\ud800x", "é" * 30]], 5)
 def test_lists_agree_with_the_specification(sentences, max_characters):
     ids = tokenize(sentences, max_characters)
     assert ids.dtype == "int32"
-    assert ids.shape == (len(sentences), max(map(len, sentences), default=0), max_characters)
+    longest = max([min(len(sentences), 1), *map(len, sentences)])
+    assert ids.shape == (len(sentences), longest, max_characters)
     for row, sentence in zip(ids, sentences):
         expected = [reference.character_row(token, max_characters) for token in sentence]
         np.testing.assert_array_equal(
@@ -40,6 +44,7 @@ def test_bytes_can_be_read_back(token, max_characters):
 
 
 @only_tensorflow
+@any_tokens
 @given(sentences_of(valid_text), sizes)
 @example([["<S>", "</S>", "", "\0", "a\0", "é" * 30], [], ["", ""]], 5)
 def test_tensorflow_agrees_with_lists(sentences, max_characters):
@@ -47,12 +52,13 @@ def test_tensorflow_agrees_with_lists(sentences, max_characters):
 
     tokenizer = CharacterTokenizer(max_characters)
     ragged = tf.ragged.constant(sentences, ragged_rank=1, dtype=tf.string)
-    np.testing.assert_array_equal(
-        numpy(tokenizer(ragged)), numpy(tokenizer(sentences)).reshape(tokenizer(ragged).shape)
-    )
+    found, expected = numpy(tokenizer(ragged)), numpy(tokenizer(sentences))
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found, expected)
 
 
 @only_tensorflow
+@any_tokens
 @given(sentences_of(valid_text), sizes)
 def test_dense_tensors_and_arrays_agree(sentences, max_characters):
     """Trailing empty strings of a row are padding; other empty strings are tokens."""
@@ -67,6 +73,7 @@ def test_dense_tensors_and_arrays_agree(sentences, max_characters):
         while sentence and sentence[-1] == "":
             sentence.pop()
     tokenizer = CharacterTokenizer(max_characters)
+    width = max(width, min(len(sentences), 1))
     expected = np.zeros((len(sentences), width, max_characters), "int32")
     found = numpy(tokenizer(stripped))
     expected[:, : found.shape[1]] = found
@@ -105,6 +112,38 @@ def test_eager_tensorflow_strings_under_every_backend():
     found = CharacterTokenizer()(tf.ragged.constant(SENTENCES))
     assert keras.ops.is_tensor(found)
     np.testing.assert_array_equal(numpy(found), tokenize(SENTENCES))
+
+
+WHOLE = "Received: sentences that are one token with spaces .* WordTokenizer.from_preset"
+STOPS = "Received: sentences whose last token is a word and its full stop"
+
+
+@pytest.mark.parametrize(
+    "sentences, message",
+    [
+        ([["A fine film ."]], WHOLE),
+        (np.array([["A fine film ."], ["Dull ."]]), WHOLE),
+        (np.array([["A fine film ."], ["Dull ."]], object), WHOLE),
+        ([["A", "fine", "film."], ["So", "dull!"], ["a", "b"], []], STOPS),
+        ([["A", "fine", "film."], ["So", "dull!"]], STOPS),
+        ([["New York", "is", "big."], ["No", "."]], None),
+        ([["Hi", "Inc."]], None),
+        ([["."], [""], ["..."], [" "], ["a\u00a0b"]], None),
+    ],
+)
+def test_raw_text_in_place_of_tokens(sentences, message):
+    kinds = [sentences]
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        ragged = tf.ragged.constant([[*s] for s in sentences], ragged_rank=1, dtype=tf.string)
+        kinds += [ragged, ragged.to_tensor()]
+    for kind in kinds:
+        if message is None:
+            CharacterTokenizer()(kind)  # A warning is an error here.
+            continue
+        with pytest.warns(UserWarning, match=message):
+            CharacterTokenizer()(kind)
 
 
 def test_boundary_row():

@@ -1,6 +1,10 @@
-"""Find out for whom TensorFlow traces a graph."""
+"""Find out who calls a layer: a user, a compiler, an export, or Keras for the shapes."""
 
 import sys
+
+import keras
+
+from keras_elmo.utils.typing import Tensor
 
 _EXPORTERS = ("keras.src.export.onnx", "keras.src.export.litert")
 
@@ -20,3 +24,26 @@ def is_exporting() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def computes_shapes_only() -> bool:
+    """Return whether Keras runs a layer only to find the shapes of its outputs."""
+    scope = keras.SymbolicScope()
+    with scope:
+        return scope.original_scope is not None
+
+
+def is_eager(tensor: Tensor) -> bool:
+    """Return whether a tensor has values that can be read now."""
+    if isinstance(tensor, keras.KerasTensor) or computes_shapes_only():
+        return False
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        return hasattr(tensor, "numpy")
+    if backend == "jax":
+        import jax
+
+        return not isinstance(tensor, jax.core.Tracer)
+    import torch
+
+    return not (torch.compiler.is_compiling() or torch.jit.is_tracing())
