@@ -252,13 +252,14 @@ def convert(
     preset = Preset(source, options)
     bilm, softmax, mixes = preset.read(), preset.read_softmax(), preset.read_mixes()
     vocabulary = preset.format.read_vocabulary()
+    tokens = vocabulary and (softmax.vocabulary if softmax else vocabulary[0])
     used, left = preset.format.tensor_names()
     writers: dict[str, Callable[[pathlib.Path], object]] = {
         "options.json": lambda path: write_json(path, bilm.config.to_options()),
         "weights.hdf5": lambda path: write_arrays(path, _as_float32(bilm.arrays)),
     }
-    if vocabulary is not None:
-        text = "\n".join(vocabulary[0]) + "\n"
+    if tokens is not None:
+        text = "\n".join(tokens) + "\n"
         writers["vocab.txt"] = lambda path: path.write_bytes(text.encode())
     if softmax is not None:
         writers["softmax.hdf5"] = lambda path: write_arrays(path, _as_float32(softmax.arrays))

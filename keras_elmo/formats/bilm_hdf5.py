@@ -1,5 +1,6 @@
 """The files of bilm-tf's layout: options and weights in hdf5, under any of their usual names."""
 
+import functools
 from typing import Any
 
 from keras_elmo.config import BiLMConfig
@@ -100,24 +101,15 @@ class BilmHdf5(Format):
             ) from None
 
     def read_softmax(self) -> SoftmaxFile | None:
-        names = self.folder.named("softmax.hdf5")
         if checkpoint := self._softmax_checkpoint():
             return checkpoint.read_softmax()
-        vocabulary = self.read_vocabulary()
-        if not names or vocabulary is None:
+        names = self.folder.named("softmax.hdf5")
+        if not names:
             return None
-        tokens, vocabulary_name = vocabulary
         name = self.folder.pick("softmax.hdf5", names)
-        size, width = len(tokens), self.config.projection_dim
-        arrays = read_arrays(
-            self.folder.file(name),
-            self.folder.shown(name),
-            expected={"softmax/W": (size, width), "softmax/b": (size,)},
-            kind="Softmax file",
-            fits="the options and vocabulary",
-            remedy="Do options.json, vocab.txt and softmax.hdf5 belong together?",
-        )
-        return SoftmaxFile(tokens, arrays, vocabulary_name)
+        file, shown = self.folder.file(name), self.folder.shown(name)
+        read = functools.partial(read_arrays, file, shown, kind="Softmax file")
+        return self._arranged_softmax("softmax.hdf5", read)
 
     def tensor_names(self) -> tuple[list[str], list[str]]:
         name = self._weights_name()

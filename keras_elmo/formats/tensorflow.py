@@ -170,34 +170,27 @@ class BilmTfCheckpoint(_Variables):
         )
 
     def read_softmax(self) -> SoftmaxFile | None:
-        vocabulary = self.read_vocabulary()
-        kernel, bias = self._softmax_names
-        if vocabulary is None or kernel not in self._bundle.declared:
+        names = {name: self._prefix + name for name in ("softmax/W", "softmax/b")}
+        if names["softmax/W"] not in self._bundle.declared:
             return None
-        tokens, file_name = vocabulary
-        size, width = len(tokens), self.config.projection_dim
-        arrays = self._read_tensors(
-            [name for name in (kernel, bias) if name in self._bundle.declared],
-            {kernel: (size, width), bias: (size,)},
-            fits="the options and vocabulary",
-            remedy="Do options.json, vocab.txt and the checkpoint belong together?",
-        )
-        return SoftmaxFile(
-            tokens, {"softmax/W": arrays[kernel], "softmax/b": arrays[bias]}, file_name
-        )
+
+        def read(shapes: Shapes, **texts: str) -> dict[str, np.ndarray]:
+            found = [name for name in names.values() if name in self._bundle.declared]
+            expected = {names[name]: shape for name, shape in shapes.items()}
+            arrays = self._read_tensors(found, expected, **texts)
+            return {name: arrays[names[name]] for name in shapes}
+
+        return self._arranged_softmax("the checkpoint", read)
 
     def softmax_tensor_names(self) -> tuple[list[str], list[str]]:
         """Return the names of the tensors of the softmax, if it is used, and all other names."""
         return self._split_names(self._other_used_names())
 
     def _other_used_names(self) -> set[str]:
-        if not self.folder.named("vocab.txt"):
+        if self.vocabulary_name() is None:
             return set()
-        return set(self._softmax_names) & set(self._bundle.declared)
-
-    @property
-    def _softmax_names(self) -> tuple[str, str]:
-        return f"{self._prefix}softmax/W", f"{self._prefix}softmax/b"
+        names = {f"{self._prefix}softmax/W", f"{self._prefix}softmax/b"}
+        return names & set(self._bundle.declared)
 
 
 class HubModule(_Variables):

@@ -1,18 +1,22 @@
 """Read text and options files with checks, and write files atomically."""
 
 import contextlib
+import gzip
 import hashlib
+import io
 import json
 import os
 import pathlib
 import stat
 import uuid
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 PathLike: TypeAlias = str | os.PathLike
 # The options of a biLM over code points contain its dictionaries.
 _LARGEST_JSON = 1 << 24
+_LARGEST_TEXT = 1 << 28
 _MOST_DIGITS = 18
 
 
@@ -92,19 +96,19 @@ def _parse_short_int(digits: str) -> int:
 def read_vocabulary_lines(
     file: PathLike, file_name: str | None = None, kind: str = "Vocabulary"
 ) -> list[str]:
-    r"""Read the lines of a vocabulary in UTF-8. For the arguments see ``read_bytes``.
+    r"""Read the lines of a vocabulary in UTF-8, which gzip may have compressed.
 
-    Lines end in ``\n``, or all of them in ``\r\n``. The last line may lack its end. Nothing else is
-    stripped, because the lines are tokens.
+    For the arguments see ``read_bytes``. Lines end in ``\n``, or all of them in ``\r\n``. The last line may lack its end. A byte-order
+    mark at the start is removed. Nothing else is stripped, because the lines are tokens.
 
     Raises:
         OSError: If the file is missing or cannot be read.
         ValueError: If the file is not UTF-8. The error names the line.
     """
-    content = read_bytes(file, file_name, kind)
+    content = _decompressed(read_bytes(file, file_name, kind), f"{kind} {file_name or file}")
     end = "\r\n" if content.count(b"\r\n") == content.count(b"\n") else "\n"
     try:
-        return content.decode("utf-8").removesuffix(end).split(end)
+        return content.decode("utf-8-sig").removesuffix(end).split(end)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
@@ -112,6 +116,22 @@ def read_vocabulary_lines(
             f"Received: other bytes in line {line} ({error.reason}). Convert the file first, for "
             "example with iconv"
         ) from None
+
+
+def _decompressed(content: bytes, name: str) -> bytes:
+    """Return the content of a file, without the compression of gzip."""
+    if not content.startswith(b"\x1f\x8b"):
+        return content
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            content = file.read(_LARGEST_TEXT + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise OSError(f"{name} is damaged ({error}). Fetch it again") from error
+    if len(content) > _LARGEST_TEXT:
+        raise ValueError(
+            f"{name} is too large. Expected: at most {_LARGEST_TEXT} bytes. Received: more"
+        )
+    return content
 
 
 @contextlib.contextmanager

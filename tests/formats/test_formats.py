@@ -101,6 +101,21 @@ def test_checkpoint(tmp_path, changes):
     assert {"global_step", "note", f"{prefix}char_embed/Adagrad"} <= set(left)
 
 
+def test_checkpoint_with_a_vocabulary_in_another_order(tmp_path):
+    config = make_config()
+    folder = write_training(tmp_path / "model", config, make_arrays(config))
+    kernel = Preset(folder).read_softmax().arrays["softmax/W"]
+    (folder / "vocab.txt").rename(folder / "vocab-2016-09-10.txt")
+    (folder / "vocab-2016-09-10.txt").write_text("</S>\n<S>\nthe\n<UNK>\nfox\n")
+    softmax = Preset(folder).read_softmax()
+    assert softmax.vocabulary == ["<S>", "</S>", "<UNK>", "the", "fox"]
+    np.testing.assert_array_equal(softmax.arrays["softmax/W"], kernel[[1, 0, 3, 2, 4]])
+    convert(folder, tmp_path / "out")
+    again = Preset(tmp_path / "out").read_softmax()
+    assert again.vocabulary == softmax.vocabulary
+    np.testing.assert_array_equal(again.arrays["softmax/b"], softmax.arrays["softmax/b"])
+
+
 def test_checkpoint_of_one_layer(tmp_path):
     config = make_config(n_layers=1)
     arrays = make_arrays(config)
