@@ -157,7 +157,7 @@ class Format(abc.ABC):
     def _arranged_softmax(
         self, source: str, read: Callable[..., dict[str, np.ndarray]]
     ) -> SoftmaxFile | None:
-        """Read the vocabulary, then the softmax with ``read``, and arrange both alike.
+        """Read the vocabulary, then the softmax with ``read``, and arrange the rows of both.
 
         ``read`` takes the expected shapes and the texts of ``check_tensors``.
         """

@@ -98,8 +98,9 @@ def read_vocabulary_lines(
 ) -> list[str]:
     r"""Read the lines of a vocabulary in UTF-8, which gzip may have compressed.
 
-    For the arguments see ``read_bytes``. Lines end in ``\n``, or all of them in ``\r\n``. The last line may lack its end. A byte-order
-    mark at the start is removed. Nothing else is stripped, because the lines are tokens.
+    For the arguments see ``read_bytes``. Lines end in ``\n``, or all of them in ``\r\n``. The last
+    line may lack its end. A byte-order mark at the start is removed. Nothing else is stripped,
+    because the lines are tokens.
 
     Raises:
         OSError: If the file is missing or cannot be read.
