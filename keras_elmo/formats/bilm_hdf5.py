@@ -12,7 +12,10 @@ from keras_elmo.formats.tensorflow import BilmTfCheckpoint
 from keras_elmo.formats.weight_mapping import expected_shapes, extract
 from keras_elmo.utils.files import PathLike, read_options, write_files, write_json
 
-_WEIGHTS_NAMES = "*weights.hdf5, model.hdf5, any other *.hdf5 but softmax.hdf5, or weights_file"
+_WEIGHTS_NAMES = (
+    "*weights.hdf5, model.hdf5, any other *.hdf5 but softmax.hdf5, the same with .h5, or "
+    "weights_file"
+)
 
 
 def read_bilm(options_file: PathLike, weight_file: PathLike) -> BiLMFile:
@@ -69,8 +72,9 @@ class BilmHdf5(Format):
 
     The options are in ``*options.json`` or ``options_file``. The weights are in the first of
     these that exists: ``*weights.hdf5``, ``model.hdf5``, the only ``*.hdf5`` apart from
-    ``softmax.hdf5``, ``weights_file``. The softmax is in ``softmax.hdf5``, or in a checkpoint in
-    the same folder, and needs ``vocab.txt``. The scalar mixes are in ``scalar_mix.json``.
+    ``softmax.hdf5``, the same with ``.h5``, ``weights_file``. The softmax is in ``softmax.hdf5``,
+    or in a checkpoint in the same folder, and needs a vocabulary. The scalar mixes are in
+    ``scalar_mix.json``.
     """
 
     name = "bilm-tf hdf5"
@@ -125,18 +129,20 @@ class BilmHdf5(Format):
         return BilmTfCheckpoint(self.folder, self.given_options)
 
     def _weights_name(self) -> str:
-        names = _hdf5_names(self.folder)
-        return self.folder.pick(
-            _WEIGHTS_NAMES,
-            [name for name in names if name.endswith("weights.hdf5")],
-            [name for name in names if base_name(name) == "model.hdf5"],
-            names,
-            self.folder.named("weights_file"),
-        )
+        choices = [
+            names
+            for end in (".hdf5", ".h5")
+            for names in (
+                self.folder.ending("weights" + end),
+                self.folder.named("model" + end),
+                _hdf5_names(self.folder, end),
+            )
+        ]
+        return self.folder.pick(_WEIGHTS_NAMES, *choices, self.folder.named("weights_file"))
 
 
-def _hdf5_names(folder: Folder) -> list[str]:
-    return [name for name in folder.ending(".hdf5") if base_name(name) != "softmax.hdf5"]
+def _hdf5_names(folder: Folder, end: str = ".hdf5") -> list[str]:
+    return [name for name in folder.ending(end) if base_name(name).lower() != "softmax.hdf5"]
 
 
 def _mix_of(value: Any) -> Mix:

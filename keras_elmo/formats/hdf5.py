@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 
 from keras_elmo.formats.checks import Declared, check_tensors, largest_size
-from keras_elmo.utils.files import PathLike
+from keras_elmo.utils.files import PathLike, local_path, missing_file
 
 _NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
 _LARGEST_CHUNK = 16 << 20  # unless the dataset itself is larger
@@ -94,9 +94,10 @@ class Hdf5Reader:
     ) -> None:
         self.name = f"{kind} {file if file_name is None else file_name}"
         self._remedy = remedy
+        self._path = local_path(file)
         with self._renamed_errors():
-            self._size = _size_of(file)
-            self._file = h5py.File(file, "r")
+            self._size = _size_of(self._path)
+            self._file = h5py.File(self._path, "r")
 
     def __enter__(self) -> "Hdf5Reader":
         return self
@@ -319,7 +320,7 @@ class Hdf5Reader:
         try:
             yield
         except FileNotFoundError:
-            raise FileNotFoundError(f"{self.name} does not exist") from None
+            raise missing_file(self.name, self._path) from None
         except IsADirectoryError:
             raise IsADirectoryError(f"{self.name} is a directory") from None
         except PermissionError as error:

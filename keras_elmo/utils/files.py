@@ -7,17 +7,59 @@ import io
 import json
 import os
 import pathlib
+import re
 import stat
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from keras_elmo.utils.checks import nearest_names
+
 PathLike: TypeAlias = str | os.PathLike
+# pathlib removes one of the two slashes.
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/+", re.IGNORECASE)
 # The options of a biLM over code points contain its dictionaries.
 _LARGEST_JSON = 1 << 24
 _LARGEST_TEXT = 1 << 28
 _MOST_DIGITS = 18
+
+
+def without_scheme(url: str) -> str:
+    """Return a URL without ``https://`` and a slash at the end."""
+    return _URL.sub("", url).rstrip("/")
+
+
+def local_path(path: PathLike) -> pathlib.Path:
+    """Return a path with ``~`` replaced by the home folder.
+
+    Raises:
+        ValueError: If the path is a URL.
+    """
+    expanded = pathlib.Path(os.path.expanduser(path))
+    if _URL.match(str(expanded)) and not expanded.exists():
+        raise ValueError(
+            f"Expected a path on this machine. Received: a URL, {path}. Download the file and pass "
+            "its path. keras-elmo presets lists the models that keras-elmo download fetches by name"
+        )
+    return expanded
+
+
+def missing_file(name: str, path: PathLike) -> FileNotFoundError:
+    """Return the error for a missing file. It names similar files."""
+    similar = similar_paths(pathlib.Path(path))
+    hint = f". Similar names: {', '.join(similar)}" if similar else ""
+    return FileNotFoundError(f"{name} does not exist{hint}")
+
+
+def similar_paths(path: pathlib.Path) -> list[str]:
+    """Return existing paths like a missing one: its first missing part has a similar name."""
+    while path.name and not path.parent.exists():
+        path = path.parent
+    try:
+        return [str(path.with_name(n)) for n in nearest_names(path.name, os.listdir(path.parent))]
+    except (OSError, ValueError):
+        return []
 
 
 def read_bytes(
@@ -33,13 +75,14 @@ def read_bytes(
         ValueError: If the file is larger than ``most``.
     """
     name = f"{kind} {file if file_name is None else file_name}"
+    file = local_path(file)
     try:
         if not stat.S_ISREG(os.stat(file).st_mode) and not os.path.isdir(file):
             raise OSError(f"{name} is a device or a pipe, not a file")
         with open(file, "rb") as opened:
             content = opened.read() if most is None else opened.read(most + 1)
     except FileNotFoundError:
-        raise FileNotFoundError(f"{name} does not exist") from None
+        raise missing_file(name, file) from None
     except IsADirectoryError:
         raise IsADirectoryError(f"{name} is a directory") from None
     if most is not None and len(content) > most:
@@ -150,7 +193,7 @@ def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
     ...     temporary.write_text("{}")
     2
     """
-    targets = [pathlib.Path(path) for path in paths]
+    targets = [local_path(path) for path in paths]
     for target in targets:
         if target.exists() and not target.is_file():
             raise OSError(f"Expected a file to write. Received: {target}, which is something else")
@@ -175,7 +218,7 @@ def write_files(
 
     Each of the ``writers``, by the name of the file, takes a temporary path and writes there.
     """
-    directory = pathlib.Path(directory)
+    directory = local_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with atomic_write(*(directory / name for name in writers)) as temporary:
         for write, path in zip(writers.values(), temporary, strict=True):
