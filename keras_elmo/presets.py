@@ -121,7 +121,7 @@ class Preset:
             self.path = download(self._released.name)
         else:
             _refuse_url(preset)
-            self.path = names.get(preset) or local_path(preset)  # type: ignore[call-overload]
+            self.path = names.get(preset) or local_path(preset)  # type: ignore[arg-type]
         if not (self.path.is_dir() or self.path.is_file() or checkpoint_prefix(self.path)):
             similar = nearest_names(self.path.name, [*names, *released_models()])
             similar += similar_paths(self.path)
