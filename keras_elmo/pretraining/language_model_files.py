@@ -12,7 +12,7 @@ from keras_elmo.formats.weight_mapping import extract, to_float32, variables_by_
 from keras_elmo.presets import Preset
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabulary
-from keras_elmo.utils.files import atomic_write, digest_of
+from keras_elmo.utils.files import atomic_write, digest_of, local_path
 
 # Significant bits of the stored weights: biLM, softmax.
 BITS = (16, 12)
@@ -104,7 +104,7 @@ def write_language_model(
         card: str. Text of ``README.md``. The checksums of the files are appended.
         bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23.
     """
-    directory = pathlib.Path(directory)
+    directory = local_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     arrays = extract(bilm_mapping(model.config), variables_by_path(model.bilm))
     softmax = {

@@ -1,14 +1,14 @@
 """Read and write a vocabulary: a file with one token per line."""
 
 from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN, arrange_vocabulary
-from keras_elmo.utils.files import PathLike, read_vocabulary_lines
+from keras_elmo.utils.files import PathLike, local_path, read_vocabulary_lines
 
 __all__ = ["SPECIAL_TOKENS", "UNKNOWN", "read_vocabulary", "write_vocabulary"]
 
 
 def write_vocabulary(path: PathLike, tokens: list[str]) -> None:
     """Write a vocabulary, one token per line."""
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
+    with open(local_path(path), "w", encoding="utf-8", newline="\n") as file:
         file.writelines(token + "\n" for token in tokens)
 
 

@@ -179,6 +179,19 @@ def test_vocabularies_that_are_refused(preset, tmp_path, content, error, message
     assert not (tmp_path / "never").exists()
 
 
+def test_paths_in_the_home_folder(preset, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model, vocabulary = read_language_model("~/preset")
+    write_language_model("~/again", model, vocabulary)
+    write_vocabulary("~/v.txt", vocabulary)
+    for path in ("~/again/vocab.txt", "~/v.txt"):
+        assert read_vocabulary(path) == VOCABULARY
+    with pytest.raises(FileNotFoundError, match=f"vocabs.txt does .* {tmp_path}/again/vocab.txt"):
+        read_vocabulary("~/again/vocabs.txt")
+    with pytest.raises(ValueError, match="a path on this machine. Received: a URL, s3://a/b"):
+        read_vocabulary("s3://a/b")
+
+
 def test_lines_with_blanks_in_a_list_of_tokens(tmp_path):
     """bilm-tf keeps them as rows of the softmax, which no text needs."""
     tokens = ["<S>", "</S>", "<UNK>", "a", "b c", "d 3", "e", "f"]
