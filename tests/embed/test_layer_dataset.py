@@ -177,7 +177,7 @@ def test_files_of_allennlp_with_the_sentences(tmp_path, n_layers):
     with h5py.File(path, "a") as file:
         file["sentence_to_index"][0] = '["no object"]'
     with pytest.raises(ValueError, match="must contain a JSON object of line numbers in 's"):
-        LayerDataset(path).sentences
+        _ = LayerDataset(path).sentences
     write_layers(path, names, TOKENS)
     assert LayerDataset(path).sentences is None
 
