@@ -187,9 +187,9 @@ class LayerFileWriter:
         with self._open_finished() as file:
             names = file.names()
             settings, count = None, -1
-            if "sentences" in names and "settings" in file.attributes():
-                settings = json.loads(file.attribute("settings"))
+            with contextlib.suppress(ValueError):  # a file without settings
                 count = file.declared("sentences").shape[0]
+                settings = json.loads(file.attribute("settings"))
         if settings != self._settings or len(names) != count + 1:
             raise ValueError(
                 f"{self._output} exists and was made with other settings. Expected: "

@@ -26,13 +26,7 @@ class _RefusedError(Exception):
 
 
 def unpack(path: pathlib.Path, directory: pathlib.Path) -> None:
-    """Unpack an archive of plain files into a directory. The name of the archive can be any.
-
-    Raises:
-        OSError: If the archive is damaged, is no archive, or cannot be unpacked here.
-        ValueError: If the archive contains a link or a device, a name that points outside, a
-            name twice, too many files, or far too many bytes.
-    """
+    """Unpack an archive of plain files into a directory. The name of the archive can be any."""
     try:
         with open(path, "rb") as file:
             start = file.read(6)

@@ -19,17 +19,7 @@ _WEIGHTS_NAMES = (
 
 
 def read_bilm(options_file: PathLike, weight_file: PathLike) -> BiLMFile:
-    """Read a biLM from two files.
-
-    Args:
-        options_file: str or path. The ``options.json``.
-        weight_file: str or path. The ``weights.hdf5``.
-
-    Raises:
-        OSError: If a file is missing or damaged.
-        ValueError: If the options are not the options of a biLM over characters, or the weights
-            do not fit them. The error names every tensor that does not fit.
-    """
+    """Read a biLM from two files. The error for weights names every tensor that does not fit."""
     config = BiLMConfig.from_options(read_options(options_file), str(options_file))
     return _read_weights(config, weight_file, str(weight_file), str(options_file))
 
@@ -52,13 +42,7 @@ def _read_weights(
 
 
 def write_bilm(directory: PathLike, config: BiLMConfig, variables: dict) -> None:
-    """Write ``options.json`` and ``weights.hdf5``: both or none.
-
-    Args:
-        directory: str or path. The directory. It is made if it does not exist.
-        config: ``BiLMConfig``.
-        variables: dict of Keras variables. Variables of the biLM by path.
-    """
+    """Write ``options.json`` and ``weights.hdf5``: both or none. ``variables`` are by path."""
     arrays = extract(bilm_mapping(config), variables)
     writers = {
         "options.json": lambda path: write_json(path, config.to_options()),
@@ -120,7 +104,7 @@ class BilmHdf5(Format):
         with open_hdf5(self.folder.file(name), self.folder.shown(name)) as file:
             used = file.walk()
         checkpoint = self._softmax_checkpoint()
-        more, unused = checkpoint.softmax_tensor_names() if checkpoint else ([], [])
+        more, unused = checkpoint.tensor_names(with_bilm=False) if checkpoint else ([], [])
         return used + more, unused
 
     def _softmax_checkpoint(self) -> BilmTfCheckpoint | None:

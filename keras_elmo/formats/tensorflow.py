@@ -79,13 +79,10 @@ class _Variables(Format):
             n_layers=len(biases),
         )
 
-    def tensor_names(self) -> tuple[list[str], list[str]]:
-        return self._split_names(set(expected_shapes(self._mapping())) | self._other_used_names())
-
-    def _split_names(self, used: set[str]) -> tuple[list[str], list[str]]:
-        """Return the names that are used, and all other names."""
-        names = [*self._bundle.declared, *self._bundle.others]
-        return sorted(used), sorted(name for name in names if name not in used)
+    def tensor_names(self, with_bilm: bool = True) -> tuple[list[str], list[str]]:
+        used = self._other_used_names()
+        used |= set(expected_shapes(self._mapping())) if with_bilm else set()
+        return sorted(used), sorted({*self._bundle.declared, *self._bundle.others} - used)
 
     def _other_used_names(self) -> set[str]:
         """Return the names of tensors that are used and are not part of the biLM."""
@@ -181,10 +178,6 @@ class BilmTfCheckpoint(_Variables):
             return {name: arrays[names[name]] for name in shapes}
 
         return self._arranged_softmax("the checkpoint", read)
-
-    def softmax_tensor_names(self) -> tuple[list[str], list[str]]:
-        """Return the names of the tensors of the softmax, if it is used, and all other names."""
-        return self._split_names(self._other_used_names())
 
     def _other_used_names(self) -> set[str]:
         if self.vocabulary_name() is None:
