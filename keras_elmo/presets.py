@@ -43,7 +43,7 @@ FORMATS: tuple[type[Format], ...] = (
 # Their released models were trained on the 1 Billion Word Benchmark.
 _PENN_FORMATS = (AllenNlpArchive.name, HubModule.name)
 _LARGEST_CARD = 1 << 20
-_FILES_OF_A_MODEL = (".json", ".hdf5", ".h5", ".pb", ".th", ".pkl", ".dic", ".txt", "_file")
+_FILES_OF_A_MODEL = tuple(".json .hdf5 .h5 .pb .th .pkl .dic .txt _file checkpoint".split())
 _EXPECTED = (
     "the name of a bundled preset or released model, or the path of a directory, archive or "
     "checkpoint"

@@ -123,10 +123,11 @@ def test_the_folder_of_a_run(tmp_path):
         ElmoLayer.from_preset(tmp_path)
 
 
-def test_one_of_the_two_files(tiny_preset):
-    for name in ("options.json", "weights.hdf5"):
+def test_one_of_the_two_files(tiny_preset, tmp_path):
+    for name in ("options.json", "weights.h5", "weights.th", "checkpoint", "vocab.txt"):
+        (tmp_path / name).touch()
         with pytest.raises(ValueError, match=f"one of its files, .*{name}. Pass the directory"):
-            ElmoLayer.from_preset(tiny_preset / name)
+            ElmoLayer.from_preset(tmp_path / name)
     with pytest.raises(ValueError, match="path of an options file. Received: a dict"):
         ElmoLayer.from_hdf5(make_config().to_options(), tiny_preset / "weights.hdf5")
     with pytest.raises(IsADirectoryError, match="Weight file .* is a directory"):
@@ -148,6 +149,8 @@ def test_ambiguous_and_incomplete(tmp_path, files):
         ElmoLayer.from_preset(path)
     with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: \[\]"):
         ElmoLayer.from_preset(zipped(tmp_path / "none.zip", {}))
+    with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: \['elmo.zip'"):
+        ElmoLayer.from_preset(zipped(tmp_path / "outer.zip", {"elmo.zip": b""}))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: \[\]"):
         ElmoLayer.from_preset(tmp_path / "empty")

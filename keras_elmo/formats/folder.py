@@ -90,7 +90,7 @@ class Folder:
         if len(candidates) != 1:
             raise ValueError(
                 f"Preset {self.path} must contain exactly one file named {expected}. "
-                f"Received: {sorted(candidates)[:20]}"
+                f"Received: {sorted(candidates or self.names)[:20]}"
             )
         return candidates[0]
 
