@@ -52,7 +52,7 @@ class AllenNlpArchive(Format):
         mixes: list[Mix] = []
         while arrays:
             stem = f"{self._prefix}scalar_mix_{len(mixes)}."
-            scalars = []
+            scalars: list[float] = []
             while (name := f"{stem}scalar_parameters.{len(scalars)}") in arrays:
                 scalars.append(float(arrays.pop(name)[0]))
             gamma = arrays.pop(f"{stem}gamma", None)

@@ -48,12 +48,9 @@ class _Variables(Format):
         # A variable of the biLM that is not expected is an error. Others, of the optimizer for
         # example, are ignored.
         part = re.compile(re.escape(self._prefix) + r"(CNN|RNN_).*/([Wb]_\w+|kernel|bias)")
-        bundle = self._bundle
-        found = {n: x for n, x in bundle.declared.items() if n in expected or part.fullmatch(n)}
-        check_tensors(f"Checkpoint {bundle.file_name}", found, expected)
-        return convert_bilm(
-            self.config, mapping, bundle.read(found), "Checkpoint", bundle.file_name
-        )
+        found = [n for n in self._bundle.declared if n in expected or part.fullmatch(n)]
+        arrays = self._read_tensors(found, expected)
+        return convert_bilm(self.config, mapping, arrays, "Checkpoint", self._bundle.file_name)
 
     def infer_config(self) -> BiLMConfig:
         prefix, names = self._prefix, self._lstm_names
@@ -88,10 +85,8 @@ class _Variables(Format):
         """Return the names of tensors that are used and are not part of the biLM."""
         return set()
 
-    def _read_tensors(
-        self, names: list[str], expected: Shapes, **texts: str
-    ) -> dict[str, np.ndarray]:
-        """Read tensors, once their declared shapes are the expected ones."""
+    def _read_tensors(self, names: list[str], expected: Shapes, **texts: str) -> dict:
+        """Read tensors by name, once their declared shapes are the expected ones."""
         shown = f"Checkpoint {self._bundle.file_name}"
         declared = {name: self._bundle.declared[name] for name in names}
         check_tensors(shown, declared, expected, **texts)
@@ -155,10 +150,8 @@ class BilmTfCheckpoint(_Variables):
         candidates = self.folder.ending(".index")
         latest: list[str] = []
         for note in self.folder.named("checkpoint"):
-            content = read_bytes(
-                self.folder.file(note), self.folder.shown(note), most=_LARGEST_NOTE
-            )
-            text = content.decode("utf-8", "replace")
+            file, shown = self.folder.file(note), self.folder.shown(note)
+            text = read_bytes(file, shown, most=_LARGEST_NOTE).decode("utf-8", "replace")
             if found := re.search(r'^model_checkpoint_path: "(.+)"$', text, re.MULTILINE):
                 name = re.split(r"[/\\]", found[1])[-1] + ".index"
                 latest = [n for n in candidates if base_name(n) == name]
@@ -196,20 +189,15 @@ class HubModule(_Variables):
         return bool(folder.named("saved_model.pb"))
 
     def index(self) -> str:
-        names = self.folder.named("variables.index")
-        return self.folder.pick("variables/variables.index", names)
+        return self.folder.pick("variables.index", self.folder.named("variables.index"))
 
     def read_mixes(self) -> list[Mix]:
         mixes = []
         for weights, scale in self._mix_names():
             layers, scale_shape = (self._bundle.declared[n].shape for n in (weights, scale))
-            expected = {
-                weights: layers[:1] or (0,),
-                scale: scale_shape if scale_shape == (1,) else (),
-            }
+            expected = {weights: layers[:1] or (0,), scale: (1,) if scale_shape == (1,) else ()}
             arrays = self._read_tensors([weights, scale], expected)
-            scalars = tuple(float(x) for x in arrays[weights])
-            mixes.append(Mix(scalars, float(arrays[scale].reshape(()))))
+            mixes.append(Mix(tuple(arrays[weights].tolist()), arrays[scale].item()))
         return mixes
 
     def _other_used_names(self) -> set[str]:

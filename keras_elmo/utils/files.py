@@ -136,9 +136,7 @@ def _parse_short_int(digits: str) -> int:
     return int(digits)
 
 
-def read_vocabulary_lines(
-    file: PathLike, file_name: str | None = None, kind: str = "Vocabulary"
-) -> list[str]:
+def read_vocabulary_lines(file: PathLike, file_name: str | None = None) -> list[str]:
     r"""Read the lines of a vocabulary in UTF-8, which gzip may have compressed.
 
     For the arguments see ``read_bytes``. Lines end in ``\n``, or all of them in ``\r\n``. The last
@@ -149,16 +147,16 @@ def read_vocabulary_lines(
         OSError: If the file is missing or cannot be read.
         ValueError: If the file is not UTF-8. The error names the line.
     """
-    content = _decompressed(read_bytes(file, file_name, kind), f"{kind} {file_name or file}")
+    name = f"Vocabulary {file if file_name is None else file_name}"
+    content = _decompressed(read_bytes(file, file_name, "Vocabulary"), name)
     end = "\r\n" if content.count(b"\r\n") == content.count(b"\n") else "\n"
     try:
         return content.decode("utf-8-sig").removesuffix(end).split(end)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{kind} {file if file_name is None else file_name} must be text in UTF-8. "
-            f"Received: other bytes in line {line} ({error.reason}). Convert the file first, for "
-            "example with iconv"
+            f"{name} must be text in UTF-8. Received: other bytes in line {line} ({error.reason}). "
+            "Convert the file first, for example with iconv"
         ) from None
 
 
@@ -214,10 +212,7 @@ def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
 def write_files(
     directory: PathLike, writers: Mapping[str, Callable[[pathlib.Path], object]]
 ) -> None:
-    """Write several files into a directory, old or new: all of them or none.
-
-    Each of the ``writers``, by the name of the file, takes a temporary path and writes there.
-    """
+    """Write files into a directory, old or new: all or none. Writers take a temporary path."""
     directory = local_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with atomic_write(*(directory / name for name in writers)) as temporary:
