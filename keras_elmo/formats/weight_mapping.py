@@ -12,7 +12,7 @@ from keras_elmo.formats.checks import Arrays, Shape, check_tensors
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """A change of layout. ``load`` makes arrays of our variables from a file, ``save`` inverts it."""
+    """A change of layout. ``load`` makes the arrays of our variables, and ``save`` inverts it."""
 
     name: str
     load: Callable[..., tuple[np.ndarray, ...]]
