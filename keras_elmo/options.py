@@ -30,10 +30,27 @@ _DEFAULTS = {
     "projection_clip": None,
     "use_skip_connections": False,
 }
+# Keys that some trainers write. The value is the only one that keras-elmo computes.
+_FIXED = {
+    "bidirectional": (True, "a biLM that reads in both directions"),
+    "reverse": (False, "a biLM whose forward direction reads from the first token"),
+    "share_embedding_softmax": (
+        False,
+        "a biLM over characters, whose softmax shares no weights",
+    ),
+    "char_cnn.projection_after_highway": (True, "the projection after the highway layers"),
+    "char_cnn.projection_location": ("after_highway", "the projection after the highway layers"),
+    "char_cnn.do_layer_norm": (False, "a character CNN without layer normalization"),
+    "lstm.bidirectional": (True, "LSTMs in both directions"),
+    "lstm.activation": ("tanh", "LSTMs with the activation tanh"),
+    "lstm.forget_bias": (1, "LSTMs that add 1 to the forget gate"),
+    "lstm.use_peepholes": (False, "LSTMs without peepholes"),
+    "lstm.do_layer_norm": (False, "LSTMs without layer normalization"),
+}
 # Settings of the trainers of bilm-tf and of its rewrite in PyTorch. They do not change what
 # the biLM computes.
 _TRAINING_KEY = re.compile(
-    "all_clip_norm_val|batch_size|clip_grad_norm|dropout|eval_max_batches|learning_rate"
+    r"all_clip_norm_val|batch_size|clip_grad_norm|(\w+\.)?dropout|eval_max_batches|learning_rate"
     r"|lr_decay_\w+|max_steps|n_epochs|n_negative_samples_batch|n_tokens_vocab|n_train_tokens"
     r"|sample_softmax|steps_per_epoch|unroll_steps|\w+_every_steps"
 )
@@ -63,24 +80,17 @@ def parse_options(options: object, origin: object = None) -> dict[str, Any]:
                     f"Received: {key}={shorten(value)}"
                 )
             for inner, setting in value.items():
+                name = f"{key}.{inner}"
                 if (key, inner) in _ATTRIBUTES:
                     arguments[_ATTRIBUTES[key, inner]] = setting
-                elif (key, inner) != ("char_cnn", "n_characters"):
-                    unknown.append(f"{key}.{inner}")
+                elif name in _FIXED:
+                    _check_fixed(name, setting)
+                elif name != "char_cnn.n_characters" and not _TRAINING_KEY.fullmatch(name):
+                    unknown.append(name)
         elif key == "code_points":
             arguments["code_points"] = CodePoints.from_options(value)
-        elif key == "bidirectional":
-            if value is not True:
-                raise ValueError(
-                    "BiLMConfig expects a biLM that reads in both directions. "
-                    f"Received: bidirectional={shorten(value)}"
-                )
-        elif key == "share_embedding_softmax":
-            if value is not False:
-                raise ValueError(
-                    "BiLMConfig expects a biLM over characters, whose softmax shares no weights. "
-                    f"Received: share_embedding_softmax={shorten(value)}"
-                )
+        elif key in _FIXED:
+            _check_fixed(key, value)
         elif not _TRAINING_KEY.fullmatch(str(key)):
             file = "the options" if origin is None else f"options file {origin}"
             warnings.warn(
@@ -105,9 +115,18 @@ def parse_options(options: object, origin: object = None) -> dict[str, Any]:
             f"Received: embedding={shorten(embedding)}"
         )
     arguments["character_embedding_dim"] = embedding["dim"]
-    if arguments.get("n_highway", 0) is None:
-        arguments["n_highway"] = 0
-    return _DEFAULTS | arguments
+    absent = {name for name in _DEFAULTS if arguments.get(name) is None}  # null too
+    return arguments | {name: _DEFAULTS[name] for name in absent}
+
+
+def _check_fixed(key: str, value: object) -> None:
+    expected, meaning = _FIXED[key]
+    # bilm-tf takes null as false.
+    if value != expected and (value is not None or expected is not False):
+        raise ValueError(
+            f"BiLMConfig expects {meaning}. Received: {key}={shorten(value)}. Models with other "
+            f"values than {key}={expected!r} are not supported"
+        )
 
 
 def _check_n_characters(n_characters: object, code_points: CodePoints | None) -> None:

@@ -18,13 +18,16 @@ from keras_elmo.formats.folder import Folder, checkpoint_prefix
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.many_langs import ManyLangs
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint, HubModule
-from keras_elmo.released_models import download, is_released, nearest_names, released_models
+from keras_elmo.released_models import download, is_released, models_at_url, released_models
+from keras_elmo.utils.checks import nearest_names
 from keras_elmo.utils.files import (
     PathLike,
     digest_of,
     holds_files,
+    local_path,
     read_bytes,
     read_options,
+    similar_paths,
     write_files,
     write_json,
 )
@@ -41,8 +44,9 @@ FORMATS: tuple[type[Format], ...] = (
 # Their released models were trained on the 1 Billion Word Benchmark.
 _PENN_FORMATS = (AllenNlpArchive.name, HubModule.name)
 _LARGEST_CARD = 1 << 20
+_FILES_OF_A_MODEL = tuple(".json .hdf5 .h5 .pb .th .pkl .dic .txt _file checkpoint".split())
 _EXPECTED = (
-    "the name of a bundled preset or released model, or the path of a directory, .zip, .tar.gz or "
+    "the name of a bundled preset or released model, or the path of a directory, archive or "
     "checkpoint"
 )
 
@@ -89,7 +93,7 @@ class Preset:
     Args:
         preset: str or path. Name of a bundled preset; name of a released model, or its address
             on the Hugging Face Hub, ``"hf://user/model"``, which is downloaded once; or path of a
-            directory, .zip or .tar.gz in one of the formats of
+            directory, .zip or .tar archive in one of the formats of
             ``FORMATS``, or of a TensorFlow checkpoint without its ending. For a directory that
             has the name of a preset pass a ``pathlib.Path`` or ``"./NAME"``.
         options: dict, path of an options file, or None. They replace the options in the files.
@@ -118,25 +122,27 @@ class Preset:
         if is_released(preset):
             self.path = download(str(preset))
         else:
-            self.path = names.get(preset, pathlib.Path(preset))  # type: ignore[arg-type]
+            _refuse_url(preset)
+            self.path = names.get(preset) or local_path(preset)  # type: ignore[arg-type]
         if not (self.path.is_dir() or self.path.is_file() or checkpoint_prefix(self.path)):
-            similar = nearest_names(str(preset), [*names, *released_models()])
+            similar = nearest_names(self.path.name, [*names, *released_models()])
+            similar += similar_paths(self.path)
             raise ValueError(
                 f"from_preset expects {_EXPECTED}. Received: preset={preset!r}. "
                 + (f"Similar names: {', '.join(similar)}. " if similar else "")
                 + f"Bundled presets: {', '.join(names) or 'none'}. keras-elmo presets lists all"
             )
-        if self.path.is_file() and self.path.name.endswith((".json", ".hdf5", "_file")):
+        if self.path.is_file() and self.path.name.lower().endswith(_FILES_OF_A_MODEL):
             raise ValueError(
-                "from_preset expects a directory, .zip or .tar.gz. Received: one of its two "
-                f"files, {self.path}. Pass the directory, or both files to from_hdf5"
+                "from_preset expects a directory or archive. Received: one of its files, "
+                f"{self.path}. Pass the directory, or options and weights to from_hdf5"
             )
-        if (self.path / "origin.json").is_file() and (self.path / "checkpoint.hdf5").is_file():
+        self._folder = Folder(self.path)
+        if {"origin.json", "checkpoint.hdf5"} <= set(self._folder.names):
             raise ValueError(
                 f"from_preset expects {_EXPECTED}. Received: {self.path}, a folder of keras-elmo "
                 f"pretrain. Make a preset of it: keras-elmo export {self.path} DIRECTORY"
             )
-        self._folder = Folder(self.path)
         found = next((f for f in FORMATS if f.recognises(self._folder)), FORMATS[0])
         self.format = found(self._folder, options)
 
@@ -171,11 +177,11 @@ class Preset:
         Raises:
             ValueError: If the preset does not record its tokenizer.
         """
-        if "tokenizer.json" in self._folder.names:
-            path = self._folder.file("tokenizer.json")
-            name = read_options(path, str(path), "Tokenizer file").get("name")
-            if isinstance(name, str):
-                return name
+        for name in self._folder.named("tokenizer.json"):
+            shown = self._folder.shown(name)
+            content = read_options(self._folder.file(name), shown, "Tokenizer file")
+            if isinstance(content, dict) and isinstance(content.get("name"), str):
+                return content["name"]
         if self._released is not None and self._released.tokenizer is not None:
             return self._released.tokenizer
         if self.format.name in _PENN_FORMATS:
@@ -219,6 +225,14 @@ class Preset:
         return digest_of(self._folder.file(names[0])) if len(names) == 1 else None
 
 
+def _refuse_url(preset: PathLike) -> None:
+    if names := models_at_url(str(preset)):
+        raise ValueError(
+            f"from_preset expects {_EXPECTED}. Received: a URL, {preset}. Pass the name of its "
+            f"model, which is then downloaded: {', '.join(names)}"
+        )
+
+
 def read_preset(preset: PathLike, options: dict | PathLike | None = None) -> BiLMFile:
     """Read the options and the weights of a preset, with the arguments of ``Preset``."""
     return Preset(preset, options).read()
@@ -250,7 +264,7 @@ def convert(
             or the directory is not empty. Then nothing is written.
         ImportError: If the source is a PyTorch file and PyTorch is not installed.
     """
-    directory = pathlib.Path(directory)
+    directory = local_path(directory)
     if directory.exists() and (not directory.is_dir() or holds_files(directory)):
         raise ValueError(
             "convert expects a directory that is new or empty. "
@@ -259,13 +273,14 @@ def convert(
     preset = Preset(source, options)
     bilm, softmax, mixes = preset.read(), preset.read_softmax(), preset.read_mixes()
     vocabulary = preset.format.read_vocabulary()
+    tokens = vocabulary and (softmax.vocabulary if softmax else vocabulary[0])
     used, left = preset.format.tensor_names()
     writers: dict[str, Callable[[pathlib.Path], object]] = {
         "options.json": lambda path: write_json(path, bilm.config.to_options()),
         "weights.hdf5": lambda path: write_arrays(path, _as_float32(bilm.arrays)),
     }
-    if vocabulary is not None:
-        text = "\n".join(vocabulary[0]) + "\n"
+    if tokens is not None:
+        text = "\n".join(tokens) + "\n"
         writers["vocab.txt"] = lambda path: path.write_bytes(text.encode())
     if softmax is not None:
         writers["softmax.hdf5"] = lambda path: write_arrays(path, _as_float32(softmax.arrays))

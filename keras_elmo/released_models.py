@@ -5,7 +5,6 @@ tried. A downloaded model is a folder in the cache, which ``from_preset`` reads 
 """
 
 import dataclasses
-import difflib
 import functools
 import importlib.resources
 import json
@@ -16,7 +15,8 @@ import shutil
 import tempfile
 from typing import Any
 
-from keras_elmo.utils.files import atomic_write, digest_of
+from keras_elmo.utils.checks import nearest_names
+from keras_elmo.utils.files import atomic_write, digest_of, without_scheme
 
 # The start of an address on the Hugging Face Hub.
 HUB = "hf://"
@@ -95,10 +95,14 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(home) / "keras_elmo"
 
 
-def nearest_names(name: str, names: list[str]) -> list[str]:
-    """Return the names that are most similar to a misspelt one, at most three."""
-    by_case = {known.lower(): known for known in names}
-    return [by_case[n] for n in difflib.get_close_matches(name.lower(), by_case, 3, 0.6)]
+def models_at_url(url: str) -> list[str]:
+    """Return the names of the models that have a file or a page at this address."""
+    return [
+        model.name
+        for model in released_models().values()
+        for addresses in [[model.page or "", *(a for file in model.files for a in file["urls"])]]
+        if without_scheme(url) and without_scheme(url) in map(without_scheme, addresses)
+    ]
 
 
 def model_path(model: ReleasedModel) -> pathlib.Path:
@@ -133,7 +137,7 @@ def download(name: str) -> pathlib.Path:
         return _snapshot(name)
     model = released_models().get(name)
     if model is None:
-        near = nearest_names(name, list(released_models()))
+        near = nearest_names(name, released_models())
         raise ValueError(
             f"Expected the name of a released model. Received: {name!r}. "
             + (f"Similar names: {', '.join(near)}. " if near else "")

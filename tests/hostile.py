@@ -407,9 +407,9 @@ def _write_zip(folder):
     return folder / "preset.zip"
 
 
-def _write_tar(folder):
+def _write_tar(folder, compression="gz"):
     files = _write_preset(folder / "files")
-    with tarfile.open(folder / "preset.tar.gz", "w:gz") as archive:
+    with tarfile.open(folder / "preset.tar.gz", f"w:{compression}") as archive:
         for path in sorted(files.iterdir()):
             archive.add(path, path.name)
     return folder / "preset.tar.gz"
@@ -429,8 +429,8 @@ def _load_token_cache(path):
     assert words.rows.shape == (3, 6) and np.isfinite(words.rows).all()
 
 
-def _write_layers(folder):
-    layers = {str(i): np.ones((3, i, 8), "float32") for i in range(4)}
+def _write_layers(folder, names=("0", "1", "2", "3")):
+    layers = {name: np.ones((3, i, 8), "float32") for i, name in enumerate(names)}
     write_arrays(folder / "layers.hdf5", layers)
     return folder / "layers.hdf5"
 
@@ -544,6 +544,8 @@ KINDS = {
     ),
     "zip": Kind(_write_zip, _load_preset, [repack_zip] * 6 + BYTES),
     "tar": Kind(_write_tar, _load_preset, [repack_tar] * 6 + BYTES),
+    "tar.bz2": Kind(lambda folder: _write_tar(folder, "bz2"), _load_preset, BYTES),
+    "tar.xz": Kind(lambda folder: _write_tar(folder, "xz"), _load_preset, BYTES),
     "token cache": Kind(_write_token_cache, _load_token_cache, [edit_hdf5] * 8 + BYTES),
     "token vocabulary": Kind(
         lambda folder: _write_token_cache(folder).with_name("tokens.txt"),
@@ -551,6 +553,11 @@ KINDS = {
         [spoil_text, *BYTES],
     ),
     "layers": Kind(_write_layers, _load_layers, [edit_hdf5] * 8 + BYTES),
+    "layers of sentences": Kind(
+        lambda folder: _write_layers(folder, (" ", "a", "a b", "1/2 c d")),
+        _load_layers,
+        [edit_hdf5] * 8 + BYTES,
+    ),
     "checkpoint": Kind(_write_checkpoint, _load_checkpoint, [edit_hdf5] * 8 + BYTES),
     "softmax": Kind(
         lambda folder: _write_language_model(folder) / "softmax.hdf5",

@@ -111,6 +111,34 @@ def test_options_of_a_training_in_pytorch_are_read():
     assert BiLMConfig.from_options(trained) == make_config()
 
 
+@pytest.mark.parametrize(
+    "key, value, other",
+    [
+        ("char_cnn__projection_after_highway", True, False),  # in the released checkpoint
+        ("char_cnn__projection_location", "after_highway", "after_cnn"),
+        ("char_cnn__do_layer_norm", False, True),
+        ("lstm__forget_bias", 1.0, 0.0),
+        ("lstm__use_peepholes", None, True),
+        ("lstm__bidirectional", True, None),
+        ("reverse", False, True),
+        ("bidirectional", True, None),
+        ("share_embedding_softmax", None, "yes"),
+    ],
+)
+def test_keys_that_may_have_one_value(key, value, other):
+    assert BiLMConfig.from_options(options(**{key: value})) == make_config()
+    name = key.replace("__", ".")
+    message = f"^Options file o.json: .* Received: {name}={other!r}. Models .* {name}=.* not supp"
+    with pytest.raises(ValueError, match=message):
+        BiLMConfig.from_options(options(**{key: other}), "o.json")
+
+
+def test_dropout_inside_a_section_is_a_setting_of_training():
+    assert BiLMConfig.from_options(options(lstm__dropout=0.1, char_cnn__dropout=0.2)) == (
+        make_config()
+    )
+
+
 def test_an_unknown_key_at_the_top_is_worth_a_warning():
     with pytest.warns(UserWarning, match="ignores the unknown key 'colour' of options file o.json"):
         assert BiLMConfig.from_options(options(colour=1), "o.json") == make_config()
@@ -136,7 +164,8 @@ def test_missing_keys_mean_what_they_mean_to_bilm_tf():
     assert BiLMConfig.from_options(short) == make_config(
         n_highway=0, n_layers=1, cell_clip=None, projection_clip=None, use_skip_connections=False
     )
-    assert BiLMConfig.from_options(options(char_cnn__n_highway=None)).n_highway == 0
+    nulls = options(char_cnn__n_highway=None, lstm__use_skip_connections=None)
+    assert BiLMConfig.from_options(nulls) == make_config(n_highway=0, use_skip_connections=False)
 
 
 @pytest.mark.parametrize(

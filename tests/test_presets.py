@@ -123,10 +123,11 @@ def test_the_folder_of_a_run(tmp_path):
         ElmoLayer.from_preset(tmp_path)
 
 
-def test_one_of_the_two_files(tiny_preset):
-    for name in ("options.json", "weights.hdf5"):
-        with pytest.raises(ValueError, match=f"one of its two files, .*{name}. Pass the directory"):
-            ElmoLayer.from_preset(tiny_preset / name)
+def test_one_of_the_two_files(tiny_preset, tmp_path):
+    for name in ("options.json", "weights.h5", "weights.th", "checkpoint", "vocab.txt"):
+        (tmp_path / name).touch()
+        with pytest.raises(ValueError, match=f"one of its files, .*{name}. Pass the directory"):
+            ElmoLayer.from_preset(tmp_path / name)
     with pytest.raises(ValueError, match="path of an options file. Received: a dict"):
         ElmoLayer.from_hdf5(make_config().to_options(), tiny_preset / "weights.hdf5")
     with pytest.raises(IsADirectoryError, match="Weight file .* is a directory"):
@@ -148,6 +149,8 @@ def test_ambiguous_and_incomplete(tmp_path, files):
         ElmoLayer.from_preset(path)
     with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: \[\]"):
         ElmoLayer.from_preset(zipped(tmp_path / "none.zip", {}))
+    with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: \['elmo.zip'"):
+        ElmoLayer.from_preset(zipped(tmp_path / "outer.zip", {"elmo.zip": b""}))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: \[\]"):
         ElmoLayer.from_preset(tmp_path / "empty")
@@ -157,14 +160,14 @@ def test_damaged_zip(tmp_path, files):
     path = zipped(tmp_path / "elmo.zip", files)
     content = bytearray(path.read_bytes())
     path.write_bytes(content[:-200])
-    with pytest.raises(OSError, match="is damaged or not a .zip or .tar.gz file"):
+    with pytest.raises(OSError, match="is damaged or not a .zip, .tar, "):
         ElmoLayer.from_preset(path)
     content[5000:5100] = b"\xff" * 100
     path.write_bytes(content)
     with pytest.raises(OSError, match="is damaged or not a"):
         ElmoLayer.from_preset(path)
     path.write_text("not a zip")
-    with pytest.raises(OSError, match="is damaged or not a .zip or .tar.gz file"):
+    with pytest.raises(OSError, match="is damaged or not a .zip, .tar, "):
         ElmoLayer.from_preset(path)
 
 
@@ -206,6 +209,116 @@ def test_names_in_published_models(tmp_path, files, expected, names, pack):
     np.testing.assert_array_equal(output(path), expected)
 
 
+PACKED = {".tar": "w:", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.bz2": "w:bz2", ".tar.xz": "w:xz"}
+
+
+@pytest.mark.parametrize("end, mode", PACKED.items(), ids=PACKED)
+def test_tar_archives(tmp_path, files, expected, end, mode):
+    path = tmp_path / f"elmo{end}"
+    with tarfile.open(path, mode) as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"elmo/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    np.testing.assert_array_equal(output(path), expected)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(OSError, match=f"elmo{end} is damaged or not a .zip, .tar, "):
+        ElmoLayer.from_preset(path)
+    with tarfile.open(path, mode) as archive:
+        member = tarfile.TarInfo("../options.json")
+        archive.addfile(member)
+    with pytest.raises(ValueError, match="Received: a name that points outside"):
+        ElmoLayer.from_preset(path)
+    if end != ".tar":
+        with tarfile.open(path, mode) as archive:
+            member = tarfile.TarInfo("zeros")
+            member.size = 100 << 20
+            archive.addfile(member, io.BytesIO(bytes(member.size)))
+        with pytest.raises(ValueError, match="must unpack to at most .* Received: "):
+            ElmoLayer.from_preset(path)
+
+
+@pytest.mark.parametrize("folder", ["elmo", "elmo/model"])
+def test_a_folder_in_a_folder(tmp_path, files, expected, folder):
+    inner = tmp_path / folder
+    inner.mkdir(parents=True)
+    for name, content in files.items():
+        (inner / name).write_bytes(content)
+    (tmp_path / "README.md").write_text("a model card")
+    for other in ("__MACOSX", ".git", "notes"):
+        (tmp_path / other).mkdir()
+        (tmp_path / other / "weights.hdf5" if other != "notes" else inner / "notes.txt").touch()
+    (inner / "tokenizer.json").write_text('{"name": "toktok"}')
+    np.testing.assert_array_equal(output(tmp_path), expected)
+    assert Preset(tmp_path).read_tokenizer() == "toktok"
+    second = inner.with_name("second")
+    shutil.copytree(inner, second)
+    with pytest.raises(ValueError, match=f"one model. Received: {inner}, {second}. Pass one of"):
+        ElmoLayer.from_preset(tmp_path)
+    np.testing.assert_array_equal(output(second), expected)
+
+
+@pytest.mark.parametrize("name", ["weights.h5", "elmo_weights.h5", "model.h5", "other.H5"])
+def test_weights_with_another_ending(tmp_path, files, expected, name):
+    (tmp_path / "Options.json").write_bytes(files["options.json"])
+    (tmp_path / name).write_bytes(files["weights.hdf5"])
+    np.testing.assert_array_equal(output(tmp_path), expected)
+    (tmp_path / "weights.hdf5").write_bytes(files["weights.hdf5"])
+    (tmp_path / name).write_bytes(b"")
+    np.testing.assert_array_equal(output(tmp_path), expected)
+    with pytest.raises(ValueError, match=f"one of its files, .*{name}. Pass the directory"):
+        ElmoLayer.from_preset(tmp_path / name)
+
+
+def test_paths_in_the_home_folder(tmp_path, monkeypatch, tiny_preset, expected):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copytree(tiny_preset, tmp_path / "elmo")
+    np.testing.assert_array_equal(output("~/elmo"), expected)
+    layer = ElmoLayer.from_hdf5("~/elmo/options.json", "~/elmo/weights.hdf5")
+    assert layer.fingerprint() == ElmoLayer.from_preset(tmp_path / "elmo").fingerprint()
+    ElmoLayer.from_preset("~/elmo", options="~/elmo/options.json")
+    presets.convert("~/elmo", "~/converted")
+    layer.save_hdf5("~/saved")
+    assert (tmp_path / "converted" / "weights.hdf5").exists()
+    assert (tmp_path / "saved" / "weights.hdf5").exists()
+
+
+HDF5 = "2x4096_512_2048cnn_2xhighway/elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5"
+
+
+@pytest.mark.parametrize(
+    "url, message",
+    [
+        (f"https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/{HDF5}", "allennlp_original_en"),
+        ("https://tfhub.dev/google/elmo/3", "google_3_en"),
+        (pathlib.Path("http://tfhub.dev/google/elmo/2/"), "google_2_en"),
+        ("https://example.org/elmo.zip", "Download the file and pass its path. keras-elmo presets"),
+        ("file:///home/me/elmo.zip", "file:///home/me/elmo.zip. Download"),
+    ],
+)
+def test_urls(tmp_path, url, message):
+    with pytest.raises(ValueError, match=f"Received: a URL, .*{message}"):
+        ElmoLayer.from_preset(url)
+    with pytest.raises(ValueError, match="a path on this machine. Received: a URL"):
+        ElmoLayer.from_hdf5(url, tmp_path / "weights.hdf5")
+
+
+def test_a_misspelt_name(tiny_preset, tmp_path):
+    options, weights = tiny_preset / "options.json", tiny_preset / "weights.hdf5"
+    shutil.copytree(tiny_preset, tmp_path / "Elmo_News")
+    for wrong in ("ELMO_MINI_EN", "elmo-mini-en", "weights/elmo_minni_en"):
+        with pytest.raises(ValueError, match=f"preset='{wrong}'. Similar names: elmo_mini_en, "):
+            ElmoLayer.from_preset(wrong)
+    for wrong in ("elmo_news", "Elmo_New", "elmo-news/part"):
+        with pytest.raises(ValueError, match=f"Similar names: .*{tmp_path}/Elmo_News"):
+            ElmoLayer.from_preset(tmp_path / wrong)
+    with pytest.raises(FileNotFoundError, match=f"option.json does not exist. Similar .*{options}"):
+        ElmoLayer.from_hdf5(tiny_preset / "option.json", weights)
+    with pytest.raises(FileNotFoundError, match=f"weigths.hdf5 does .* Similar names: {weights}"):
+        ElmoLayer.from_hdf5(options, tiny_preset / "weigths.hdf5")
+
+
 def test_weights_hdf5_goes_before_model_hdf5(tmp_path, files, expected):
     more = {**files, "model.hdf5": b"", "other.hdf5": b""}
     np.testing.assert_array_equal(output(tarred(tmp_path / "elmo.tgz", more)), expected)
@@ -237,7 +350,7 @@ def test_damaged_tar(tmp_path, files):
     path = tarred(tmp_path / "elmo.tar.gz", files)
     content = path.read_bytes()
     path.write_bytes(content[:-200])
-    with pytest.raises(OSError, match="elmo.tar.gz is damaged or not a .zip or .tar.gz file"):
+    with pytest.raises(OSError, match="elmo.tar.gz is damaged or not a .zip, .tar, "):
         ElmoLayer.from_preset(path)
     path.write_bytes(content[:99] + b"\xff" * 99 + content[198:])
     with pytest.raises(OSError, match="elmo.tar.gz.* is damaged"):

@@ -1,19 +1,30 @@
 """Batches of the layer representations in an hdf5 file, or in Parquet files."""
 
+import json
 import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import keras
 import numpy as np
 
 from keras_elmo.embed.parquet import ParquetLayers
 from keras_elmo.formats.hdf5 import open_hdf5
+from keras_elmo.tokenizers.text import split_tokens
 from keras_elmo.utils.checks import check_whole
+from keras_elmo.utils.files import PathLike, local_path
+
+# The tokens of a sentence, or None if a file does not store them.
+Sentence: TypeAlias = list[str] | None
 
 _OPENING = threading.Lock()  # Threads share the open file.
+_MOST_NAMES = 1_000_000
+_NAMES_IN_ERRORS = 3
+_CHECKED_NAMES = 20
+# Datasets with the text of the lines: ours, and AllenNLP's.
+_LINES, _INDEX_OF_LINES = "sentences", "sentence_to_index"
 
 
 class LayerDataset(keras.utils.PyDataset):
@@ -32,23 +43,29 @@ class LayerDataset(keras.utils.PyDataset):
     every worker process opens the file for itself.
 
     Args:
-        file: Path. An hdf5 file with all layers, written by ``Embedder.embed_file``, bilm-tf or
-            AllenNLP; or a Parquet file, or a folder of them, with the column ``layers`` that
-            ``keras_elmo.ray`` writes. Parquet is read in row groups: fast in file order, slow
-            for a large folder with ``shuffle``.
-        labels: Sequence or None. One label for each sentence: a number, or a list of numbers,
-            one a token, padded with 0. None for inputs without labels.
+        file: Path. An hdf5 file written by ``Embedder.embed_file``, bilm-tf, AllenNLP or
+            ELMoForManyLangs; or a Parquet file, or a folder of them, with the column ``layers``
+            that ``keras_elmo.ray`` writes. A file with one layer gives ``layers`` 1. Parquet is
+            read in row groups: fast in file order, slow for a large folder with ``shuffle``.
+        labels: Sequence or None. One label for each sentence, in the order of ``sentences``: a
+            number, or a list of numbers, one a token, padded with 0. None for inputs without
+            labels.
         batch_size: int. Sentences in a batch.
         shuffle: bool. Whether to draw new batches in every epoch.
         seed: int. Seed for shuffling.
         **kwargs: Arguments of ``keras.utils.PyDataset``.
 
+    Attributes:
+        sentences: list or None. The tokens of each sentence, in the order of the dataset. If the
+            names in the file are sentences, that order is alphabetical. None if the file does
+            not store its sentences; None in the list for a line that AllenNLP does not store.
+
     Raises:
         ImportError: If the file is Parquet and pyarrow is not installed.
         OSError: If the file cannot be read or is damaged.
-        ValueError: If the file does not contain all layers, if the labels do not match it, or
-            if ``batch_size`` is less than 1. A batch raises it if the layers of a sentence are
-            not finite or have another shape.
+        ValueError: If the file contains something else, if the labels do not match it, or if
+            ``batch_size`` is less than 1. A batch raises it if the layers of a sentence are not
+            finite or have another shape.
 
     Example:
 
@@ -67,7 +84,7 @@ class LayerDataset(keras.utils.PyDataset):
 
     def __init__(
         self,
-        file: str | os.PathLike,
+        file: PathLike,
         labels: Sequence | np.ndarray | None = None,
         batch_size: int = 32,
         shuffle: bool = False,
@@ -76,17 +93,13 @@ class LayerDataset(keras.utils.PyDataset):
     ) -> None:
         super().__init__(**kwargs)
         self._batch_size = check_whole("LayerDataset", "batch_size", batch_size)
-        self._path = Path(file)
+        self._path = local_path(file)
         self._file: ParquetLayers | _Hdf5Layers | None = None
         self._process: int | None = None
         layers = self._open()
-        count, self._shape = layers.count, layers.shape
+        # A Parquet file with one layer declares the width only.
+        count, self._shape = layers.count, (1, *layers.shape)[-2:]
         self.close()
-        if len(self._shape) != 2:
-            raise ValueError(
-                "LayerDataset expects a file with all layers, shape (layers, tokens, width) for "
-                f"each line from 0 on. Received: {self._path} with {layers.contents}"
-            )
         if labels is not None and len(labels) != count:
             raise ValueError(
                 f"LayerDataset expects a label for each of the {count} sentences of {self._path}. "
@@ -125,14 +138,20 @@ class LayerDataset(keras.utils.PyDataset):
     def _array(self, sentence: int) -> np.ndarray:
         """Return the layers of a sentence, (tokens, layers, width); check their shape."""
         array = self._open().array(sentence)
-        if array is None or array.ndim != 3 or array.shape[::2] != self._shape:
-            layers, width = self._shape
+        layers, width = self._shape
+        if array is None or _layers_and_width(array.shape) != self._shape:
             found = "none" if array is None else f"{array.dtype} of shape {array.shape}"
             raise ValueError(
                 f"LayerDataset expects floats of shape ({layers}, tokens, {width}) for sentence "
                 f"{sentence} of {self._path}. Received: {found}"
             )
-        return np.moveaxis(array, 0, 1)
+        return np.moveaxis(array.reshape(layers, array.shape[-2], width), 0, 1)
+
+    @property
+    def sentences(self) -> list[Sentence] | None:
+        """The tokens of each sentence, or None if the file does not store its sentences."""
+        file = self._open()
+        return file.sentences() if isinstance(file, _Hdf5Layers) else None
 
     def _open(self) -> "ParquetLayers | _Hdf5Layers":
         """Return the open file."""
@@ -221,31 +240,104 @@ class LayerDataset(keras.utils.PyDataset):
 
 
 class _Hdf5Layers:
-    """The layer representations in an hdf5 file, one dataset a line; as ``ParquetLayers``."""
+    """The layer representations in an hdf5 file, one dataset a sentence; as ``ParquetLayers``.
+
+    Datasets are named by the number of the line, or by the sentence. AllenNLP joins tokens with
+    spaces, ELMoForManyLangs with tabs.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = open_hdf5(path, kind="Layer file", remedy="Embed the text again")
-        names = {name for name in self._file.names() if name.isascii() and name.isdecimal()}
-        self.count = len(names)
-        shape = self._file.declared("0").shape if "0" in names else ()
-        fits = len(shape) == 3 and names == {str(i) for i in range(self.count)}
-        self.shape = shape[::2] if fits else ()
-        self.contents = f"{self.count} lines of shape {shape}"
+        texts = {name for name in (_LINES, _INDEX_OF_LINES) if not self._is_sentence(name)}
+        names = sorted(set(self._file.names()) - texts)
+        numbers = {name for name in names if name.isascii() and name.isdecimal()}
+        self._names: list[str] | range = range(len(numbers))
+        if not numbers or any(self._is_sentence(n) for n in names if n not in numbers):
+            self._names = [name for name in self._file.walk(_MOST_NAMES) if name not in texts]
+            checked = self._names[:_CHECKED_NAMES]
+            # hdf5 removes slashes at the start of a name, so a few can differ.
+            is_complete = 2 * sum(map(self._is_sentence, checked)) > len(checked)
+        else:
+            is_complete = numbers == set(map(str, self._names))
+        self.count = len(self._names)
+        first = self._file.declared(str(self._names[0])).shape if is_complete else ()
+        self.shape = _layers_and_width(first)
+        if not self.shape:
+            contents = self._describe(names)
+            self.close()
+            raise ValueError(
+                "LayerDataset expects arrays of shape (layers, tokens, width) or (tokens, width), "
+                "named by their lines, all from 0 on, or by their sentences. "
+                f"Received: {path} with {contents}"
+            )
         self._is_checked = np.zeros(self.count, "bool")
 
     @property
     def is_open(self) -> bool:
         return self._file.is_open
 
-    def tokens(self, line: int) -> int:
-        return self._file.declared(str(line)).shape[1]
+    def tokens(self, sentence: int) -> int:
+        # Other datasets than layers get an error when they are read.
+        return (0, 0, *self._file.declared(str(self._names[sentence])).shape)[-2]
 
-    def array(self, line: int) -> np.ndarray:
-        if self._is_checked[line]:  # Checking takes longer than reading: do it once.
-            return self._file.read_again(str(line))
-        array = self._file.read(str(line), kinds="f")
-        self._is_checked[line] = True
+    def array(self, sentence: int) -> np.ndarray:
+        name = str(self._names[sentence])
+        if self._is_checked[sentence]:  # Checking takes longer than reading: do it once.
+            return self._file.read_again(name)
+        array = self._file.read(name, kinds="f")
+        self._is_checked[sentence] = True
         return array
+
+    def sentences(self) -> list[Sentence] | None:
+        if not isinstance(self._names, range):
+            return list(map(_tokens_of_name, self._names))
+        names = self._file.names()
+        if _LINES in names:
+            return list(map(split_tokens, self._file.read_strings(_LINES)))
+        if _INDEX_OF_LINES not in names:
+            return None
+        sentences: list[Sentence] = [None] * self.count
+        try:
+            for sentence, i in json.loads(self._file.read_strings(_INDEX_OF_LINES)[0]).items():
+                sentences[int(i)] = sentence.split()
+        except (ValueError, TypeError, AttributeError, IndexError, RecursionError) as error:
+            raise ValueError(
+                f"{self._file.name} must contain a JSON object of line numbers in "
+                f"'{_INDEX_OF_LINES}'. Received: {error!r:.200}"
+            ) from None
+        return sentences
 
     def close(self) -> None:
         self._file.close()
+
+    def _is_sentence(self, name: str) -> bool:
+        """Return whether a dataset has one row for each token of its name."""
+        try:
+            declared = self._file.declared(name)
+        except ValueError:  # a group, for example
+            return False
+        shape = declared.shape
+        is_layers = declared.dtype.kind == "f" and len(shape) in (2, 3)
+        return is_layers and shape[-2] == len(_tokens_of_name(name))
+
+    def _describe(self, names: list[str]) -> str:
+        """Return the names and shapes of a few datasets, for errors."""
+        shown = []
+        for name in names[:_NAMES_IN_ERRORS]:
+            try:
+                shown.append(f"'{name[:60]}' of shape {self._file.declared(name).shape}")
+            except ValueError:
+                shown.append(f"the group '{name[:60]}'")
+        more = [f"{len(names) - len(shown)} more"] if len(names) > len(shown) else []
+        return ", ".join([*shown, *more]) or "no datasets"
+
+
+def _layers_and_width(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the layers and the width of an array, or an empty tuple for other arrays."""
+    return (1, *shape)[-3::2] if len(shape) in (2, 3) else ()
+
+
+def _tokens_of_name(name: str) -> list[str]:
+    """Return the tokens of a sentence that AllenNLP or ELMoForManyLangs used as a name."""
+    name = name.replace("$period$", ".").replace("$backslash$", "/")
+    return name.split("\t") if "\t" in name else name.split()

@@ -24,7 +24,7 @@ from keras_elmo.formats.hdf5 import Hdf5Reader, open_hdf5
 from keras_elmo.tokenizers.text import split_tokens
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.file_lock import locked
-from keras_elmo.utils.files import atomic_write, digest_of
+from keras_elmo.utils.files import atomic_write, digest_of, local_path
 
 # The bounds of a part.
 SENTENCES_IN_A_PART = 2000
@@ -76,7 +76,7 @@ class LayerFileWriter:
     def __init__(
         self, output: Path, settings: dict, resume: bool = False, compression: str | None = None
     ) -> None:
-        self._output = output
+        self._output = output = local_path(output)
         self._folder = output.with_name(output.name + ".parts")
         bounds = {"sentences": SENTENCES_IN_A_PART, "tokens": TOKENS_IN_A_PART}
         self._settings = json.loads(json.dumps({**settings, "part": bounds}))
@@ -187,9 +187,9 @@ class LayerFileWriter:
         with self._open_finished() as file:
             names = file.names()
             settings, count = None, -1
-            if "sentences" in names and "settings" in file.attributes():
-                settings = json.loads(file.attribute("settings"))
+            with contextlib.suppress(ValueError):  # a file without settings
                 count = file.declared("sentences").shape[0]
+                settings = json.loads(file.attribute("settings"))
         if settings != self._settings or len(names) != count + 1:
             raise ValueError(
                 f"{self._output} exists and was made with other settings. Expected: "

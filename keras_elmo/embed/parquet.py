@@ -177,7 +177,6 @@ class ParquetLayers:
         if len(shapes) > 1:
             raise ValueError(f"Expected layers of one shape in {path}. Received: {sorted(shapes)}")
         [self.shape] = shapes
-        self.contents = f"{self.count} rows of shape {self.shape}"
         self._in_memory: collections.OrderedDict = collections.OrderedDict()
         self._lock = threading.Lock()  # A ParquetFile serves one thread at a time.
         self.is_open = True

@@ -15,7 +15,6 @@ from keras_elmo.formats.torch_weights import TorchNames, infer_sizes, read_tenso
 from keras_elmo.formats.weight_mapping import MappedTensor, expected_shapes
 
 _CHARACTERS = "_elmo_lstm._token_embedder._char_embedding_weights"
-_MIX = re.compile(r"scalar_mix_(\d+)\.(gamma|scalar_parameters\.(\d+))")
 
 
 class AllenNlpArchive(Format):
@@ -46,23 +45,23 @@ class AllenNlpArchive(Format):
         return convert_bilm(self.config, self._mapping(), arrays, "PyTorch file", self._file_name)
 
     def read_mixes(self) -> list[Mix]:
-        # Names by the number of the mix, and by the layer; the gamma of a mix is layer -1.
-        names_of: dict[int, dict[int, str]] = {}
-        for name, (number, layer) in self._mix_names().items():
-            names_of.setdefault(number, {})[layer] = name
         shown = f"PyTorch file {self._file_name}"
+        arrays = {name: self._tensors[name] for name in self._mix_names()}
+        check_tensors(shown, arrays, dict.fromkeys(arrays, (1,)), fits="scalar mixes")
+        has_layer_norm = any(x.get("do_layer_norm") is True for x in _objects(self._settings))
         mixes: list[Mix] = []
-        for number, names in sorted(names_of.items()):
-            if -1 not in names or number != len(mixes):
+        while arrays:
+            stem = f"{self._prefix}scalar_mix_{len(mixes)}."
+            scalars: list[float] = []
+            while (name := f"{stem}scalar_parameters.{len(scalars)}") in arrays:
+                scalars.append(float(arrays.pop(name)[0]))
+            gamma = arrays.pop(f"{stem}gamma", None)
+            if gamma is None or any(name.startswith(stem) for name in arrays):
                 raise ValueError(
                     f"{shown} must contain whole scalar mixes. Received: a part of "
                     f"scalar_mix_{len(mixes)} is missing. Fetch it again"
                 )
-            gamma, *scalars = (names[layer] for layer in sorted(names))
-            arrays = {name: self._tensors[name] for name in (gamma, *scalars)}
-            check_tensors(shown, arrays, dict.fromkeys(arrays, (1,)), fits="scalar mixes")
-            values = tuple(float(arrays[name][0]) for name in scalars)
-            mixes.append(Mix(values, float(arrays[gamma][0]), self._has_layer_norm))
+            mixes.append(Mix(tuple(scalars), float(gamma[0]), has_layer_norm))
         return mixes
 
     def tensor_names(self) -> tuple[list[str], list[str]]:
@@ -90,10 +89,6 @@ class AllenNlpArchive(Format):
         """The content of ``config.json``. It can describe any model."""
         name = self.folder.pick("config.json", self.folder.named("config.json"))
         return self._options_in(name, "Configuration")[0]
-
-    @property
-    def _has_layer_norm(self) -> bool:
-        return any(found.get("do_layer_norm") is True for found in _objects(self._settings))
 
     @functools.cached_property
     def _prefix(self) -> str:
@@ -126,14 +121,11 @@ class AllenNlpArchive(Format):
             lstms=f"{self._prefix}_elmo_lstm._elmo_lstm.",
         )
 
-    def _mix_names(self) -> dict[str, tuple[int, int]]:
-        """Return the tensors of the mixes with the numbers of mix and layer, -1 for gamma."""
-        names = {}
-        for name in self._tensors:
-            found = _MIX.fullmatch(name.removeprefix(self._prefix))
-            if found and name.startswith(self._prefix):
-                names[name] = (int(found[1]), -1 if found[3] is None else int(found[3]))
-        return names
+    def _mix_names(self) -> list[str]:
+        mix = re.compile(
+            re.escape(self._prefix) + r"scalar_mix_\d+\.(gamma|scalar_parameters\.\d+)"
+        )
+        return [name for name in self._tensors if mix.fullmatch(name)]
 
 
 def _objects(value: Any) -> Iterator[dict]:

@@ -1,15 +1,24 @@
-"""Unpack .zip and .tar.gz archives."""
+"""Unpack .zip and .tar archives. A .tar archive can be compressed."""
 
+import bz2
 import gzip
+import lzma
 import pathlib
 import stat
 import tarfile
 import zipfile
-from typing import Any, cast
+from collections.abc import Callable
+from typing import IO, Any, cast
 
 from keras_elmo.formats.checks import largest_size
 
 _MOST_FILES = 10_000
+# The function that opens a compressed .tar, by the first bytes of the file.
+_OPENERS: dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+}
 
 
 class _RefusedError(Exception):
@@ -17,17 +26,15 @@ class _RefusedError(Exception):
 
 
 def unpack(path: pathlib.Path, directory: pathlib.Path) -> None:
-    """Unpack an archive of plain files into a directory. The name of the archive can be any.
-
-    Raises:
-        OSError: If the archive is damaged, is no archive, or cannot be unpacked here.
-        ValueError: If the archive contains a link or a device, a name that points outside, a
-            name twice, too many files, or far too many bytes.
-    """
+    """Unpack an archive of plain files into a directory. The name of the archive can be any."""
     try:
         with open(path, "rb") as file:
-            is_zip = file.read(2) == b"PK"
-        (_unpack_zip if is_zip else _unpack_tar)(path, directory)
+            start = file.read(6)
+        if start.startswith(b"PK"):
+            _unpack_zip(path, directory)
+        else:
+            opener = next((x for magic, x in _OPENERS.items() if start.startswith(magic)), open)
+            _unpack_tar(path, directory, opener)
     except _RefusedError as error:
         raise ValueError(f"Archive {path} {error}") from None
     except (RuntimeError, NotImplementedError) as error:  # a password, an unknown compression
@@ -40,7 +47,8 @@ def unpack(path: pathlib.Path, directory: pathlib.Path) -> None:
                 "unpack it elsewhere"
             ) from error
         raise OSError(
-            f"Archive {path} is damaged or not a .zip or .tar.gz file ({reason}). Fetch it again"
+            f"Archive {path} is damaged or not a .zip, .tar, .tar.gz, .tar.bz2 or .tar.xz file "
+            f"({reason}). Fetch it again"
         ) from error
 
 
@@ -55,7 +63,7 @@ def _unpack_zip(path: pathlib.Path, directory: pathlib.Path) -> None:
             archive.extract(member, directory)
 
 
-def _unpack_tar(path: pathlib.Path, directory: pathlib.Path) -> None:
+def _unpack_tar(path: pathlib.Path, directory: pathlib.Path, opener: Callable[..., Any]) -> None:
     limits = _Limits(path)
 
     def check(member: tarfile.TarInfo, target: str) -> tarfile.TarInfo | None:
@@ -65,7 +73,7 @@ def _unpack_tar(path: pathlib.Path, directory: pathlib.Path) -> None:
         limits.check_file(member.name, member.size, is_plain)
         return tarfile.data_filter(member, target)
 
-    with gzip.open(path) as file:
+    with opener(path, "rb") as file:
         stream = cast(Any, _LimitedStream(file, limits))
         with tarfile.open(fileobj=stream, mode="r|", bufsize=tarfile.RECORDSIZE) as archive:
             archive.extractall(directory, filter=check)
@@ -106,7 +114,7 @@ class _Limits:
 class _LimitedStream:
     """A stream that checks how many bytes were read, names and headers included."""
 
-    def __init__(self, stream: gzip.GzipFile, limits: _Limits) -> None:
+    def __init__(self, stream: IO[bytes], limits: _Limits) -> None:
         self._stream, self._limits = stream, limits
         self._size = 0
 

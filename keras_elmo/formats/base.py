@@ -3,8 +3,9 @@
 import abc
 import dataclasses
 import functools
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.checks import Arrays, check_tensors
-from keras_elmo.formats.folder import Folder
+from keras_elmo.formats.folder import Folder, base_name
+from keras_elmo.formats.vocabulary import arrange_vocabulary
 from keras_elmo.formats.weight_mapping import (
     MappedTensor,
     assign,
@@ -24,6 +26,8 @@ from keras_elmo.formats.weight_mapping import (
 from keras_elmo.utils.files import PathLike, read_options, read_vocabulary_lines
 
 OPTIONS_NAMES = "*options.json or options_file"
+# bilm-tf's own model has vocab-2016-09-10.txt, and simple_elmo reads vocab.txt.gz.
+_VOCABULARY_NAME = re.compile(r".*vocab.*\.txt(\.gz)?", re.IGNORECASE)
 # The released models have these options. The shapes of tensors do not show them.
 _RELEASED_OPTIONS = {
     "activation": "relu",
@@ -98,13 +102,12 @@ class Mix:
 class SoftmaxFile:
     """The vocabulary and the softmax that make a biLM a language model.
 
-    The arrays are ``softmax/W``, shape ``(tokens, projection_dim)``, and ``softmax/b``. The
-    ``file_name`` of the vocabulary is for errors.
+    The vocabulary starts with ``<S> </S> <UNK>``. The arrays are ``softmax/W``, shape
+    ``(tokens, projection_dim)``, and ``softmax/b``.
     """
 
     vocabulary: list[str]
     arrays: dict[str, np.ndarray]
-    file_name: str
 
 
 class Format(abc.ABC):
@@ -151,6 +154,26 @@ class Format(abc.ABC):
         """Read the softmax and its vocabulary. Return None if the files contain no softmax."""
         return None
 
+    def _arranged_softmax(
+        self, source: str, read: Callable[..., dict[str, np.ndarray]]
+    ) -> SoftmaxFile | None:
+        """Read the vocabulary, then the softmax with ``read``, and arrange the rows of both.
+
+        ``read`` takes the expected shapes and the texts of ``check_tensors``.
+        """
+        vocabulary = self.read_vocabulary()
+        if vocabulary is None:
+            return None
+        tokens, rows = arrange_vocabulary(*vocabulary)
+        arrays = read(
+            {"softmax/W": (len(rows), self.config.projection_dim), "softmax/b": (len(rows),)},
+            fits="the options and vocabulary",
+            remedy=f"Do options.json, vocab.txt and {source} belong together?",
+        )
+        if not np.array_equal(rows, np.arange(len(rows))):
+            arrays = {name: array[rows] for name, array in arrays.items()}
+        return SoftmaxFile(tokens, arrays)
+
     @abc.abstractmethod
     def tensor_names(self) -> tuple[list[str], list[str]]:
         """Return the names of the tensors that are used, and the names of all others."""
@@ -170,12 +193,19 @@ class Format(abc.ABC):
         return read_options(self.folder.file(name), shown, kind), shown
 
     def read_vocabulary(self) -> tuple[list[str], str] | None:
-        """Return the lines of ``vocab.txt`` and its name for errors. Return None without it."""
-        names = self.folder.named("vocab.txt")
-        if not names:
+        """Return the lines of the vocabulary and its name for errors, or None without it."""
+        name = self.vocabulary_name()
+        if name is None:
             return None
-        shown = self.folder.shown(self.folder.pick("vocab.txt", names))
-        return read_vocabulary_lines(self.folder.file(names[0]), shown), shown
+        shown = self.folder.shown(name)
+        return read_vocabulary_lines(self.folder.file(name), shown), shown
+
+    def vocabulary_name(self) -> str | None:
+        """Return the name of ``vocab.txt``, or of the only file with a similar name, or None."""
+        if names := self.folder.named("vocab.txt"):
+            return self.folder.pick("vocab.txt", names)
+        names = [n for n in self.folder.names if _VOCABULARY_NAME.fullmatch(base_name(n))]
+        return names[0] if len(names) == 1 else None
 
     def _config_of(self, file_name: str, **known: Any) -> BiLMConfig:
         """Return a config of the known fields. Warn about fields of the released models."""

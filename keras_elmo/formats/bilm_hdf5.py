@@ -1,5 +1,6 @@
 """The files of bilm-tf's layout: options and weights in hdf5, under any of their usual names."""
 
+import functools
 from typing import Any
 
 from keras_elmo.config import BiLMConfig
@@ -11,21 +12,14 @@ from keras_elmo.formats.tensorflow import BilmTfCheckpoint
 from keras_elmo.formats.weight_mapping import expected_shapes, extract
 from keras_elmo.utils.files import PathLike, read_options, write_files, write_json
 
-_WEIGHTS_NAMES = "*weights.hdf5, model.hdf5, any other *.hdf5 but softmax.hdf5, or weights_file"
+_WEIGHTS_NAMES = (
+    "*weights.hdf5, model.hdf5, any other *.hdf5 but softmax.hdf5, the same with .h5, or "
+    "weights_file"
+)
 
 
 def read_bilm(options_file: PathLike, weight_file: PathLike) -> BiLMFile:
-    """Read a biLM from two files.
-
-    Args:
-        options_file: str or path. The ``options.json``.
-        weight_file: str or path. The ``weights.hdf5``.
-
-    Raises:
-        OSError: If a file is missing or damaged.
-        ValueError: If the options are not the options of a biLM over characters, or the weights
-            do not fit them. The error names every tensor that does not fit.
-    """
+    """Read a biLM from two files. The error for weights names every tensor that does not fit."""
     config = BiLMConfig.from_options(read_options(options_file), str(options_file))
     return _read_weights(config, weight_file, str(weight_file), str(options_file))
 
@@ -48,13 +42,7 @@ def _read_weights(
 
 
 def write_bilm(directory: PathLike, config: BiLMConfig, variables: dict) -> None:
-    """Write ``options.json`` and ``weights.hdf5``: both or none.
-
-    Args:
-        directory: str or path. The directory. It is made if it does not exist.
-        config: ``BiLMConfig``.
-        variables: dict of Keras variables. Variables of the biLM by path.
-    """
+    """Write ``options.json`` and ``weights.hdf5``: both or none. ``variables`` are by path."""
     arrays = extract(bilm_mapping(config), variables)
     writers = {
         "options.json": lambda path: write_json(path, config.to_options()),
@@ -68,8 +56,9 @@ class BilmHdf5(Format):
 
     The options are in ``*options.json`` or ``options_file``. The weights are in the first of
     these that exists: ``*weights.hdf5``, ``model.hdf5``, the only ``*.hdf5`` apart from
-    ``softmax.hdf5``, ``weights_file``. The softmax is in ``softmax.hdf5``, or in a checkpoint in
-    the same folder, and needs ``vocab.txt``. The scalar mixes are in ``scalar_mix.json``.
+    ``softmax.hdf5``, the same with ``.h5``, ``weights_file``. The softmax is in ``softmax.hdf5``,
+    or in a checkpoint in the same folder, and needs a vocabulary. The scalar mixes are in
+    ``scalar_mix.json``.
     """
 
     name = "bilm-tf hdf5"
@@ -100,31 +89,22 @@ class BilmHdf5(Format):
             ) from None
 
     def read_softmax(self) -> SoftmaxFile | None:
-        names = self.folder.named("softmax.hdf5")
         if checkpoint := self._softmax_checkpoint():
             return checkpoint.read_softmax()
-        vocabulary = self.read_vocabulary()
-        if not names or vocabulary is None:
+        names = self.folder.named("softmax.hdf5")
+        if not names:
             return None
-        tokens, vocabulary_name = vocabulary
         name = self.folder.pick("softmax.hdf5", names)
-        size, width = len(tokens), self.config.projection_dim
-        arrays = read_arrays(
-            self.folder.file(name),
-            self.folder.shown(name),
-            expected={"softmax/W": (size, width), "softmax/b": (size,)},
-            kind="Softmax file",
-            fits="the options and vocabulary",
-            remedy="Do options.json, vocab.txt and softmax.hdf5 belong together?",
-        )
-        return SoftmaxFile(tokens, arrays, vocabulary_name)
+        file, shown = self.folder.file(name), self.folder.shown(name)
+        read = functools.partial(read_arrays, file, shown, kind="Softmax file")
+        return self._arranged_softmax("softmax.hdf5", read)
 
     def tensor_names(self) -> tuple[list[str], list[str]]:
         name = self._weights_name()
         with open_hdf5(self.folder.file(name), self.folder.shown(name)) as file:
             used = file.walk()
         checkpoint = self._softmax_checkpoint()
-        more, unused = checkpoint.softmax_tensor_names() if checkpoint else ([], [])
+        more, unused = checkpoint.tensor_names(with_bilm=False) if checkpoint else ([], [])
         return used + more, unused
 
     def _softmax_checkpoint(self) -> BilmTfCheckpoint | None:
@@ -133,18 +113,20 @@ class BilmHdf5(Format):
         return BilmTfCheckpoint(self.folder, self.given_options)
 
     def _weights_name(self) -> str:
-        names = _hdf5_names(self.folder)
-        return self.folder.pick(
-            _WEIGHTS_NAMES,
-            [name for name in names if name.endswith("weights.hdf5")],
-            [name for name in names if base_name(name) == "model.hdf5"],
-            names,
-            self.folder.named("weights_file"),
-        )
+        choices = [
+            names
+            for end in (".hdf5", ".h5")
+            for names in (
+                self.folder.ending("weights" + end),
+                self.folder.named("model" + end),
+                _hdf5_names(self.folder, end),
+            )
+        ]
+        return self.folder.pick(_WEIGHTS_NAMES, *choices, self.folder.named("weights_file"))
 
 
-def _hdf5_names(folder: Folder) -> list[str]:
-    return [name for name in folder.ending(".hdf5") if base_name(name) != "softmax.hdf5"]
+def _hdf5_names(folder: Folder, end: str = ".hdf5") -> list[str]:
+    return [name for name in folder.ending(end) if base_name(name).lower() != "softmax.hdf5"]
 
 
 def _mix_of(value: Any) -> Mix:

@@ -73,7 +73,7 @@ def bilm_mapping(
     lstm_names: LstmNames = HDF5_NAMES,
     has_padding_row: bool = False,
 ) -> list[MappedTensor]:
-    """Return the weight mapping of a biLM.
+    """Return the weight mapping of a biLM. Targets are relative to the ``BiLM``.
 
     Args:
         config: ``BiLMConfig``.
@@ -81,9 +81,6 @@ def bilm_mapping(
             names a single LSTM layer without its level ``MultiRNNCell/Cell0``.
         lstm_names: ``LstmNames`` of the file.
         has_padding_row: bool. Whether ``char_embed`` has a row for the padding id 0.
-
-    Returns:
-        list of ``MappedTensor``. Targets are relative to the ``BiLM``.
     """
     characters, cells = config.character_embedding_dim, config.lstm_dim
     features, width = config.n_filters, config.projection_dim

@@ -57,8 +57,7 @@ def check_tensors(
         remedy: str. Advice for the reader of the error.
 
     Raises:
-        ValueError: If a tensor is missing or not expected, or has another shape or dtype, or
-            contains values that are not finite in float32.
+        ValueError: If the names, shapes or dtypes differ, or a value is not finite in float32.
     """
     problems = []
     for key, shape in expected.items():

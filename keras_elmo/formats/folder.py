@@ -1,12 +1,20 @@
 """The files of a preset, all in one folder."""
 
 import pathlib
+import re
 import shutil
 import tempfile
 import weakref
 
 from keras_elmo.formats.archives import unpack
-from keras_elmo.utils.files import PathLike
+from keras_elmo.utils.files import PathLike, local_path
+
+_CHECKPOINT_FILE = re.compile(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})")
+# Files that a folder with a model contains.
+_MODEL_FILE = re.compile(
+    r".*(options\.json|\.hdf5|\.h5|\.index|\.pb|\.th|\.pkl)|options_file|weights_file",
+    re.IGNORECASE,
+)
 
 
 class Folder:
@@ -16,18 +24,23 @@ class Folder:
     used. Set the environment variable TMPDIR to choose the disk.
 
     Args:
-        path: str or path. A directory, a .zip or .tar.gz, or a TensorFlow checkpoint, given as
-            its prefix ``model.ckpt-400`` or its file ``model.ckpt-400.index``. A cache directory
-            of TF-Hub with one module is that module.
+        path: str or path. A directory, a .zip or .tar archive, or a TensorFlow checkpoint, given
+            as its prefix ``model.ckpt-400`` or one of its files. A directory whose only model is
+            one or two levels deeper is that model.
 
     Attributes:
         path: path. The argument.
         names: list of str. Names of the files, including folders.
         checkpoint: str or None. Name of the checkpoint, if ``path`` is a checkpoint.
+
+    Raises:
+        OSError: If an archive is damaged.
+        ValueError: If an archive contains anything but plain files of a reasonable size, or if a
+            directory contains several models.
     """
 
     def __init__(self, path: PathLike) -> None:
-        self.path = pathlib.Path(path)
+        self.path = local_path(path)
         prefix = checkpoint_prefix(self.path)
         self.checkpoint = prefix.name if prefix else None
         self._is_archive = prefix is None and not self.path.is_dir()
@@ -40,7 +53,7 @@ class Folder:
                 remove()
                 raise
         else:
-            self._directory = prefix.parent if prefix else _cached_module(self.path)
+            self._directory = prefix.parent if prefix else _model_folder(self.path)
         patterns = ["**/*"] if self._is_archive else ["*", "variables/*"]
         # macOS adds files ._name to folders and archives.
         self.names = sorted(
@@ -60,11 +73,12 @@ class Folder:
 
     def named(self, *bases: str) -> list[str]:
         """Return the files with one of these names, in any folder."""
-        return [name for name in self.names if base_name(name) in bases]
+        wanted = {base.lower() for base in bases}
+        return [name for name in self.names if base_name(name).lower() in wanted]
 
     def ending(self, end: str) -> list[str]:
         """Return the files whose names have this ending."""
-        return [name for name in self.names if name.endswith(end)]
+        return [name for name in self.names if name.lower().endswith(end)]
 
     def pick(self, expected: str, *choices: list[str]) -> str:
         """Return the file of the first choice that has files, which must be one.
@@ -76,24 +90,38 @@ class Folder:
         if len(candidates) != 1:
             raise ValueError(
                 f"Preset {self.path} must contain exactly one file named {expected}. "
-                f"Received: {sorted(candidates)[:20]}"
+                f"Received: {sorted(candidates or self.names)[:20]}"
             )
         return candidates[0]
 
 
 def checkpoint_prefix(path: pathlib.Path) -> pathlib.Path | None:
     """Return the prefix of the TensorFlow checkpoint at a path, or None."""
-    if path.name.endswith(".index") and path.is_file():
-        return path.with_name(path.name.removesuffix(".index"))
-    is_prefix = not path.exists() and path.with_name(path.name + ".index").is_file()
-    return path if path.name and is_prefix else None
+    found = _CHECKPOINT_FILE.fullmatch(path.name)
+    if found and path.is_file():
+        path = path.with_name(found[1])
+    elif not path.name or path.exists():
+        return None
+    return path if path.with_name(path.name + ".index").is_file() else None
 
 
-def _cached_module(path: pathlib.Path) -> pathlib.Path:
-    """Return the only SavedModel in a directory without model files, else the directory."""
-    modules = [p.parent for p in path.glob("*/saved_model.pb")]
-    others = [p for p in path.iterdir() if p.is_file() and not p.name.endswith(".txt")]
-    return modules[0] if len(modules) == 1 and not others else path
+def _model_folder(path: pathlib.Path) -> pathlib.Path:
+    """Return the first folder with files of a model: this one, or one up to two levels deeper."""
+    for pattern in ("*", "*/*", "*/*/*"):
+        folders = {
+            file.parent
+            for file in path.glob(pattern)
+            if _MODEL_FILE.fullmatch(file.name)
+            and not any(part.startswith((".", "__")) for part in file.relative_to(path).parts)
+        }
+        if len(folders) > 1:
+            raise ValueError(
+                f"Preset {path} must contain one model. Received: "
+                f"{', '.join(sorted(map(str, folders))[:20])}. Pass one of these folders"
+            )
+        if folders:
+            return folders.pop()
+    return path
 
 
 def base_name(name: str) -> str:

@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 
 from keras_elmo.formats.checks import Declared, check_tensors, largest_size
-from keras_elmo.utils.files import PathLike
+from keras_elmo.utils.files import PathLike, local_path, missing_file
 
 _NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
 _LARGEST_CHUNK = 16 << 20  # unless the dataset itself is larger
@@ -36,21 +36,7 @@ def read_arrays(
     kind: str = "Weight file",
     **texts: str,
 ) -> dict[str, np.ndarray]:
-    """Read all datasets of a file.
-
-    Args:
-        file: str or path. The file.
-        file_name: str or None. Name of the file in errors. Defaults to its path.
-        expected: dict or None. The shape of every dataset by name. None accepts any.
-        kinds: str. Allowed kinds of NumPy dtypes.
-        kind: str. Kind of the file in errors.
-        **texts: ``fits`` and ``remedy`` of ``check_tensors``.
-
-    Raises:
-        OSError: If the file is missing or damaged.
-        ValueError: If it contains other datasets than expected, or values other than finite
-            numbers.
-    """
+    """Read all datasets of a file, as ``Hdf5Reader.read_all`` does."""
     with Hdf5Reader(file, file_name, kind) as opened:
         return opened.read_all(expected, kinds, **texts)
 
@@ -58,14 +44,7 @@ def read_arrays(
 def write_arrays(
     file: PathLike, arrays: dict, attributes: dict | None = None, **filters: Any
 ) -> None:
-    """Write arrays by name as the datasets of an hdf5 file.
-
-    Args:
-        file: str or path. The file, for example the temporary path of ``atomic_write``.
-        arrays: dict of NumPy arrays by name.
-        attributes: dict or None. Attributes of the file by name.
-        **filters: Passed to ``h5py.Group.create_dataset``, for example ``compression="gzip"``.
-    """
+    """Write arrays and attributes by name. Pass ``filters`` to ``create_dataset``."""
     with h5py.File(file, "w") as opened:
         opened.attrs.update(attributes or {})
         for name, array in arrays.items():
@@ -80,9 +59,6 @@ class Hdf5Reader:
         file_name: str or None. Name of the file in errors. Defaults to its path.
         kind: str. Kind of the file in errors.
         remedy: str. Advice for the reader of an error.
-
-    Raises:
-        OSError: If the file is missing or damaged.
     """
 
     def __init__(
@@ -94,9 +70,10 @@ class Hdf5Reader:
     ) -> None:
         self.name = f"{kind} {file if file_name is None else file_name}"
         self._remedy = remedy
+        self._path = local_path(file)
         with self._renamed_errors():
-            self._size = _size_of(file)
-            self._file = h5py.File(file, "r")
+            self._size = _size_of(self._path)
+            self._file = h5py.File(self._path, "r")
 
     def __enter__(self) -> "Hdf5Reader":
         return self
@@ -123,22 +100,28 @@ class Hdf5Reader:
                 raise ValueError(f"{self.name} must have names in UTF-8. Received: {name!r}")
         return names
 
-    def walk(self) -> list[str]:
-        """Return the names of all datasets, as ``group/dataset``."""
+    def walk(self, most: int = _MOST_NAMES) -> list[str]:
+        """Return the names of all datasets, as ``group/dataset``, of at most ``most`` names."""
         datasets: list[str] = []
         groups, seen = [""], 0
         while groups:
             group = groups.pop()
-            for name in self.names(group):
-                name = f"{group}/{name}".lstrip("/")
+            parent = self._open(group).id
+            for inner in self.names(group):
+                name = f"{group}/{inner}".removeprefix("/")
                 seen += 1
-                if seen > _MOST_NAMES or name.count("/") > _DEEPEST_NAME:
+                if seen > most or name.count("/") > _DEEPEST_NAME:
                     raise ValueError(
-                        f"{self.name} must not contain more than {_MOST_NAMES} names, nested "
+                        f"{self.name} must not contain more than {most} names, nested "
                         f"{_DEEPEST_NAME} deep. Received: '{name[:60]}' beyond that"
                     )
-                is_group = isinstance(self._open(name), h5py.Group)
-                (groups if is_group else datasets).append(name)
+                # Opening each dataset takes 20 times longer.
+                with self._renamed_errors():
+                    is_hard = parent.links.get_info(inner.encode()).type == h5py.h5l.TYPE_HARD
+                    kind = h5py.h5o.get_info(parent, inner.encode()).type if is_hard else None
+                if kind is None:
+                    raise self._refusal("a link", name)
+                (groups if kind == h5py.h5o.TYPE_GROUP else datasets).append(name)
         return sorted(datasets)
 
     def declared(self, name: str) -> Declared:
@@ -148,18 +131,7 @@ class Hdf5Reader:
             return Declared(dataset.shape, dataset.dtype)
 
     def read(self, name: str, shape: tuple | None = None, kinds: str = "fiu") -> np.ndarray:
-        """Read a dataset of finite numbers.
-
-        Args:
-            name: str. Name of the dataset.
-            shape: tuple or None. The expected shape. None accepts any.
-            kinds: str. Allowed kinds of NumPy dtypes.
-
-        Raises:
-            OSError: If the file is damaged.
-            ValueError: If the dataset is missing or has another shape or dtype, or contains NaN
-                or infinite values.
-        """
+        """Read a dataset of finite numbers, of a shape and of kinds of NumPy dtypes."""
         declared = self.declared(name)
         expected = {name: declared.shape if shape is None else shape}
         return self._read({name: declared}, expected, kinds, remedy=self._remedy)[name]
@@ -176,7 +148,10 @@ class Hdf5Reader:
     def read_all(
         self, expected: dict | None = None, kinds: str = "f", **texts: str
     ) -> dict[str, np.ndarray]:
-        """Read all datasets. See ``read_arrays``."""
+        """Read all datasets, which must be finite numbers of the expected shapes, by name.
+
+        The ``texts`` are ``fits`` and ``remedy`` of ``check_tensors``.
+        """
         declared = {name: self.declared(name) for name in self.walk()}
         if expected is None:
             expected = {name: found.shape for name, found in declared.items()}
@@ -217,17 +192,8 @@ class Hdf5Reader:
                 raise self._refusal("more text than the file has room for", name)
         return strings
 
-    def attributes(self) -> list[str]:
-        """Return the names of the attributes of the file."""
-        with self._renamed_errors():
-            return [str(name) for name in self._file.attrs]
-
     def attribute(self, name: str) -> Any:
-        """Return an attribute of the file as a str or a number.
-
-        Raises:
-            ValueError: If the attribute is missing or has another type.
-        """
+        """Return an attribute of the file, which must be a str or a number."""
         kind = shape = None
         with self._renamed_errors():
             if name in self._file.attrs:
@@ -319,7 +285,7 @@ class Hdf5Reader:
         try:
             yield
         except FileNotFoundError:
-            raise FileNotFoundError(f"{self.name} does not exist") from None
+            raise missing_file(self.name, self._path) from None
         except IsADirectoryError:
             raise IsADirectoryError(f"{self.name} is a directory") from None
         except PermissionError as error:

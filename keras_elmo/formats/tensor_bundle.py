@@ -9,6 +9,7 @@ are protocol buffers: shape, dtype, and the place of the bytes in ``PREFIX.data-
 
 import contextlib
 import dataclasses
+import io
 import math
 import struct
 from collections.abc import Iterable, Iterator
@@ -67,17 +68,7 @@ class TensorBundle:
         self.declared = {name: entry.declared for name, entry in self._entries.items()}
 
     def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """Read tensors and check their checksums.
-
-        Args:
-            names: list of str. Names of tensors.
-
-        Returns:
-            dict of NumPy arrays by name.
-
-        Raises:
-            OSError: If the file with a tensor is damaged.
-        """
+        """Read tensors by name, and check their checksums."""
         arrays = {}
         for name in names:
             entry = self._entries[name]
@@ -158,44 +149,32 @@ def _entry(value: bytes) -> _Entry | None:
     return _Entry(declared, fields.get(3, 0), fields.get(4, 0), fields.get(6, 0))
 
 
-class _Reader:
-    """Bytes that are read from the start."""
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-        self.place = 0
-
-    @property
-    def has_more(self) -> bool:
-        return self.place < len(self.content)
-
-    def varint(self) -> int:
-        value = 0
-        for shift in range(0, 70, 7):
-            byte = self.content[self.place]
-            self.place += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise ValueError("a number is too long")
-
-    def take(self, size: int) -> bytes:
-        part = self.content[self.place : self.place + size]
-        if len(part) < size:
-            raise ValueError("it ends too early")
-        self.place += size
-        return part
+def _varint(stream: io.BytesIO) -> int:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = _take(stream, 1)[0]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value
+    raise ValueError("a number is too long")
 
 
 def _varints(content: bytes, count: int) -> list[int]:
-    reader = _Reader(content)
-    return [reader.varint() for _ in range(count)]
+    stream = io.BytesIO(content)
+    return [_varint(stream) for _ in range(count)]
+
+
+def _take(stream: io.BytesIO, size: int) -> bytes:
+    part = stream.read(size)
+    if len(part) < size:
+        raise ValueError("it ends too early")
+    return part
 
 
 def _block(content: bytes, offset: int, size: int) -> bytes:
     """Return a block of the table. After it come its kind of compression and its checksum."""
-    reader = _Reader(content[offset : offset + size + 5])
-    block, checksum = reader.take(size + 1), reader.take(4)
+    stream = io.BytesIO(content[offset : offset + size + 5])
+    block, checksum = _take(stream, size + 1), _take(stream, 4)
     if struct.unpack("<I", checksum)[0] != masked_crc32c(block):
         raise ValueError("the checksum of a block is wrong")
     if block[-1] != 0:
@@ -206,25 +185,25 @@ def _block(content: bytes, offset: int, size: int) -> bytes:
 def _pairs(block: bytes) -> list[tuple[bytes, bytes]]:
     """Return the keys and values of a block. A key can start like the key before it."""
     n_restarts = struct.unpack("<I", block[-4:])[0]
-    reader = _Reader(block[: -4 * (n_restarts + 1)])
+    stream = io.BytesIO(content := block[: -4 * (n_restarts + 1)])
     pairs, key = [], b""
-    while reader.has_more:
-        shared, rest, size = reader.varint(), reader.varint(), reader.varint()
-        key = key[:shared] + reader.take(rest)
-        pairs.append((key, reader.take(size)))
+    while stream.tell() < len(content):
+        shared, rest, size = (_varint(stream) for _ in range(3))
+        key = key[:shared] + _take(stream, rest)
+        pairs.append((key, _take(stream, size)))
     return pairs
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """Yield the numbers and values of the fields of a protocol buffer."""
-    reader = _Reader(message)
-    while reader.has_more:
-        number, wire_type = divmod(reader.varint(), 8)
+    stream = io.BytesIO(message)
+    while stream.tell() < len(message):
+        number, wire_type = divmod(_varint(stream), 8)
         if wire_type == 0:
-            yield number, reader.varint()
+            yield number, _varint(stream)
         elif wire_type == 2:
-            yield number, reader.take(reader.varint())
+            yield number, _take(stream, _varint(stream))
         elif wire_type in (1, 5):
-            yield number, int.from_bytes(reader.take(8 if wire_type == 1 else 4), "little")
+            yield number, int.from_bytes(_take(stream, 8 if wire_type == 1 else 4), "little")
         else:
             raise ValueError(f"a field has the type {wire_type}")

@@ -48,12 +48,9 @@ class _Variables(Format):
         # A variable of the biLM that is not expected is an error. Others, of the optimizer for
         # example, are ignored.
         part = re.compile(re.escape(self._prefix) + r"(CNN|RNN_).*/([Wb]_\w+|kernel|bias)")
-        bundle = self._bundle
-        found = {n: x for n, x in bundle.declared.items() if n in expected or part.fullmatch(n)}
-        check_tensors(f"Checkpoint {bundle.file_name}", found, expected)
-        return convert_bilm(
-            self.config, mapping, bundle.read(found), "Checkpoint", bundle.file_name
-        )
+        found = [n for n in self._bundle.declared if n in expected or part.fullmatch(n)]
+        arrays = self._read_tensors(found, expected)
+        return convert_bilm(self.config, mapping, arrays, "Checkpoint", self._bundle.file_name)
 
     def infer_config(self) -> BiLMConfig:
         prefix, names = self._prefix, self._lstm_names
@@ -79,22 +76,17 @@ class _Variables(Format):
             n_layers=len(biases),
         )
 
-    def tensor_names(self) -> tuple[list[str], list[str]]:
-        return self._split_names(set(expected_shapes(self._mapping())) | self._other_used_names())
-
-    def _split_names(self, used: set[str]) -> tuple[list[str], list[str]]:
-        """Return the names that are used, and all other names."""
-        names = [*self._bundle.declared, *self._bundle.others]
-        return sorted(used), sorted(name for name in names if name not in used)
+    def tensor_names(self, with_bilm: bool = True) -> tuple[list[str], list[str]]:
+        used = self._other_used_names()
+        used |= set(expected_shapes(self._mapping())) if with_bilm else set()
+        return sorted(used), sorted({*self._bundle.declared, *self._bundle.others} - used)
 
     def _other_used_names(self) -> set[str]:
         """Return the names of tensors that are used and are not part of the biLM."""
         return set()
 
-    def _read_tensors(
-        self, names: list[str], expected: Shapes, **texts: str
-    ) -> dict[str, np.ndarray]:
-        """Read tensors, once their declared shapes are the expected ones."""
+    def _read_tensors(self, names: list[str], expected: Shapes, **texts: str) -> dict:
+        """Read tensors by name, once their declared shapes are the expected ones."""
         shown = f"Checkpoint {self._bundle.file_name}"
         declared = {name: self._bundle.declared[name] for name in names}
         check_tensors(shown, declared, expected, **texts)
@@ -158,10 +150,8 @@ class BilmTfCheckpoint(_Variables):
         candidates = self.folder.ending(".index")
         latest: list[str] = []
         for note in self.folder.named("checkpoint"):
-            content = read_bytes(
-                self.folder.file(note), self.folder.shown(note), most=_LARGEST_NOTE
-            )
-            text = content.decode("utf-8", "replace")
+            file, shown = self.folder.file(note), self.folder.shown(note)
+            text = read_bytes(file, shown, most=_LARGEST_NOTE).decode("utf-8", "replace")
             if found := re.search(r'^model_checkpoint_path: "(.+)"$', text, re.MULTILINE):
                 name = re.split(r"[/\\]", found[1])[-1] + ".index"
                 latest = [n for n in candidates if base_name(n) == name]
@@ -170,34 +160,23 @@ class BilmTfCheckpoint(_Variables):
         )
 
     def read_softmax(self) -> SoftmaxFile | None:
-        vocabulary = self.read_vocabulary()
-        kernel, bias = self._softmax_names
-        if vocabulary is None or kernel not in self._bundle.declared:
+        names = {name: self._prefix + name for name in ("softmax/W", "softmax/b")}
+        if names["softmax/W"] not in self._bundle.declared:
             return None
-        tokens, file_name = vocabulary
-        size, width = len(tokens), self.config.projection_dim
-        arrays = self._read_tensors(
-            [name for name in (kernel, bias) if name in self._bundle.declared],
-            {kernel: (size, width), bias: (size,)},
-            fits="the options and vocabulary",
-            remedy="Do options.json, vocab.txt and the checkpoint belong together?",
-        )
-        return SoftmaxFile(
-            tokens, {"softmax/W": arrays[kernel], "softmax/b": arrays[bias]}, file_name
-        )
 
-    def softmax_tensor_names(self) -> tuple[list[str], list[str]]:
-        """Return the names of the tensors of the softmax, if it is used, and all other names."""
-        return self._split_names(self._other_used_names())
+        def read(shapes: Shapes, **texts: str) -> dict[str, np.ndarray]:
+            found = [name for name in names.values() if name in self._bundle.declared]
+            expected = {names[name]: shape for name, shape in shapes.items()}
+            arrays = self._read_tensors(found, expected, **texts)
+            return {name: arrays[names[name]] for name in shapes}
+
+        return self._arranged_softmax("the checkpoint", read)
 
     def _other_used_names(self) -> set[str]:
-        if not self.folder.named("vocab.txt"):
+        if self.vocabulary_name() is None:
             return set()
-        return set(self._softmax_names) & set(self._bundle.declared)
-
-    @property
-    def _softmax_names(self) -> tuple[str, str]:
-        return f"{self._prefix}softmax/W", f"{self._prefix}softmax/b"
+        names = {f"{self._prefix}softmax/W", f"{self._prefix}softmax/b"}
+        return names & set(self._bundle.declared)
 
 
 class HubModule(_Variables):
@@ -210,20 +189,15 @@ class HubModule(_Variables):
         return bool(folder.named("saved_model.pb"))
 
     def index(self) -> str:
-        names = self.folder.named("variables.index")
-        return self.folder.pick("variables/variables.index", names)
+        return self.folder.pick("variables.index", self.folder.named("variables.index"))
 
     def read_mixes(self) -> list[Mix]:
         mixes = []
         for weights, scale in self._mix_names():
             layers, scale_shape = (self._bundle.declared[n].shape for n in (weights, scale))
-            expected = {
-                weights: layers[:1] or (0,),
-                scale: scale_shape if scale_shape == (1,) else (),
-            }
+            expected = {weights: layers[:1] or (0,), scale: (1,) if scale_shape == (1,) else ()}
             arrays = self._read_tensors([weights, scale], expected)
-            scalars = tuple(float(x) for x in arrays[weights])
-            mixes.append(Mix(scalars, float(arrays[scale].reshape(()))))
+            mixes.append(Mix(tuple(arrays[weights].tolist()), arrays[scale].item()))
         return mixes
 
     def _other_used_names(self) -> set[str]:

@@ -150,17 +150,7 @@ def infer_sizes(names: TorchNames, arrays: Arrays, file: str) -> dict[str, Any]:
 def read_tensors(folder: Folder, name: str) -> dict[str, np.ndarray]:
     """Read a PyTorch file of tensors by name, zipped or in the format before PyTorch 1.6.
 
-    Args:
-        folder: ``Folder`` with the file.
-        name: str. Name of the file.
-
-    Returns:
-        dict of NumPy arrays by name. Half precision becomes float32.
-
-    Raises:
-        ImportError: If PyTorch is not installed.
-        OSError: If the file is damaged.
-        ValueError: If the file needs anything but tensors, or contains no tensors by name.
+    Half precision becomes float32. Without PyTorch an ``ImportError`` says how to install it.
     """
     path, shown = folder.file(name), f"PyTorch file {folder.shown(name)}"
     try:

@@ -12,10 +12,7 @@ from keras_elmo.formats.checks import Arrays, Shape, check_tensors
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """A change of layout between a file and our variables, and its inverse.
-
-    ``load`` takes arrays of the file and returns arrays of the variables. ``save`` undoes it.
-    """
+    """A change of layout. ``load`` makes the arrays of our variables, and ``save`` inverts it."""
 
     name: str
     load: Callable[..., tuple[np.ndarray, ...]]

@@ -11,12 +11,8 @@ from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.weight_mapping import extract, to_float32, variables_by_path
 from keras_elmo.presets import Preset
 from keras_elmo.pretraining.language_model import BiLanguageModel
-from keras_elmo.pretraining.vocabulary import (
-    SPECIAL_TOKENS,
-    check_vocabulary,
-    write_vocabulary,
-)
-from keras_elmo.utils.files import atomic_write, digest_of
+from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabulary
+from keras_elmo.utils.files import atomic_write, digest_of, local_path
 
 # Significant bits of the stored weights: biLM, softmax.
 BITS = (16, 12)
@@ -55,7 +51,6 @@ def read_language_model(
     bilm, config, softmax = files.read(), files.read_config(), files.read_softmax()
     if softmax is not None:
         own = softmax.vocabulary
-        check_vocabulary(own, softmax.file_name)
         kernel, bias = softmax.arrays["softmax/W"], softmax.arrays["softmax/b"]
         vocabulary = own if vocabulary is None else list(vocabulary)
         if vocabulary != own:
@@ -82,7 +77,7 @@ def _for_vocabulary(
     row_of = {token: row for row, token in enumerate(own)}
     rows = np.array([row_of.get(token, -1) for token in vocabulary])
     is_new = rows < 0
-    unknown = SPECIAL_TOKENS.index("<UNK>")
+    unknown = SPECIAL_TOKENS.index(UNKNOWN)
     kernel, bias = kernel[np.where(is_new, unknown, rows)], bias[np.where(is_new, unknown, rows)]
     bias[is_new] -= np.log(1 + is_new.sum())
     bias[unknown] -= np.log(1 + is_new.sum())
@@ -109,7 +104,7 @@ def write_language_model(
         card: str. Text of ``README.md``. The checksums of the files are appended.
         bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23.
     """
-    directory = pathlib.Path(directory)
+    directory = local_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     arrays = extract(bilm_mapping(model.config), variables_by_path(model.bilm))
     softmax = {

@@ -1,44 +1,22 @@
-"""The vocabulary of a softmax: a file with one token per line."""
+"""Read and write a vocabulary: a file with one token per line."""
 
-import collections
-import pathlib
+from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN, arrange_vocabulary
+from keras_elmo.utils.files import PathLike, local_path, read_vocabulary_lines
 
-from keras_elmo.tokenizers.characters import BOUNDARY_TOKENS
-from keras_elmo.utils.files import read_vocabulary_lines
-
-UNKNOWN = "<UNK>"
-# The first tokens of every vocabulary, in this order.
-SPECIAL_TOKENS = (*(token.decode() for token in BOUNDARY_TOKENS), UNKNOWN)
+__all__ = ["SPECIAL_TOKENS", "UNKNOWN", "read_vocabulary", "write_vocabulary"]
 
 
-def write_vocabulary(path: str | pathlib.Path, tokens: list[str]) -> None:
+def write_vocabulary(path: PathLike, tokens: list[str]) -> None:
     """Write a vocabulary, one token per line."""
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
+    with open(local_path(path), "w", encoding="utf-8", newline="\n") as file:
         file.writelines(token + "\n" for token in tokens)
 
 
-def read_vocabulary(path: str | pathlib.Path) -> list[str]:
-    """Read a vocabulary.
+def read_vocabulary(path: PathLike) -> list[str]:
+    """Read a vocabulary. The tokens ``<S> </S> <UNK>`` come first, wherever the file has them.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is not UTF-8, does not start with ``<S> </S> <UNK>``, or
-            contains a token twice.
+        ValueError: If the file is not UTF-8 or not a vocabulary; see ``arrange_vocabulary``.
     """
-    tokens = read_vocabulary_lines(path)
-    check_vocabulary(tokens, path)
-    return tokens
-
-
-def check_vocabulary(tokens: list[str], path: str | pathlib.Path) -> None:
-    """Raise a ``ValueError`` if the tokens of a file are no vocabulary."""
-    if tuple(tokens[:3]) != SPECIAL_TOKENS:
-        raise ValueError(
-            f"Vocabulary {path} must start with the lines <S>, </S> and <UNK>. "
-            f"Received: {tokens[:3]}"
-        )
-    if len(set(tokens)) != len(tokens):
-        [(token, _)] = collections.Counter(tokens).most_common(1)
-        raise ValueError(
-            f"Vocabulary {path} must contain every token once. Received twice: {token!r}"
-        )
+    return arrange_vocabulary(read_vocabulary_lines(path), path)[0]

@@ -1,8 +1,10 @@
 """Check arguments and settings: numbers, and how an error shows a value."""
 
+import difflib
 import math
 import numbers
 import reprlib
+from collections.abc import Iterable
 from typing import TypeGuard
 
 
@@ -42,6 +44,12 @@ def check_whole(owner: str, name: str, value: object, least: int = 1) -> int:
             f"Received: {name}={shorten(value)}"
         )
     return int(value)
+
+
+def nearest_names(name: str, names: Iterable[str]) -> list[str]:
+    """Return the names that are most similar to a misspelt one, at most three."""
+    by_case = {known.lower(): known for known in names}
+    return [by_case[n] for n in difflib.get_close_matches(name.lower(), by_case, 3, 0.6)]
 
 
 def shorten(value: object) -> str:

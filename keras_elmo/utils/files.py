@@ -1,19 +1,65 @@
 """Read text and options files with checks, and write files atomically."""
 
 import contextlib
+import gzip
 import hashlib
+import io
 import json
 import os
 import pathlib
+import re
 import stat
 import uuid
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from keras_elmo.utils.checks import nearest_names
+
 PathLike: TypeAlias = str | os.PathLike
+# pathlib removes one of the two slashes.
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/+", re.IGNORECASE)
 # The options of a biLM over code points contain its dictionaries.
 _LARGEST_JSON = 1 << 24
+_LARGEST_TEXT = 1 << 28
 _MOST_DIGITS = 18
+
+
+def without_scheme(url: str) -> str:
+    """Return a URL without ``https://`` and a slash at the end."""
+    return _URL.sub("", url).rstrip("/")
+
+
+def local_path(path: PathLike) -> pathlib.Path:
+    """Return a path with ``~`` replaced by the home folder.
+
+    Raises:
+        ValueError: If the path is a URL.
+    """
+    expanded = pathlib.Path(os.path.expanduser(path))
+    if _URL.match(str(expanded)) and not expanded.exists():
+        raise ValueError(
+            f"Expected a path on this machine. Received: a URL, {path}. Download the file and pass "
+            "its path. keras-elmo presets lists the models that keras-elmo download fetches by name"
+        )
+    return expanded
+
+
+def missing_file(name: str, path: PathLike) -> FileNotFoundError:
+    """Return the error for a missing file. It names similar files."""
+    similar = similar_paths(pathlib.Path(path))
+    hint = f". Similar names: {', '.join(similar)}" if similar else ""
+    return FileNotFoundError(f"{name} does not exist{hint}")
+
+
+def similar_paths(path: pathlib.Path) -> list[str]:
+    """Return existing paths like a missing one: its first missing part has a similar name."""
+    while path.name and not path.parent.exists():
+        path = path.parent
+    try:
+        return [str(path.with_name(n)) for n in nearest_names(path.name, os.listdir(path.parent))]
+    except (OSError, ValueError):
+        return []
 
 
 def read_bytes(
@@ -29,13 +75,14 @@ def read_bytes(
         ValueError: If the file is larger than ``most``.
     """
     name = f"{kind} {file if file_name is None else file_name}"
+    file = local_path(file)
     try:
         if not stat.S_ISREG(os.stat(file).st_mode) and not os.path.isdir(file):
             raise OSError(f"{name} is a device or a pipe, not a file")
         with open(file, "rb") as opened:
             content = opened.read() if most is None else opened.read(most + 1)
     except FileNotFoundError:
-        raise FileNotFoundError(f"{name} does not exist") from None
+        raise missing_file(name, file) from None
     except IsADirectoryError:
         raise IsADirectoryError(f"{name} is a directory") from None
     if most is not None and len(content) > most:
@@ -89,29 +136,44 @@ def _parse_short_int(digits: str) -> int:
     return int(digits)
 
 
-def read_vocabulary_lines(
-    file: PathLike, file_name: str | None = None, kind: str = "Vocabulary"
-) -> list[str]:
-    r"""Read the lines of a vocabulary in UTF-8. For the arguments see ``read_bytes``.
+def read_vocabulary_lines(file: PathLike, file_name: str | None = None) -> list[str]:
+    r"""Read the lines of a vocabulary in UTF-8, which gzip may have compressed.
 
-    Lines end in ``\n``, or all of them in ``\r\n``. The last line may lack its end. Nothing else is
-    stripped, because the lines are tokens.
+    For the arguments see ``read_bytes``. Lines end in ``\n``, or all of them in ``\r\n``. The last
+    line may lack its end. A byte-order mark at the start is removed. Nothing else is stripped,
+    because the lines are tokens.
 
     Raises:
         OSError: If the file is missing or cannot be read.
         ValueError: If the file is not UTF-8. The error names the line.
     """
-    content = read_bytes(file, file_name, kind)
+    name = f"Vocabulary {file if file_name is None else file_name}"
+    content = _decompressed(read_bytes(file, file_name, "Vocabulary"), name)
     end = "\r\n" if content.count(b"\r\n") == content.count(b"\n") else "\n"
     try:
-        return content.decode("utf-8").removesuffix(end).split(end)
+        return content.decode("utf-8-sig").removesuffix(end).split(end)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{kind} {file if file_name is None else file_name} must be text in UTF-8. "
-            f"Received: other bytes in line {line} ({error.reason}). Convert the file first, for "
-            "example with iconv"
+            f"{name} must be text in UTF-8. Received: other bytes in line {line} ({error.reason}). "
+            "Convert the file first, for example with iconv"
         ) from None
+
+
+def _decompressed(content: bytes, name: str) -> bytes:
+    """Return the content of a file, without the compression of gzip."""
+    if not content.startswith(b"\x1f\x8b"):
+        return content
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            content = file.read(_LARGEST_TEXT + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise OSError(f"{name} is damaged ({error}). Fetch it again") from error
+    if len(content) > _LARGEST_TEXT:
+        raise ValueError(
+            f"{name} is too large. Expected: at most {_LARGEST_TEXT} bytes. Received: more"
+        )
+    return content
 
 
 @contextlib.contextmanager
@@ -129,7 +191,7 @@ def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
     ...     temporary.write_text("{}")
     2
     """
-    targets = [pathlib.Path(path) for path in paths]
+    targets = [local_path(path) for path in paths]
     for target in targets:
         if target.exists() and not target.is_file():
             raise OSError(f"Expected a file to write. Received: {target}, which is something else")
@@ -150,11 +212,8 @@ def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
 def write_files(
     directory: PathLike, writers: Mapping[str, Callable[[pathlib.Path], object]]
 ) -> None:
-    """Write several files into a directory, old or new: all of them or none.
-
-    Each of the ``writers``, by the name of the file, takes a temporary path and writes there.
-    """
-    directory = pathlib.Path(directory)
+    """Write files into a directory, old or new: all or none. Writers take a temporary path."""
+    directory = local_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with atomic_write(*(directory / name for name in writers)) as temporary:
         for write, path in zip(writers.values(), temporary, strict=True):

@@ -1,4 +1,5 @@
 import io
+import json
 import os
 import pathlib
 import pickle
@@ -68,10 +69,10 @@ def test_layer_dataset(embedder, text, tmp_path):
     ):
         LayerDataset(path, batch_size=0)
     embedder.embed_file(text, tmp_path / "top.hdf5", "top", progress=False)
-    with pytest.raises(
-        ValueError, match=r"a file with all layers.* with 10 lines of shape \(5, 12"
-    ):
-        LayerDataset(tmp_path / "top.hdf5")
+    top = LayerDataset(tmp_path / "top.hdf5", batch_size=count)[0]["layers"]
+    every = LayerDataset(path, batch_size=count)[0]["layers"]
+    np.testing.assert_array_equal(top, every[:, :, -1:])
+    assert LayerDataset(path).sentences == [line.split() for line in lines(text)]
 
 
 def test_layer_dataset_whose_first_batches_have_one_width(embedder, tmp_path):
@@ -116,6 +117,107 @@ def test_gathering_chosen_sentences(embedder, text, tmp_path):
     for wrong in ([], [count], [-1], mask, [1.0], [[0], [1]], 0):
         with pytest.raises(ValueError, match=f"gather expects indices of 0 to {count - 1}, one"):
             data.gather(wrong)
+
+
+# Sentences, and the names that other programs give their arrays.
+TOKENS = [["What", "is", "1/2", "."], ["7"], ["Café", "a"], ["no", "file", "."], ["/", "or"], ["7"]]
+
+
+def allennlp_name(tokens):
+    return " ".join(tokens)
+
+
+def many_langs_name(tokens):
+    return "\t".join(tokens).replace(".", "$period$").replace("/", "$backslash$")
+
+
+def write_layers(path, names, sentences, n_layers=3):
+    """Write random arrays by name. Return them by name."""
+    rng, shape = np.random.default_rng(0), (n_layers,) if n_layers else ()
+    arrays = {
+        name: rng.normal(size=(*shape, len(tokens), 4)).astype("float32")
+        for name, tokens in zip(names, sentences, strict=True)
+    }
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array)
+    return arrays
+
+
+@pytest.mark.parametrize("n_layers", [3, 0], ids=["all", "top"])
+@pytest.mark.parametrize("name_of", [allennlp_name, many_langs_name])
+def test_files_whose_names_are_sentences(tmp_path, name_of, n_layers):
+    sentences = [["1"], ["0"], *TOKENS[:4]]
+    names = list(map(name_of, sentences))
+    arrays = write_layers(tmp_path / "layers.hdf5", names, sentences, n_layers)
+    with LayerDataset(tmp_path / "layers.hdf5", batch_size=9) as data:
+        assert sorted(data.sentences) == sorted(sentences)
+        [inputs] = data
+        for row, tokens in enumerate(data.sentences):
+            expected = arrays[name_of(tokens)].reshape(n_layers or 1, -1, 4)
+            found = inputs["layers"][row, inputs["mask"][row]]
+            np.testing.assert_array_equal(found, np.moveaxis(expected, 0, 1))
+
+
+@pytest.mark.parametrize("n_layers", [3, 0], ids=["all", "average"])
+def test_files_of_allennlp_with_the_sentences(tmp_path, n_layers):
+    path, names = tmp_path / "layers.hdf5", [str(i) for i in range(len(TOKENS))]
+    arrays = write_layers(path, names, TOKENS, n_layers)
+    index = {allennlp_name(tokens): name for name, tokens in zip(names, TOKENS)}
+    with h5py.File(path, "a") as file:
+        stored = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
+        stored[0] = json.dumps(index)
+    data = LayerDataset(path, range(len(TOKENS)), batch_size=9)
+    [(inputs, labels)] = data
+    assert inputs["layers"].shape == (6, 4, n_layers or 1, 4)
+    np.testing.assert_array_equal(inputs["layers"][3, :3, -1], arrays["3"].reshape(-1, 3, 4)[-1])
+    # AllenNLP stores the last one of equal sentences.
+    assert data.sentences == [TOKENS[0], None, *TOKENS[2:]]
+    data.close()
+    with h5py.File(path, "a") as file:
+        file["sentence_to_index"][0] = '["no object"]'
+    with pytest.raises(ValueError, match="must contain a JSON object of line numbers in 's"):
+        _ = LayerDataset(path).sentences
+    write_layers(path, names, TOKENS)
+    assert LayerDataset(path).sentences is None
+
+
+def test_a_sentence_that_begins_with_a_slash(tmp_path):
+    sentences = [["/", "or"], *TOKENS[2:4], ["one"]]
+    write_layers(tmp_path / "layers.hdf5", map(allennlp_name, sentences), sentences)
+    assert len(LayerDataset(tmp_path / "layers.hdf5", [0, 1, 2, 3])[0][1]) == 4
+
+
+@pytest.mark.parametrize(
+    "shapes, message",
+    [
+        ({}, "with no datasets"),
+        ({"embedding": (5, 4)}, r"with 'embedding' of shape \(5, 4\)$"),
+        ({"softmax/W": (7, 4), "softmax/b": (7,)}, "with the group 'softmax'$"),
+        ({"CNN/W": (1, 2, 3, 4), "char_embed": (261, 4)}, "with the group 'CNN', 'char_embed' of"),
+        ({"0": (2, 3, 4, 5)}, r"with '0' of shape \(2, 3, 4, 5\)$"),
+        ({"1": (3, 2, 4), "2": (3, 2, 4)}, r"with '1' of shape \(3, 2, 4\), '2' of"),
+        ({"doc/0": (3, 2, 4), "doc/1": (3, 2, 4)}, "with the group 'doc'$"),
+    ],
+)
+def test_hdf5_files_with_something_else(tmp_path, shapes, message):
+    with h5py.File(tmp_path / "other.hdf5", "w") as file:
+        for name, shape in shapes.items():
+            file.create_dataset(name, data=np.zeros(shape, "float32"))
+    with pytest.raises(ValueError, match=f"by their sentences. Received: .*other.hdf5 {message}"):
+        LayerDataset(tmp_path / "other.hdf5")
+
+
+def test_paths_of_layer_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_layers(tmp_path / "layers.hdf5", ["0"], [["a"]])
+    assert len(LayerDataset("~/layers.hdf5")) == 1
+    with pytest.raises(FileNotFoundError, match=f"layer.hdf5 .* Similar names: {tmp_path}/layers"):
+        LayerDataset("~/layer.hdf5")
+    with pytest.raises(
+        ValueError, match="a path on this machine. Received: a URL, https://x.org/l"
+    ):
+        LayerDataset("https://x.org/layers.hdf5")
 
 
 @pytest.mark.parametrize("dtype", ["float16", ">f4"])
@@ -234,7 +336,7 @@ def test_damaged_files(embedder, text, tmp_path):
         (np.zeros((3, 5, 11)), r"shape \(3, tokens, 12\) for sentence 4 of .* \(3, 5, 11\)"),
         (np.zeros((5, 12)), r"for sentence 4 .* Received: float64 of shape \(5, 12\)"),
         (np.zeros((3, 5, 12), int), "Layer file .* '4' must contain floats, found dtype int64"),
-        (None, "a file with all layers, .* each line from 0 on. Received: .*hdf5 with "),
+        (None, r"all from 0 on, .* Received: .*hdf5 with '0' of shape \(3, 5, 12\), .* 6 more"),
     ],
 )
 def test_sentences_that_do_not_fit(embedder, text, tmp_path, array, message):

@@ -101,6 +101,21 @@ def test_checkpoint(tmp_path, changes):
     assert {"global_step", "note", f"{prefix}char_embed/Adagrad"} <= set(left)
 
 
+def test_checkpoint_with_a_vocabulary_in_another_order(tmp_path):
+    config = make_config()
+    folder = write_training(tmp_path / "model", config, make_arrays(config))
+    kernel = Preset(folder).read_softmax().arrays["softmax/W"]
+    (folder / "vocab.txt").rename(folder / "vocab-2016-09-10.txt")
+    (folder / "vocab-2016-09-10.txt").write_text("</S>\n<S>\nthe\n<UNK>\nfox\n")
+    softmax = Preset(folder).read_softmax()
+    assert softmax.vocabulary == ["<S>", "</S>", "<UNK>", "the", "fox"]
+    np.testing.assert_array_equal(softmax.arrays["softmax/W"], kernel[[1, 0, 3, 2, 4]])
+    convert(folder, tmp_path / "out")
+    again = Preset(tmp_path / "out").read_softmax()
+    assert again.vocabulary == softmax.vocabulary
+    np.testing.assert_array_equal(again.arrays["softmax/b"], softmax.arrays["softmax/b"])
+
+
 def test_checkpoint_of_one_layer(tmp_path):
     config = make_config(n_layers=1)
     arrays = make_arrays(config)
@@ -126,7 +141,8 @@ def test_which_checkpoint(tmp_path):
     )
     check_arrays(folder, arrays)  # the file 'checkpoint' names model.ckpt-7
     check_arrays(folder / "model.ckpt-8", others)
-    check_arrays(folder / "model.ckpt-8.index", others)
+    for end in ("index", "data-00000-of-00001"):
+        check_arrays(folder / f"model.ckpt-8.{end}", others)
     (folder / "checkpoint").unlink()
     with pytest.raises(ValueError, match=r"one file named \*.index, .* \['model.ckpt-7.index', "):
         Preset(folder).read()
@@ -494,6 +510,53 @@ def test_many_langs_that_do_not_fit(tmp_path, name, change, message):
     assert change(text) != text
     (folder / name).write_text(change(text), "utf-8")
     refuses(ValueError, message, folder, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: "\ufeff" + t,
+        lambda t: t.replace("\n", "\r\n"),
+        lambda t: "\ufeff" + t.replace("\n", "\r\n").removesuffix("\r\n"),
+    ],
+)
+def test_dictionaries_of_other_editors(tmp_path, change):
+    folder = many_langs(tmp_path / "m")
+    expected = Preset(folder).read()
+    for name in ("char.dic", "word.dic"):
+        text = (folder / name).read_text("utf-8")
+        (folder / name).write_bytes(change(text).encode())
+    found = Preset(folder).read()
+    assert found.config == expected.config and found.fingerprint() == expected.fingerprint()
+
+
+def test_dictionaries_with_several_blank_characters(tmp_path):
+    """ELMoForManyLangs strips them, and then uses the row of the last one for U+3000."""
+    folder = many_langs(tmp_path / "m")
+    rows = Preset(folder).read().arrays["char_embed"]
+    text = (folder / "char.dic").read_text("utf-8")
+    row_of = {line[0]: int(line[2:]) for line in text.split("\n") if line[1:2] == "\t"}
+    (folder / "char.dic").write_text(text.replace("!\t", "\xa0\t").replace("C\t", " \t"), "utf-8")
+    bilm = Preset(folder).read()
+    np.testing.assert_array_equal(np.sort(bilm.arrays["char_embed"], 0), np.sort(rows, 0))
+    alphabet = bilm.config.alphabet
+    tokenizer = CharacterTokenizer.from_preset(folder)
+    ids = numpy(tokenizer([["\u3000"], ["\xa0"], ["C"], ["a"]]))[:, 0, 2]
+    assert ids[1] == ids[2] == alphabet.OOV
+    characters = bilm.arrays["char_embed"]
+    theirs = make_arrays(make_config())["char_embed"]
+    for place, row in ((0, row_of["!"]), (3, row_of["a"])):
+        np.testing.assert_array_equal(characters[ids[place] - 1], theirs[row])
+    (folder / "char.dic").write_text(text.replace("!\t", "a\t"), "utf-8")
+    with pytest.raises(ValueError, match="Received: 'a' a second time in line"):
+        Preset(folder).read()
+
+
+def test_a_byte_order_mark_that_is_a_character(tmp_path):
+    folder = many_langs(tmp_path / "m")
+    text = (folder / "char.dic").read_text("utf-8")
+    (folder / "char.dic").write_text("\ufeff" + text[1:], "utf-8")
+    assert "\ufeff" in Preset(folder).read_config().code_points.characters
 
 
 def test_many_langs_with_a_dead_path_take_options(tmp_path):

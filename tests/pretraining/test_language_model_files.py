@@ -1,5 +1,6 @@
 """Language models as presets: all files, small, and back again."""
 
+import gzip
 import json
 import shutil
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as numpy_arrays
 
 import keras_elmo
-from keras_elmo.formats.hdf5 import read_arrays
+from keras_elmo.formats.hdf5 import read_arrays, write_arrays
+from keras_elmo.presets import convert
 from keras_elmo.pretraining.language_model_files import (
     read_language_model,
     round_weights,
@@ -19,6 +21,7 @@ from keras_elmo.pretraining.language_model_files import (
     write_language_model,
 )
 from keras_elmo.pretraining.scores import Scorer
+from keras_elmo.pretraining.vocabulary import read_vocabulary, write_vocabulary
 from tests.conftest import numpy
 from tests.pretraining.test_language_model import SENTENCES, VOCABULARY, make_model
 
@@ -101,6 +104,99 @@ def test_another_vocabulary(preset):
     np.testing.assert_array_equal(bias[[0, 1, 3]], old_bias[[0, 1, 4]])
     # <UNK> and the two new tokens share what <UNK> had.
     np.testing.assert_allclose(np.logaddexp.reduce(bias[[2, 4, 5]]), old_bias[2], rtol=1e-5)
+
+
+# Layouts of the same vocabulary: a name, the order of its rows, and the text of a file.
+LAYOUTS = {
+    "bilm_tf": ("vocab.txt", [1, 0, 2, 3, 4, 5, 6], "\n".join),
+    "anywhere": ("vocab-2016-09-10.txt", [3, 2, 4, 5, 1, 6, 0], "\n".join),
+    "maxtermid": ("vocab.txt", [1, 0, 2, 3, 4, 5, 6], lambda t: "\n".join([*t, "!!!MAXTERMID"])),
+    "counts": ("vocab.txt", range(7), lambda t: "".join(f"{x} {9 - i}\n" for i, x in enumerate(t))),
+    "tabs": ("vocab.txt", [2, 0, 1, *range(3, 7)], lambda t: "\n".join(f"{x}\t0.5" for x in t)),
+    "some_counts": (
+        "vocab.txt",
+        [1, 0, *range(2, 7)],
+        lambda t: "\n".join([*t[:3], *(x + " 3" for x in t[3:])]),
+    ),
+    "uniq": ("vocab.txt", range(7), lambda t: "".join(f"{9 - i:7} {x}\n" for i, x in enumerate(t))),
+    "blanks": ("vocab.txt", range(7), lambda t: " \n".join([*t, ""])),
+    "windows": ("vocab.txt", [1, 0, *range(2, 7)], lambda t: "\ufeff" + "\r\n".join([*t, ""])),
+    "gzip": ("vocab.txt.gz", [1, 0, *range(2, 7)], "\n".join),
+}
+
+
+@pytest.mark.parametrize("name, order, layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_vocabularies_of_other_programs(preset, tmp_path, name, order, layout):
+    expected = Scorer(*read_language_model(preset)).perplexity(SENTENCES)
+    (preset / "vocab.txt").unlink()
+    content = layout([VOCABULARY[row] for row in order]).encode()
+    (preset / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    softmax = read_arrays(preset / "softmax.hdf5")
+    write_arrays(preset / "softmax.hdf5", {key: x[list(order)] for key, x in softmax.items()})
+    assert read_vocabulary(preset / name) == VOCABULARY
+    convert(preset, tmp_path / "converted")
+    assert (tmp_path / "converted" / "vocab.txt").read_text() == "".join(
+        token + "\n" for token in VOCABULARY
+    )
+    for path in (preset, tmp_path / "converted"):
+        model, vocabulary = read_language_model(path)
+        assert vocabulary == VOCABULARY
+        assert Scorer(model, vocabulary).perplexity(SENTENCES) == expected
+
+
+@pytest.mark.parametrize(
+    "content, error, message",
+    [
+        (
+            "<s>\n</s>\n<unk>\na\n",
+            ValueError,
+            "4 lines without <S>, </S>, <UNK>, which start .*<s>",
+        ),
+        ("a\n<S>\n</S>\n", ValueError, "3 lines without <UNK>, which start with .'a', '<S>'"),
+        ("<S>\n</S>\n<UNK>\na 3\nb 2\nc\n", ValueError, "Received: 'c' in line 6. Remove the oth"),
+        (
+            "<S>\n</S>\n<UNK>\na N 3\nb V 3\n",
+            ValueError,
+            "token and its count. Received: 'a N 3' i",
+        ),
+        ("<S>\n</S>\n<UNK>\na\nb c\na\n", ValueError, "every token once. Received twice: 'a'"),
+        ("<S>\n<UNK>\n</S>\n<S>\n", ValueError, "every token once. Received twice: '<S>'"),
+        (gzip.compress(b"<S>\n")[:-9], OSError, "is damaged .*end-of-stream.*Fetch it again"),
+    ],
+)
+def test_vocabularies_that_are_refused(preset, tmp_path, content, error, message):
+    """They are refused by every reader, and nothing is converted."""
+    content = content if isinstance(content, bytes) else content.encode()
+    (preset / "vocab.txt").write_bytes(content)
+    readers = (
+        read_language_model,
+        lambda path: read_vocabulary(path / "vocab.txt"),
+        lambda path: convert(path, tmp_path / "never"),
+    )
+    for read in readers:
+        with pytest.raises(error, match=f"Vocabulary .*{message}"):
+            read(preset)
+    assert not (tmp_path / "never").exists()
+
+
+def test_paths_in_the_home_folder(preset, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model, vocabulary = read_language_model("~/preset")
+    write_language_model("~/again", model, vocabulary)
+    write_vocabulary("~/v.txt", vocabulary)
+    for path in ("~/again/vocab.txt", "~/v.txt"):
+        assert read_vocabulary(path) == VOCABULARY
+    with pytest.raises(FileNotFoundError, match=f"vocabs.txt does .* {tmp_path}/again/vocab.txt"):
+        read_vocabulary("~/again/vocabs.txt")
+    with pytest.raises(ValueError, match="a path on this machine. Received: a URL, s3://a/b"):
+        read_vocabulary("s3://a/b")
+
+
+def test_lines_with_blanks_in_a_list_of_tokens(tmp_path):
+    """bilm-tf keeps them as rows of the softmax, which no text needs."""
+    tokens = ["<S>", "</S>", "<UNK>", "a", "b c", "d 3", "e", "f"]
+    write_vocabulary(tmp_path / "vocab.txt", tokens)
+    assert read_vocabulary(tmp_path / "vocab.txt") == tokens
 
 
 def test_errors(preset):

@@ -274,7 +274,7 @@ def test_given_vocabulary_and_texts_to_hold_out(raw, tmp_path):
         prepare(raw / "train.txt", tmp_path / "no", **{**same, "heldout_share": 0.1})
     with pytest.raises(ValueError, match="to be other files than the inputs. Received: .*as both"):
         prepare(raw / "train.txt", tmp_path / "no", **{**same, "heldout": raw / "tra*"})
-    with pytest.raises(ValueError, match="Vocabulary .*dev.txt must start with the lines"):
+    with pytest.raises(ValueError, match="Vocabulary .*dev.txt must have one token per line"):
         prepare(raw / "train.txt", tmp_path / "no", **settings, vocabulary=raw / "dev.txt")
     assert not (tmp_path / "no").exists()
 
@@ -336,7 +336,7 @@ def test_vocabularies_come_back(tmp_path_factory, tokens):
 @pytest.mark.parametrize(
     "tokens, message",
     [
-        (["<s>", "</s>", "a"], "must start with the lines <S>, </S> and <UNK>. Received: .*'<s>'"),
+        (["<s>", "</s>", "a"], "must contain the lines <S>, </S> and <UNK>. Received: .*'<s>'"),
         (["<S>", "</S>", "<UNK>", "a", "a"], "contain every token once. Received twice: 'a'"),
     ],
 )

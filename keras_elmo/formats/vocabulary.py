@@ -1,0 +1,74 @@
+"""The vocabulary of a softmax, in the layouts of other programs."""
+
+import collections
+import re
+
+import numpy as np
+
+from keras_elmo.tokenizers.characters import BOUNDARY_TOKENS
+
+UNKNOWN = "<UNK>"
+# Our vocabularies start with these tokens, in this order.
+SPECIAL_TOKENS = (*(token.decode() for token in BOUNDARY_TOKENS), UNKNOWN)
+# bilm-tf skips this line. It has no row in the softmax.
+_SKIPPED = "!!!MAXTERMID"
+_COUNT = re.compile(r"\d+(\.\d+)?")
+_COLUMN = re.compile(r"[^ \t]+")
+
+
+def arrange_vocabulary(lines: list[str], name: object) -> tuple[list[str], np.ndarray]:
+    """Move the special tokens of a vocabulary to its start, and remove a column of counts.
+
+    Args:
+        lines: list of str. Lines of the file. ``<S>``, ``</S>`` and ``<UNK>`` can be anywhere.
+        name: str or path. Name of the file for errors.
+
+    Returns:
+        The tokens, and for each of them the number of its row in the softmax.
+
+    Raises:
+        ValueError: If a special token is missing, a token occurs twice, or a line consists of
+            several columns other than a token and its count.
+    """
+    tokens = [token for token in _without_counts(lines, name) if token != _SKIPPED]
+    if missing := [token for token in SPECIAL_TOKENS if token not in tokens]:
+        raise ValueError(
+            f"Vocabulary {name} must contain the lines <S>, </S> and <UNK>. Received: "
+            f"{len(lines)} lines without {', '.join(missing)}, which start with {lines[:3]}. Add "
+            "these lines. In a softmax each of them needs a row"
+        )
+    if len(set(tokens)) != len(tokens):
+        [(token, _)] = collections.Counter(tokens).most_common(1)
+        raise ValueError(
+            f"Vocabulary {name} must contain every token once. Received twice: {token!r}"
+        )
+    first = [tokens.index(token) for token in SPECIAL_TOKENS]
+    rows = np.array([*first, *(row for row in range(len(tokens)) if row not in first)])
+    return [tokens[row] for row in rows], rows
+
+
+def _without_counts(lines: list[str], name: object) -> list[str]:
+    """Return the tokens of lines such as ``word 12``, ``word<TAB>12`` or ``12 word``."""
+    columns = [_COLUMN.findall(line) for line in lines]
+    # Lines of special tokens often have no count.
+    others = {*SPECIAL_TOKENS, _SKIPPED}
+    table = {i: row for i, row in enumerate(columns) if row and not others.intersection(row)}
+    with_blanks = sum(lines[i] != row[0] for i, row in table.items())
+    counted = [
+        all(len(row) == 2 and _COUNT.fullmatch(row[1 - place]) for row in table.values())
+        for place in (0, 1)
+    ]
+    # No token contains a blank. Single lines with blanks are rows of a softmax that no text needs.
+    if 2 * with_blanks <= len(table) or (with_blanks == 1 and True not in counted):
+        return lines
+    if True not in counted and any(len(row) > 1 for row in table.values()):
+        wrong = next(i for i, row in table.items() if len(row) != 2 or not _COUNT.fullmatch(row[1]))
+        raise ValueError(
+            f"Vocabulary {name} must have one token per line, or a token and its count. "
+            f"Received: {lines[wrong][:60]!r} in line {wrong + 1}. Remove the other columns"
+        )
+    place = counted.index(True) if True in counted else 0
+    return [
+        next((c for c in row if c in others), row[place] if len(row) > place else "")
+        for row in columns
+    ]
