@@ -25,6 +25,7 @@ from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, read_vocabulary, w
 from keras_elmo.tokenizers.text import OPENERS
 from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS
 from keras_elmo.utils.checks import check_whole, is_number
+from keras_elmo.utils.files import disk_errors
 
 # Neighbouring lines often belong to one document, so they are held out together.
 _LINES_PER_BLOCK = 200
@@ -137,7 +138,8 @@ def prepare(
     work = output.with_name(f"{output.name}.{uuid.uuid4().hex[:16]}.tmp")
     work.mkdir()
     try:
-        counts = _write(files, heldout_files, work, settings, given, rules, workers, progress)
+        with disk_errors(output):
+            counts = _write(files, heldout_files, work, settings, given, rules, workers, progress)
         work.rename(output)
     finally:
         shutil.rmtree(work, ignore_errors=True)

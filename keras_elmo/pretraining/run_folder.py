@@ -11,7 +11,7 @@ from keras_elmo.pretraining.checkpoint import CheckpointWriter, load_checkpoint
 from keras_elmo.pretraining.recipe import CHANGEABLE, Recipe
 from keras_elmo.pretraining.vocabulary import read_vocabulary, write_vocabulary
 from keras_elmo.utils.file_lock import locked
-from keras_elmo.utils.files import atomic_write, read_options
+from keras_elmo.utils.files import atomic_write, disk_errors, read_options
 
 _SETTINGS = ("options", "recipe", "origin")
 # Defaults for fields that older runs did not record.
@@ -142,7 +142,7 @@ class RunFolder:
     def log(self, row: dict) -> None:
         """Append a row to the log."""
         is_new = not self._log.exists()
-        with open(self._log, "a", newline="") as file:
+        with disk_errors(self._log), open(self._log, "a", newline="") as file:
             writer = csv.DictWriter(file, row)
             if is_new:
                 writer.writeheader()

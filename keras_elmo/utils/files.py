@@ -1,10 +1,12 @@
 """Read text and options files with checks, and write files atomically."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import pathlib
+import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +16,7 @@ PathLike: TypeAlias = str | os.PathLike
 # The options of a biLM over code points contain its dictionaries.
 _LARGEST_JSON = 1 << 24
 _MOST_DIGITS = 18
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def read_bytes(
@@ -115,6 +118,23 @@ def read_vocabulary_lines(
 
 
 @contextlib.contextmanager
+def disk_errors(*paths: PathLike) -> Iterator[None]:
+    """Name the paths in the error of a full disk; Python's error names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_IS_FULL:
+            raise
+        path = pathlib.Path(paths[0])
+        free = shutil.disk_usage(path.parent).free
+        raise OSError(
+            error.errno,
+            f"Expected room to write {', '.join(map(str, paths))}. Received: {error.strerror}, "
+            f"with {free} bytes free in {path.parent}. Free some, or choose another disk",
+        ) from None
+
+
+@contextlib.contextmanager
 def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
     """Yield temporary paths that replace ``paths`` at the end, unless an exception is raised.
 
@@ -135,11 +155,12 @@ def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
             raise OSError(f"Expected a file to write. Received: {target}, which is something else")
     temporary: list[pathlib.Path] = []
     try:
-        for target in targets:
-            path = target.with_name(f"{target.name}.{uuid.uuid4().hex[:16]}.tmp")
-            path.touch(exist_ok=False)  # the umask decides who may read the file
-            temporary.append(path)
-        yield temporary
+        with disk_errors(*targets):
+            for target in targets:
+                path = target.with_name(f"{target.name}.{uuid.uuid4().hex[:16]}.tmp")
+                path.touch(exist_ok=False)  # the umask decides who may read the file
+                temporary.append(path)
+            yield temporary
         for path, target in zip(temporary, targets, strict=True):
             os.replace(path, target)
     finally:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from keras_elmo.pretraining.prepare import prepare
 from keras_elmo.pretraining.vocabulary import read_vocabulary, write_vocabulary
+from tests.conftest import room_for
 
 PLAIN = {"sentences": "lines", "tokenizer": "whitespace", "progress": False}
 TEXT = "Mr. Smith didn’t see “it”.  He (Mr. Brown) left at 5 p.m. on Monday. Why?\n"
@@ -119,6 +120,8 @@ def test_nothing_is_left_of_a_failed_run(raw, tmp_path):
     (raw / "broken.gz").write_bytes(gzip.compress(TEXT.encode() * 9999)[:900])
     with pytest.raises(OSError, match="broken.gz is damaged: Compressed file ended"):
         prepare(raw / "broken.gz", tmp_path / "out", sentences="lines", progress=False)
+    with room_for(1000), pytest.raises(OSError, match="Expected room to write .*out.* bytes free"):
+        prepare(raw / "a.txt", tmp_path / "out", sentences="lines", progress=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["raw"]
 
 
