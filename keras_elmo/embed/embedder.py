@@ -28,6 +28,7 @@ from keras_elmo.tokenizers.text import read_lines
 from keras_elmo.tokenizers.words import WordTokenizer
 from keras_elmo.utils.batches import length_batches, token_batches
 from keras_elmo.utils.checks import check_whole, is_whole, shorten
+from keras_elmo.utils.forks import check_fork
 
 DTYPES = {"keras": ("float32", "bfloat16"), "onnxruntime": ("float32", "int8")}
 _LAYERS = ("all", "top", "average")
@@ -72,6 +73,7 @@ class Embedder:
 
     Raises:
         ImportError: If ONNX Runtime is requested and not installed.
+        RuntimeError: If this process was forked from one that had made an ``Embedder``.
         ValueError: If an argument is invalid; errors of ``ElmoLayer.from_preset``.
 
     Example:
@@ -97,6 +99,7 @@ class Embedder:
         options: dict | Path | None = None,
         engine: str = "keras",
     ) -> None:
+        check_fork()
         if engine not in DTYPES:
             raise ValueError(
                 f"Embedder expects engine to be one of {tuple(DTYPES)}. Received: engine={engine!r}"
@@ -179,6 +182,7 @@ class Embedder:
         }
 
     def __setstate__(self, state: dict) -> None:
+        check_fork()
         state = dict(state)
         elmo, weights = ElmoLayer.from_config(state.pop("elmo")), state.pop("weights")
         _build(elmo).bilm.set_weights(weights)
