@@ -63,9 +63,9 @@ class Pretraining:
 
     Raises:
         ValueError: If the folder contains a run and ``resume`` is False, or a run with other
-            settings, another corpus or another vocabulary; if the corpus is not a prepared one; if ``save_every`` or
-            ``devices`` is less than 1; if a new run has neither ``config`` nor ``init_from``, or
-            ``frozen_bilm`` without ``init_from``.
+            settings, another corpus or another vocabulary; if the corpus is not a prepared one;
+            if ``save_every`` or ``devices`` is less than 1; if a new run has neither ``config``
+            nor ``init_from``, or ``frozen_bilm`` without ``init_from``.
 
     Example:
 

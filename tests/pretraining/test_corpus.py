@@ -301,4 +301,4 @@ def test_files_that_are_emptied_while_they_are_read(tmp_path):
     for path in paths:
         path.write_text("")
     with pytest.raises(ValueError, match="Corpus expects sentences, .* Received: none in"):
-        [*batches]
+        list(batches)

@@ -541,9 +541,7 @@ def test_a_run_is_not_resumed_on_something_else(corpus, finished, tmp_path):
         make_run(finished, other, 12, resume=True)
     reverse(finished / "vocab.txt")
     for read in (lambda: make_run(finished, corpus, 12, resume=True), lambda: read_run(finished)):
-        with pytest.raises(
-            ValueError, match="was trained with another vocabulary. Exp.*begin anew"
-        ):
+        with pytest.raises(ValueError, match="was trained with another vocabulary.*begin anew"):
             read()
     reverse(finished / "vocab.txt")
     with h5py.File(checkpoint_file, "r+") as file:
