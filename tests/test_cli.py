@@ -1,13 +1,17 @@
 import hashlib
 import json
+import os
 import pathlib
 import re
 import shutil
+import signal
+import sys
 
 import numpy as np
 import pytest
 
 import keras_elmo
+from keras_elmo import cli
 from keras_elmo.cli import main, make_parser
 from keras_elmo.formats.hdf5 import read_arrays
 from keras_elmo.pretraining.language_model_files import rounded
@@ -24,6 +28,47 @@ def test_info(tiny_preset, capsys):
     assert facts["options"] == json.loads(json.dumps(make_config().to_options()))
     assert main(["info", str(tiny_preset)]) == 0
     assert f"parameters      {facts['parameters']}" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_command_with_one_line(capsys, monkeypatch, number):
+    before = signal.getsignal(number)
+    monkeypatch.setattr(cli, "download", lambda name: signal.raise_signal(number))
+    assert main(["download", "name"]) == 128 + number
+    assert capsys.readouterr().err == f"keras-elmo download: ended by {number.name}\n"
+    assert signal.getsignal(number) is before
+
+
+def test_a_reader_that_ends_early(capsys, monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert main(["presets"]) == 141
+        assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
+def test_a_full_disk_behind_stdout(capsys, monkeypatch):
+    with open("/dev/full", "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert main(["presets"]) == 1
+        assert capsys.readouterr().err == "keras-elmo presets: [Errno 28] No space left on device\n"
+
+
+def test_closed_streams(tiny_preset, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    tokenize = ["tokenize", "-", str(tmp_path / "out"), "--tokenizer", "whitespace"]
+    for command in (tokenize, ["embed", str(tiny_preset), "-", str(tmp_path / "out")]):
+        assert main(command) == 1
+        assert "Expected text on stdin. Received: stdin is closed" in capsys.readouterr().err
+    (tmp_path / "in").write_text("a b\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        assert main(["tokenize", str(tmp_path / "in"), "-", "--tokenizer", "whitespace"]) == 1
+    assert "Expected an open stdout" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 @pytest.mark.parametrize("pack", [None, "zip"])

@@ -5,6 +5,7 @@ import io
 import lzma
 import os
 import pathlib
+import sys
 import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, TextIO
@@ -43,6 +44,17 @@ def open_text(file: str | pathlib.Path) -> Iterator[tuple[BinaryIO, TextIO]]:
             f"Expected UTF-8 text, plain, .gz, .bz2 or .xz. Received: {file}, with other bytes "
             f"({error.reason}). Convert the file first, for example with iconv"
         ) from error
+
+
+def standard_input() -> BinaryIO:
+    """Return stdin in binary.
+
+    Raises:
+        OSError: If stdin is closed.
+    """
+    if sys.stdin is None:
+        raise OSError("Expected text on stdin. Received: stdin is closed. Pass a file, or a pipe")
+    return sys.stdin.buffer
 
 
 def progress_bar(file: str | pathlib.Path, is_shown: bool) -> tqdm:

@@ -361,6 +361,40 @@ with _start_workers(SentenceRules("lines", "whitespace", []), 2) as run:
 """
 
 
+INTERRUPTED = """
+import sys, time
+from keras_elmo.cli import main
+from keras_elmo.pretraining import prepare
+from keras_elmo.pretraining.sentences import SentenceRules
+
+class Slow(SentenceRules):
+    def __call__(self, lines):
+        print("started", flush=True)
+        time.sleep(600)
+
+if __name__ == "__main__":
+    prepare.SentenceRules = Slow
+    flags = ["--workers", "2", "--sentences", "lines", "--tokenizer", "whitespace", "--quiet"]
+    sys.exit(main(["prepare", "raw", "corpus", *flags]))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
+def test_an_interrupted_prepare_leaves_nothing(tmp_path):
+    """Neither workers, for which the call would wait, nor files. Four processes import Keras."""
+    (tmp_path / "raw").write_text("a b\n" * 999)
+    (tmp_path / "script.py").write_text(INTERRUPTED)
+    command = [sys.executable, "-W", "ignore", "script.py"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=tmp_path, text=True, **pipes)
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(signal.SIGTERM)
+    error = process.communicate(timeout=120)[1]
+    assert process.returncode == 143 and "Traceback" not in error
+    assert "keras-elmo prepare: ended by SIGTERM\n" in error
+    assert {path.name for path in tmp_path.iterdir()} == {"raw", "script.py"}
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
 def test_workers_end_when_their_parent_is_killed():
     """A worker that stays alive keeps stdout open, and the call would time out."""
