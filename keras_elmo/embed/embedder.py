@@ -358,13 +358,15 @@ class Embedder:
             if path:
                 if path.is_file():  # A pipe can be read only once.
                     with open(path, "rb") as file:
-                        total = sum(1 for _ in file)
+                        chunks = iter(lambda: file.read(1 << 20), b"")
+                        total = sum(chunk.count(b"\n") for chunk in chunks)
                 text = stack.enter_context(open(path, "rb"))
             writer = stack.enter_context(LayerFileWriter(output, settings, resume, compression))
             bar = stack.enter_context(
                 tqdm.tqdm(total=total, unit=" sentences", disable=not progress)
             )
-            for part in writer.parts(read_lines(text)):
+            shown = str(getattr(text, "name", "the input"))
+            for part in writer.parts(read_lines(text), shown):
                 if not part.already_written:
                     writer.write(part, arrays(part))
                 counts["sentences"] += len(part.sentences)

@@ -31,6 +31,9 @@ from keras_elmo.utils.files import atomic_write, digest_of
 SENTENCES_IN_A_PART = 2000
 TOKENS_IN_A_PART = 50_000
 
+# A sentence is in memory as a whole: 20,000 tokens take 2 GB in the largest released biLM.
+_MOST_TOKENS = 20_000
+
 _REMEDY = "Remove it, or run without resume (--resume) to replace it"
 _NOT_IN_HDF5 = re.compile("[\0\ud800-\udfff]")
 
@@ -103,17 +106,20 @@ class LayerFileWriter:
         leave_folder(self._folder)
         self._exit.close()
 
-    def parts(self, lines: Iterable[str]) -> Iterator[Part]:
+    def parts(self, lines: Iterable[str], name: str = "the input") -> Iterator[Part]:
         """Cut lines without line ends into parts, and check which parts are written.
+
+        ``name`` is the name of the input in errors.
 
         Raises:
             OSError: If a written part is damaged.
-            ValueError: If hdf5 cannot store a line, or if an earlier run had other lines.
+            ValueError: If hdf5 cannot store a line, if a line has too many tokens, or if an
+                earlier run had other lines.
         """
         start = 0
         bounds = SENTENCES_IN_A_PART, TOKENS_IN_A_PART
         for part in cut(lines, lambda line: len(split_tokens(line)), *bounds):
-            _check_lines(part, start)
+            _check_lines(part, start, name)
             if self._finished_lines is None:
                 is_written = self._is_written(self._count, part)
             else:
@@ -216,10 +222,15 @@ def _append_lines(lines: list[str], whole: h5py.File) -> None:
     sentences[start:] = lines
 
 
-def _check_lines(lines: list[str], start: int) -> None:
+def _check_lines(lines: list[str], start: int, name: str) -> None:
     for i, line in enumerate(lines, start=start + 1):
         if wrong := _NOT_IN_HDF5.search(line):
             raise ValueError(
                 "The output also stores the lines, and hdf5 cannot store NUL characters or lone "
-                f"surrogates. Received: {wrong[0]!r} in line {i}"
+                f"surrogates. Received: {wrong[0]!r} in line {i} of {name}"
+            )
+        if len(line) > _MOST_TOKENS and (tokens := len(split_tokens(line))) > _MOST_TOKENS:
+            raise ValueError(
+                f"Expected sentences of at most {_MOST_TOKENS} tokens. Received: {tokens} in line "
+                f"{i} of {name}. Put each sentence on its own line"
             )

@@ -12,7 +12,20 @@ from typing import Any, BinaryIO, TextIO
 
 from tqdm import tqdm
 
-from keras_elmo.tokenizers.text import OPENERS, split_tokens
+from keras_elmo.tokenizers.text import OPENERS, read_line, split_tokens
+
+
+class _Lines(io.TextIOWrapper):
+    """A text whose lines are of bounded length."""
+
+    number = 0
+    shown = ""
+
+    def __next__(self) -> str:  # type: ignore[override]
+        self.number += 1
+        if line := read_line(self, self.number, self.shown):
+            return line
+        raise StopIteration
 
 
 @contextlib.contextmanager
@@ -24,16 +37,15 @@ def open_text(file: str | pathlib.Path) -> Iterator[tuple[BinaryIO, TextIO]]:
 
     Raises:
         OSError: If the file cannot be read or is damaged.
-        ValueError: If the text is not UTF-8.
+        ValueError: If the text is not UTF-8, or a line is too long.
     """
     opener: Any = OPENERS.get(pathlib.Path(file).suffix.lower())
     try:
         with (
             open(file, "rb") as raw,
-            io.TextIOWrapper(
-                opener(raw) if opener else raw, encoding="utf-8-sig", newline="\n"
-            ) as text,
+            _Lines(opener(raw) if opener else raw, encoding="utf-8-sig", newline="\n") as text,
         ):
+            text.shown = str(file)
             yield raw, text
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:

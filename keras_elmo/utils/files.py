@@ -33,8 +33,7 @@ def read_bytes(
     """
     name = f"{kind} {file if file_name is None else file_name}"
     try:
-        if not stat.S_ISREG(os.stat(file).st_mode) and not os.path.isdir(file):
-            raise OSError(f"{name} is a device or a pipe, not a file")
+        check_regular(file, name)
         with open(file, "rb") as opened:
             content = opened.read() if most is None else opened.read(most + 1)
     except FileNotFoundError:
@@ -44,6 +43,13 @@ def read_bytes(
     if most is not None and len(content) > most:
         raise ValueError(f"{name} is too large. Expected: at most {most} bytes. Received: more")
     return content
+
+
+def check_regular(file: PathLike, name: str) -> None:
+    """Raise an ``OSError`` if a path is a device or a pipe: reading it may never end."""
+    mode = os.stat(file).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(f"{name} is a device or a pipe, not a file")
 
 
 def read_options(file: PathLike, file_name: str | None = None, kind: str = "Options file") -> Any:
@@ -194,5 +200,6 @@ def holds_files(folder: PathLike) -> bool:
 
 def digest_of(path: PathLike, algorithm: str = "sha256") -> str:
     """Return the digest of a file in hexadecimal."""
+    check_regular(path, f"File {path}")
     with open(path, "rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
