@@ -1,16 +1,20 @@
 """The command ``keras-elmo``: a subcommand for each task of the package."""
 
 import argparse
+import contextlib
 import dataclasses
 import importlib.util
 import inspect
 import json
+import os
 import pathlib
 import re
+import signal
 import sys
+import threading
 import types
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -31,7 +35,7 @@ from keras_elmo.pretraining.run_folder import RunFolder
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.sentences import tokenize_file
 from keras_elmo.pretraining.settings import SIZES, merge_settings
-from keras_elmo.pretraining.text_files import open_text, read_sentences
+from keras_elmo.pretraining.text_files import open_text, read_sentences, standard_input
 from keras_elmo.pretraining.train import Pretraining, read_run
 from keras_elmo.released_models import download, released_models
 from keras_elmo.tokenizers.text import split_tokens
@@ -97,12 +101,52 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``keras-elmo`` and return its exit status."""
     arguments = make_parser().parse_args(argv)
+    message, status = "", 1
     try:
-        arguments.run(arguments)
+        with _interrupted_by_signals():
+            arguments.run(arguments)
+            _flush()
+        return 0
+    except BrokenPipeError:  # as in keras-elmo tokenize ... | head
+        status = 141
     except (OSError, ValueError, ImportError) as error:
-        print(f"keras-elmo {arguments.command}: {error}", file=sys.stderr)
-        return 1
-    return 0
+        message = str(error)
+    except KeyboardInterrupt as error:
+        number = error.args[0] if error.args else signal.SIGINT
+        message, status = f"ended by {signal.Signals(number).name}", 128 + number
+    try:
+        _flush()
+    except OSError:  # Python would try it again when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if message:
+        print(f"keras-elmo {arguments.command}: {message}", file=sys.stderr)
+    return status
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # it may be closed
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _interrupted_by_signals() -> Iterator[None]:
+    """Handle the signals that end a process as Ctrl-C, so that nothing is left behind."""
+
+    def interrupt(number: int, _: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    changed = []
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number and signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, interrupt)
+                changed.append(number)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -289,7 +333,7 @@ def _embed(arguments: argparse.Namespace) -> None:
     if arguments.ray is None:
         if cluster.keys() - {"column"}:
             raise ValueError("--ray-cpus and --ray-gpus need --ray. Received: no --ray")
-        text = sys.stdin.buffer if arguments.input == "-" else arguments.input
+        text = standard_input() if arguments.input == "-" else arguments.input
         output |= _take(arguments, "compression", "raw", "column")
         facts |= Embedder(arguments.preset, **embedder).embed_file(
             text, arguments.output, overwrite=arguments.force, **output

@@ -11,6 +11,7 @@ if "EVERY_TEST" not in os.environ:
         "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
     )
 
+import contextlib
 import json
 import pathlib
 
@@ -130,6 +131,19 @@ def numpy(x):
 
 def tokenize(sentences, max_characters=50):
     return numpy(keras_elmo.CharacterTokenizer(max_characters)(sentences))
+
+
+@contextlib.contextmanager
+def room_for(n_bytes):
+    """Let no file grow beyond some bytes, as a full disk does."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,11 @@
+import gzip
 import hashlib
 import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -12,9 +14,12 @@ import numpy as np
 import pytest
 
 import keras_elmo
+from keras_elmo import cli
 from keras_elmo.cli import main, make_parser
+from keras_elmo.embed import layer_file
 from keras_elmo.formats.hdf5 import read_arrays
 from keras_elmo.pretraining.language_model_files import rounded
+from keras_elmo.tokenizers import text
 from tests.conftest import make_config, numpy, only_tensorflow
 
 
@@ -28,6 +33,47 @@ def test_info(tiny_preset, capsys):
     assert facts["options"] == json.loads(json.dumps(make_config().to_options()))
     assert main(["info", str(tiny_preset)]) == 0
     assert f"parameters      {facts['parameters']}" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_command_with_one_line(capsys, monkeypatch, number):
+    before = signal.getsignal(number)
+    monkeypatch.setattr(cli, "download", lambda name: signal.raise_signal(number))
+    assert main(["download", "name"]) == 128 + number
+    assert capsys.readouterr().err == f"keras-elmo download: ended by {number.name}\n"
+    assert signal.getsignal(number) is before
+
+
+def test_a_reader_that_ends_early(capsys, monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert main(["presets"]) == 141
+        assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
+def test_a_full_disk_behind_stdout(capsys, monkeypatch):
+    with open("/dev/full", "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert main(["presets"]) == 1
+        assert capsys.readouterr().err == "keras-elmo presets: [Errno 28] No space left on device\n"
+
+
+def test_closed_streams(tiny_preset, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    tokenize = ["tokenize", "-", str(tmp_path / "out"), "--tokenizer", "whitespace"]
+    for command in (tokenize, ["embed", str(tiny_preset), "-", str(tmp_path / "out")]):
+        assert main(command) == 1
+        assert "Expected text on stdin. Received: stdin is closed" in capsys.readouterr().err
+    (tmp_path / "in").write_text("a b\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        assert main(["tokenize", str(tmp_path / "in"), "-", "--tokenizer", "whitespace"]) == 1
+    assert "Expected an open stdout" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 @pytest.mark.parametrize("pack", [None, "zip"])
@@ -52,6 +98,45 @@ def test_info_holds_the_files_against_the_model_card(tiny_preset, tmp_path, caps
     assert (status, checksums) == (1, "mismatch: weights.hdf5")
     assert "to have the checksums of its model card. Received: mismatch: weights.hdf5" in error
     assert info(*right, f"{'0' * 64}  ../../vocab.txt")[:2] == (1, "mismatch: ../../vocab.txt")
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "README.md"])
+def test_a_model_card_that_names_a_pipe_or_a_device(tiny_preset, tmp_path, capsys, name):
+    """Reading them may never end."""
+    folder = shutil.copytree(tiny_preset, tmp_path / "preset")
+    (folder / "README.md").write_text(f"## Checksums (SHA-256)\n\n{'0' * 64}  vocab.txt\n")
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        (folder / name).unlink(missing_ok=True)
+        make(folder / name)
+        assert main(["info", str(folder)]) == 1
+        assert f"preset/{name} is a device or a pipe, not a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_line_that_is_too_long(tiny_preset, tmp_path, capsys, monkeypatch, suffix):
+    """It would fill the memory. The error names the file and the line."""
+    monkeypatch.setattr(text, "LONGEST_LINE", 100)
+    path, output = tmp_path / f"in.txt{suffix}", str(tmp_path / "out")
+    with (gzip.open if suffix else open)(path, "wb") as file:
+        file.write(b"a b\n" + b"c" * 100 + b"d\n")
+    commands = [["prepare", str(path), output, "--sentences", "lines", "--workers", "1"]]
+    commands += [["tokenize", str(path), output, "--tokenizer", "whitespace"]]
+    commands += [] if suffix else [["embed", str(tiny_preset), str(path), output, "--quiet"]]
+    for command in commands:
+        assert main(command) == 1
+        error = capsys.readouterr().err
+        assert f"lines of at most 100 characters. Received: line 2 of {path}" in error
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_sentence_of_too_many_tokens(tiny_preset, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(layer_file, "_MOST_TOKENS", 9)
+    (tmp_path / "in").write_text("a b\n" + "c " * 10)
+    command = ["embed", str(tiny_preset), str(tmp_path / "in"), str(tmp_path / "out"), "--quiet"]
+    assert main(command) == 1
+    error = f"sentences of at most 9 tokens. Received: 10 in line 2 of {tmp_path / 'in'}"
+    assert error in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["in"]
 
 
 def test_errors_are_one_line(capsys):

@@ -12,7 +12,14 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 
 # From the bottom up. A module may import modules of earlier lines.
 LINES = [
-    {"tokenizers.text", "utils.batches", "utils.checks", "utils.cpu", "utils.typing"},
+    {
+        "tokenizers.text",
+        "utils.batches",
+        "utils.checks",
+        "utils.cpu",
+        "utils.forks",
+        "utils.typing",
+    },
     {"utils.quiet"},
     {"tokenizers.characters", "tokenizers.penn", "layers.backend.tracing"},
     {"tokenizers.code_points", "tokenizers.words"},

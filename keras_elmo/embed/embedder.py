@@ -32,6 +32,7 @@ from keras_elmo.tokenizers.text import rows_of
 from keras_elmo.tokenizers.words import WordTokenizer
 from keras_elmo.utils.batches import length_batches, token_batches
 from keras_elmo.utils.checks import check_whole, is_whole, shorten
+from keras_elmo.utils.forks import check_fork
 
 DTYPES = {"keras": ("float32", "bfloat16"), "onnxruntime": ("float32", "int8")}
 _DTYPES = ("float32", "bfloat16", "int8")
@@ -80,6 +81,7 @@ class Embedder:
 
     Raises:
         ImportError: If ONNX Runtime is requested and not installed.
+        RuntimeError: If this process was forked from one that had made an ``Embedder``.
         ValueError: If an argument is invalid; errors of ``ElmoLayer.from_preset``.
 
     Example:
@@ -105,6 +107,7 @@ class Embedder:
         options: dict | Path | None = None,
         engine: str = "auto",
     ) -> None:
+        check_fork()
         if engine not in (*DTYPES, "auto"):
             raise ValueError(
                 f"Embedder expects engine to be one of {(*DTYPES, 'auto')}. "
@@ -191,6 +194,7 @@ class Embedder:
         }
 
     def __setstate__(self, state: dict) -> None:
+        check_fork()
         state = dict(state)
         elmo, weights = ElmoLayer.from_config(state.pop("elmo")), state.pop("weights")
         _build(elmo).bilm.set_weights(weights)
@@ -395,7 +399,8 @@ class Embedder:
             total = None
             if path and column is None and path.is_file():  # A pipe can be read only once.
                 with open(path, "rb") as file:
-                    total = sum(1 for _ in file)
+                    chunks = iter(lambda: file.read(1 << 20), b"")
+                    total = sum(chunk.count(b"\n") for chunk in chunks)
             lines = input_lines(path or input_file, column, self.tokenize if raw else None)
             # Read the first line before the output is begun: the input may be invalid.
             first = list(itertools.islice(lines, 1))
@@ -403,7 +408,8 @@ class Embedder:
             bar = stack.enter_context(
                 tqdm.tqdm(total=total, unit=" sentences", disable=not progress)
             )
-            for part in writer.parts(itertools.chain(first, lines)):
+            shown = str(path or getattr(input_file, "name", "the input"))
+            for part in writer.parts(itertools.chain(first, lines), shown):
                 if not part.already_written:
                     writer.write(part, arrays(part))
                 counts["sentences"] += len(part.sentences)

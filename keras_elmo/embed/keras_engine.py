@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_elmo.layers.bilm import select_output
 from keras_elmo.layers.elmo_layer import ElmoLayer
+from keras_elmo.utils.forks import check_fork
 
 _OUTPUTS = {"all": "layers", "top": "top", "average": "average"}
 
@@ -76,6 +77,7 @@ class KerasEngine:
 
     def _run(self, output: str | int, *arrays: np.ndarray) -> np.ndarray:
         """Compute an output; compile the function for it at the first call."""
+        check_fork()
         with self._lock:
             if output not in self._programs:
                 self._programs[output] = _compile(*self._define(output))

@@ -7,6 +7,7 @@ contains the lines.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -19,8 +20,8 @@ from typing import Self
 import h5py
 import numpy as np
 
-from keras_elmo.embed.run_folder import claim_folder
-from keras_elmo.formats.hdf5 import Hdf5Reader, open_hdf5
+from keras_elmo.embed.run_folder import claim_folder, leave_folder
+from keras_elmo.formats.hdf5 import Hdf5Reader, Hdf5Writer, open_hdf5
 from keras_elmo.tokenizers.text import split_tokens
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.file_lock import locked
@@ -29,6 +30,9 @@ from keras_elmo.utils.files import atomic_write, digest_of, local_path
 # The bounds of a part.
 SENTENCES_IN_A_PART = 2000
 TOKENS_IN_A_PART = 50_000
+
+# A sentence is in memory as a whole: 40,000 tokens take 4 GB in the largest released biLM.
+_MOST_TOKENS = 40_000
 
 _REMEDY = "Remove it, or replace it with overwrite=True (--force), without resume"
 _NOT_IN_HDF5 = re.compile("[\0\ud800-\udfff]")
@@ -99,19 +103,23 @@ class LayerFileWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        leave_folder(self._folder)
         self._exit.close()
 
-    def parts(self, lines: Iterable[str]) -> Iterator[Part]:
+    def parts(self, lines: Iterable[str], name: str = "the input") -> Iterator[Part]:
         """Cut lines without line ends into parts, and check which parts are written.
+
+        ``name`` is the name of the input in errors.
 
         Raises:
             OSError: If a written part is damaged.
-            ValueError: If hdf5 cannot store a line, or if an earlier run had other lines.
+            ValueError: If hdf5 cannot store a line, if a line has too many tokens, or if an
+                earlier run had other lines.
         """
         start = 0
         bounds = SENTENCES_IN_A_PART, TOKENS_IN_A_PART
         for part in cut(lines, lambda line: len(split_tokens(line)), *bounds):
-            _check_lines(part, start)
+            _check_lines(part, start, name)
             if self._finished_lines is None:
                 is_written = self._is_written(self._count, part)
             else:
@@ -129,11 +137,11 @@ class LayerFileWriter:
         """Write a part: the index in the part and the array of each sentence, in any order."""
         path = self._part_file(part.number)
         with atomic_write(path, path.with_suffix(".sha256")) as (temporary, digests):
-            with h5py.File(temporary, "w") as file:
-                file["sentences"] = np.array(part.lines, h5py.string_dtype())
+            with Hdf5Writer(temporary) as file:
+                file.create("sentences", np.array(part.lines, h5py.string_dtype()))
                 for i, array in arrays:
                     kind = self._compression if array.size else None
-                    file.create_dataset(str(part.start + i), data=array, compression=kind)
+                    file.create(str(part.start + i), array, compression=kind)
             digests.write_text(f"{self._source_digest(part.lines)} {digest_of(temporary)}")
 
     def finish(self) -> None:
@@ -142,23 +150,24 @@ class LayerFileWriter:
             return
         parts = [self._part_file(number) for number in range(self._count)]
         merged = self._folder / "merged.hdf5"
-        with h5py.File(merged, "w") as whole:
-            whole.attrs["settings"] = json.dumps(self._settings)
-            lines = whole.create_dataset("sentences", (0,), h5py.string_dtype(), maxshape=(None,))
+        with atomic_write(merged) as (temporary,), Hdf5Writer(temporary) as whole:
+            whole.run(self._begin_merged)
             for part in parts:
                 with open_hdf5(part, kind="Part", remedy="Remove it, and resume") as file:
                     for name in file.names():
                         if name != "sentences":
-                            file.copy(name, whole)
-                    sentences, start = file.read_strings("sentences"), len(lines)
-                    lines.resize(start + len(sentences), axis=0)
-                    lines[start:] = sentences
+                            whole.run(functools.partial(file.copy, name))
+                    whole.run(functools.partial(_append_lines, file.read_strings("sentences")))
         os.replace(merged, self._output)
         # Remove the settings last: without them the folder would be refused at the next run.
         for part in parts:
             part.unlink()
             part.with_suffix(".sha256").unlink()
         shutil.rmtree(self._folder)
+
+    def _begin_merged(self, whole: h5py.File) -> None:
+        whole.attrs["settings"] = json.dumps(self._settings)
+        whole.create_dataset("sentences", (0,), h5py.string_dtype(), maxshape=(None,))
 
     def _part_file(self, number: int) -> Path:
         return self._folder / f"{number:08}.hdf5"
@@ -206,10 +215,22 @@ class LayerFileWriter:
         )
 
 
-def _check_lines(lines: list[str], start: int) -> None:
+def _append_lines(lines: list[str], whole: h5py.File) -> None:
+    sentences = whole["sentences"]
+    start = len(sentences)
+    sentences.resize(start + len(lines), axis=0)
+    sentences[start:] = lines
+
+
+def _check_lines(lines: list[str], start: int, name: str) -> None:
     for i, line in enumerate(lines, start=start + 1):
         if wrong := _NOT_IN_HDF5.search(line):
             raise ValueError(
                 "The output also stores the lines, and hdf5 cannot store NUL characters or lone "
-                f"surrogates. Received: {wrong[0]!r} in line {i}"
+                f"surrogates. Received: {wrong[0]!r} in line {i} of {name}"
+            )
+        if len(line) > _MOST_TOKENS and (tokens := len(split_tokens(line))) > _MOST_TOKENS:
+            raise ValueError(
+                f"Expected sentences of at most {_MOST_TOKENS} tokens. Received: {tokens} in line "
+                f"{i} of {name}. Put each sentence on its own line"
             )

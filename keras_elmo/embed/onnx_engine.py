@@ -15,6 +15,7 @@ from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.onnx.bilm_graph import check_alphabet
 from keras_elmo.onnx.models import lstm_model, token_model
 from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
+from keras_elmo.utils.forks import check_fork
 
 
 class OnnxEngine:
@@ -80,6 +81,7 @@ class OnnxEngine:
         """Return the session of a model; make it at the first call."""
         with self._lock:
             if make_model not in self._sessions:
+                check_fork()  # a session computes in a forked process, but Keras made the weights
                 is_for_tokens = make_model is token_model
                 weights = {
                     path: ops.convert_to_numpy(ops.cast(variable, "float32"))

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 from keras_elmo.utils.files import atomic_write, holds_files
 
@@ -43,8 +44,18 @@ def claim_folder(folder: pathlib.Path, settings: dict, resume: bool) -> None:
             "another output"
         )
     folder.mkdir(exist_ok=True)
-    with atomic_write(stored) as (temporary,):
-        temporary.write_text(json.dumps(settings))
+    try:
+        with atomic_write(stored) as (temporary,):
+            temporary.write_text(json.dumps(settings))
+    except OSError:
+        leave_folder(folder)
+        raise
+
+
+def leave_folder(folder: pathlib.Path) -> None:
+    """Remove the folder of a run that has written nothing but its settings."""
+    if folder.is_dir() and all(path.name == _SETTINGS for path in folder.iterdir()):
+        shutil.rmtree(folder)
 
 
 def stored_settings(folder: pathlib.Path) -> dict:

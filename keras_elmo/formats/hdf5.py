@@ -9,10 +9,13 @@ the expected one. Both name the file.
 """
 
 import contextlib
+import io
 import math
 import os
+import signal
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import h5py
@@ -23,6 +26,7 @@ from keras_elmo.utils.files import PathLike, local_path, missing_file
 
 _NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
 _LARGEST_CHUNK = 16 << 20  # unless the dataset itself is larger
+_LONGEST_METADATA = 4 << 20
 _MOST_NAMES = 100_000
 _DEEPEST_NAME = 16
 
@@ -45,10 +49,113 @@ def write_arrays(
     file: PathLike, arrays: dict, attributes: dict | None = None, **filters: Any
 ) -> None:
     """Write arrays and attributes by name. Pass ``filters`` to ``create_dataset``."""
-    with h5py.File(file, "w") as opened:
-        opened.attrs.update(attributes or {})
+    with Hdf5Writer(file) as writer:
+        writer.run(lambda opened: opened.attrs.update(attributes or {}))
         for name, array in arrays.items():
-            opened.create_dataset(name, data=array, **filters)
+            writer.create(name, array, **filters)
+
+
+class Hdf5Writer:
+    """An hdf5 file that is open for writing. Use it in ``with``.
+
+    HDF5 crashes the process after it failed to write a file. It therefore writes through an
+    object that never fails, and this class raises the error.
+
+    Args:
+        file: str or path. The file.
+
+    Raises:
+        OSError: If the file cannot be written, for example because the disk is full.
+    """
+
+    def __init__(self, file: PathLike) -> None:
+        with _deferred_signals():
+            self._output = _Output(file)
+            self._file = h5py.File(self._output, "w")
+
+    def __enter__(self) -> "Hdf5Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with _deferred_signals():
+            self._file.close()
+            self._output.close()
+        self._check()
+
+    def run(self, function: Callable[[h5py.File], object]) -> None:
+        """Call a function with the ``h5py.File``, and drop the result."""
+        with _deferred_signals():
+            function(self._file)
+        self._check()
+
+    def create(self, name: str, array: np.ndarray, **filters: Any) -> None:
+        """Write a dataset, with filters of ``h5py.Group.create_dataset``."""
+        self.run(lambda file: file.create_dataset(name, data=array, **filters))
+
+    def _check(self) -> None:
+        if self._output.error:
+            raise self._output.error
+
+
+@contextlib.contextmanager
+def _deferred_signals() -> Iterator[None]:
+    """Run the handlers of signals at the end: HDF5 also crashes if they raise inside its calls."""
+    if threading.current_thread() is not threading.main_thread():  # the others run no handlers
+        yield
+        return
+    received: list[tuple] = []
+    known = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    handlers: dict[int, Any] = {n: handler for n, handler in known.items() if callable(handler)}
+    try:
+        for number in handlers:
+            signal.signal(number, lambda *arguments: received.append(arguments))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in received:
+            handlers[number](number, frame)
+
+
+class _Output(io.FileIO):
+    """A new file that keeps in memory what it cannot write, and the error."""
+
+    def __init__(self, file: PathLike) -> None:
+        super().__init__(file, "w+")
+        self.error: OSError | None = None
+        self._refused: list[tuple[int, bytes]] = []
+
+    def write(self, data: Any) -> int:
+        start, done = self.tell(), 0
+        try:
+            while done < len(data) and not self.error:
+                done += super().write(data[done:]) or 0
+        except OSError as error:
+            self.error = error
+        if done < len(data):
+            # HDF5 may read metadata again, but not arrays, which are longer.
+            self._refused.append((start + done, bytes(data[done : done + _LONGEST_METADATA])))
+            self.seek(start + len(data))
+        return len(data)
+
+    def readinto(self, buffer: Any) -> int:
+        start, view = self.tell(), memoryview(buffer).cast("B")
+        end = start + len(view)
+        n = super().readinto(view) or 0
+        view[n:] = bytes(len(view) - n)
+        for first, data in self._refused:
+            low, high = max(first, start), min(first + len(data), end)
+            if low < high:
+                view[low - start : high - start] = data[low - first : high - first]
+        self.seek(end)
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return self.tell()
 
 
 class Hdf5Reader:

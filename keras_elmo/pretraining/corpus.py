@@ -268,11 +268,11 @@ class Corpus:
             Tuples of a batch, its number of tokens, and the position after it.
 
         Raises:
-            ValueError: If no file has a sentence.
+            ValueError: If no file has a sentence, or none has one any more.
         """
         epoch, start, done, part, count = position
-        found = done > 0 or part > 0
         while True:
+            found = max(start, done, part) > 0
             for place, file, rng in self._order(epoch, start):
                 sentences = self._read(file)
                 if sentences is None:
@@ -295,7 +295,7 @@ class Corpus:
                         if part == 0:
                             break
                 done = 0
-            if not found and start == 0:
+            if not found:
                 raise self._no_sentences()
             epoch, start = epoch + 1, 0
 

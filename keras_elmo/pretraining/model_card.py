@@ -118,7 +118,7 @@ def draw_curve(log: str | pathlib.Path, picture: str | pathlib.Path) -> None:
         raise ImportError(
             "The training curve needs matplotlib: pip install 'keras-elmo[pretrain]'"
         ) from error
-    with open(log, newline="") as file:
+    with open(log, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     millions = [int(row["tokens"]) / 1e6 for row in rows]
     figure = Figure(figsize=(8, 4))

@@ -1,7 +1,7 @@
 """Make a corpus for pretraining: tokenised sentences, a held-out part and a vocabulary."""
 
 import collections
-import concurrent.futures
+import concurrent.futures.process
 import contextlib
 import glob
 import itertools
@@ -11,6 +11,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import threading
 import uuid
 import warnings
@@ -25,6 +26,7 @@ from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, read_vocabulary, w
 from keras_elmo.tokenizers.text import OPENERS
 from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS
 from keras_elmo.utils.checks import check_whole, is_number
+from keras_elmo.utils.files import disk_errors
 
 # Neighbouring lines often belong to one document, so they are held out together.
 _LINES_PER_BLOCK = 200
@@ -137,7 +139,8 @@ def prepare(
     work = output.with_name(f"{output.name}.{uuid.uuid4().hex[:16]}.tmp")
     work.mkdir()
     try:
-        counts = _write(files, heldout_files, work, settings, given, rules, workers, progress)
+        with disk_errors(output):
+            counts = _write(files, heldout_files, work, settings, given, rules, workers, progress)
         work.rename(output)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -276,21 +279,33 @@ def _start_workers(rules: SentenceRules, workers: int) -> Iterator[_Run]:
     if workers == 1:
         yield lambda blocks: map(rules, blocks)
         return
-    with concurrent.futures.ProcessPoolExecutor(
+    pool = concurrent.futures.ProcessPoolExecutor(
         workers, mp_context=_context(), initializer=_start_worker, initargs=(rules,)
-    ) as pool:
+    )
 
-        def run(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
-            # Submit few blocks ahead, so that memory does not grow with the text.
-            ahead: collections.deque[concurrent.futures.Future] = collections.deque()
-            for lines in blocks:
-                ahead.append(pool.submit(_tokenize_in_worker, lines))
-                if len(ahead) > 8 * workers:
-                    yield ahead.popleft().result()
-            while ahead:
+    def run(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
+        # Submit few blocks ahead, so that memory does not grow with the text.
+        ahead: collections.deque[concurrent.futures.Future] = collections.deque()
+        for lines in blocks:
+            ahead.append(pool.submit(_tokenize_in_worker, lines))
+            if len(ahead) > 8 * workers:
                 yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
 
+    try:
         yield run
+    except concurrent.futures.process.BrokenProcessPool:
+        raise OSError(
+            f"A process of prepare ended before its work. Received: workers={workers}. Was it "
+            "killed, or is the memory too small? Use fewer workers"
+        ) from None
+    except BaseException:
+        for process in list((pool._processes or {}).values()):  # a block can take minutes
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _context() -> Any:
@@ -308,6 +323,7 @@ _rules_of_worker: SentenceRules
 def _start_worker(rules: SentenceRules) -> None:
     global _rules_of_worker
     _rules_of_worker = rules
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent acts
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 

@@ -11,7 +11,7 @@ from keras_elmo.pretraining.checkpoint import CheckpointWriter, load_checkpoint
 from keras_elmo.pretraining.recipe import CHANGEABLE, Recipe
 from keras_elmo.pretraining.vocabulary import read_vocabulary, write_vocabulary
 from keras_elmo.utils.file_lock import locked
-from keras_elmo.utils.files import atomic_write, read_options
+from keras_elmo.utils.files import atomic_write, disk_errors, read_options, read_vocabulary_lines
 
 _SETTINGS = ("options", "recipe", "origin")
 # Defaults for fields that older runs did not record.
@@ -125,24 +125,37 @@ class RunFolder:
                 path.write_text(json.dumps(content, indent=2) + "\n")
             write_vocabulary(temporary[-1], vocabulary)
 
-    def load(self, variables: dict) -> dict:
+    def load(self, variables: dict, digests: dict[str, str]) -> dict:
         """Read the checkpoint into variables, all or none, and return its facts.
+
+        Args:
+            variables: dict. As for ``load_checkpoint``.
+            digests: dict. Digests of the corpus and of the vocabulary, to compare with the
+                digests in the checkpoint. Older checkpoints contain none.
 
         Raises:
             FileNotFoundError: If there is no checkpoint.
-            ValueError: If the checkpoint does not fit the variables.
+            ValueError: If the checkpoint does not fit the variables or the digests.
         """
         if not self.has_checkpoint:
             raise FileNotFoundError(
                 "Expected a folder with a checkpoint of keras-elmo pretrain. "
                 f"Received: {self.path}, without checkpoint.hdf5"
             )
-        return load_checkpoint(self._checkpoint, variables)
+        facts = load_checkpoint(self._checkpoint, variables)
+        stored = facts.get("digests", digests)
+        if differing := [name for name in digests if stored.get(name) != digests[name]]:
+            raise ValueError(
+                f"{self._checkpoint} was trained with another {' and '.join(differing)}. Expected "
+                f"SHA-256: {[stored.get(name) for name in differing]}. Received: "
+                f"{[digests[name] for name in differing]}. Restore the earlier files, or begin anew"
+            )
+        return facts
 
     def log(self, row: dict) -> None:
         """Append a row to the log."""
         is_new = not self._log.exists()
-        with open(self._log, "a", newline="") as file:
+        with disk_errors(self._log), open(self._log, "a", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, row)
             if is_new:
                 writer.writeheader()
@@ -160,11 +173,19 @@ class RunFolder:
 
     def copy_log(self, step: int, output: pathlib.Path) -> None:
         """Write the rows of the log up to a step to another file."""
-        with open(self._log, newline="") as file:
-            header, *rows = csv.reader(file)
+        lines = read_vocabulary_lines(self._log, kind="Log")
+        try:
+            header, *rows = csv.reader(lines)
+        except csv.Error as error:
+            raise ValueError(f"Log {self._log} is damaged ({error}). Remove it") from None
+        if header[:1] != ["step"]:
+            raise ValueError(
+                f"Log {self._log} must start with a row of names, step first. "
+                f"Received: {header!r:.80}. Remove it"
+            )
         rows = [row for row in rows if len(row) == len(header)]  # a kill may cut the last row
         rows = [row for row in rows if row[0].isdecimal() and int(row[0]) <= step]
-        with open(output, "w", newline="") as file:
+        with open(output, "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([header, *rows])
 
     def check_same(self, config: BiLMConfig | None, recipe: Recipe, origin: dict) -> None:

@@ -9,7 +9,7 @@ from typing import BinaryIO, TextIO
 
 from tqdm import tqdm
 
-from keras_elmo.pretraining.text_files import open_text, progress_bar
+from keras_elmo.pretraining.text_files import open_text, progress_bar, standard_input
 from keras_elmo.tokenizers.text import read_lines, without_end
 from keras_elmo.tokenizers.words import SENTENCES, WordTokenizer, nltk_tokenizers, plain_quotes
 from keras_elmo.utils.files import atomic_write
@@ -131,7 +131,7 @@ def tokenize_file(
 @contextlib.contextmanager
 def _open_lines(file: str | os.PathLike[str], progress: bool) -> Iterator[Iterable[str]]:
     if file == "-":
-        yield read_lines(sys.stdin.buffer)
+        yield read_lines(standard_input())
         return
     with open_text(os.fspath(file)) as (raw, text), progress_bar(os.fspath(file), progress) as bar:
         yield _with_progress(raw, text, bar)
@@ -147,6 +147,8 @@ def _with_progress(raw: BinaryIO, text: TextIO, bar: tqdm) -> Iterator[str]:
 def _open_output(file: str | os.PathLike[str]) -> Iterator[Callable[[str], object]]:
     """Yield a function that writes text; a file appears only when the block succeeds."""
     if file == "-":
+        if sys.stdout is None:
+            raise OSError("Expected an open stdout. Received: stdout is closed")
         yield sys.stdout.write
         return
     with atomic_write(file) as (temporary,):

@@ -5,13 +5,27 @@ import io
 import lzma
 import os
 import pathlib
+import sys
 import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, TextIO
 
 from tqdm import tqdm
 
-from keras_elmo.tokenizers.text import OPENERS, split_tokens
+from keras_elmo.tokenizers.text import OPENERS, read_line, split_tokens
+
+
+class _Lines(io.TextIOWrapper):
+    """A text whose lines are of bounded length."""
+
+    number = 0
+    shown = ""
+
+    def __next__(self) -> str:  # type: ignore[override]
+        self.number += 1
+        if line := read_line(self, self.number, self.shown):
+            return line
+        raise StopIteration
 
 
 @contextlib.contextmanager
@@ -23,16 +37,15 @@ def open_text(file: str | pathlib.Path) -> Iterator[tuple[BinaryIO, TextIO]]:
 
     Raises:
         OSError: If the file cannot be read or is damaged.
-        ValueError: If the text is not UTF-8.
+        ValueError: If the text is not UTF-8, or a line is too long.
     """
     opener: Any = OPENERS.get(pathlib.Path(file).suffix.lower())
     try:
         with (
             open(file, "rb") as raw,
-            io.TextIOWrapper(
-                opener(raw) if opener else raw, encoding="utf-8-sig", newline="\n"
-            ) as text,
+            _Lines(opener(raw) if opener else raw, encoding="utf-8-sig", newline="\n") as text,
         ):
+            text.shown = str(file)
             yield raw, text
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -43,6 +56,17 @@ def open_text(file: str | pathlib.Path) -> Iterator[tuple[BinaryIO, TextIO]]:
             f"Expected UTF-8 text, plain, .gz, .bz2 or .xz. Received: {file}, with other bytes "
             f"({error.reason}). Convert the file first, for example with iconv"
         ) from error
+
+
+def standard_input() -> BinaryIO:
+    """Return stdin in binary.
+
+    Raises:
+        OSError: If stdin is closed.
+    """
+    if sys.stdin is None:
+        raise OSError("Expected text on stdin. Received: stdin is closed. Pass a file, or a pipe")
+    return sys.stdin.buffer
 
 
 def progress_bar(file: str | pathlib.Path, is_shown: bool) -> tqdm:

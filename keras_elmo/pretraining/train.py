@@ -28,6 +28,7 @@ from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.vocabulary import read_vocabulary
 from keras_elmo.utils.checks import check_whole
+from keras_elmo.utils.files import digest_of
 
 # Held-out tokens that are scored at every checkpoint.
 _SAMPLE_TOKENS = 10_000
@@ -62,9 +63,9 @@ class Pretraining:
 
     Raises:
         ValueError: If the folder contains a run and ``resume`` is False, or a run with other
-            settings or another corpus; if the corpus is not a prepared one; if ``save_every`` or
-            ``devices`` is less than 1; if a new run has neither ``config`` nor ``init_from``, or
-            ``frozen_bilm`` without ``init_from``.
+            settings, another corpus or another vocabulary; if the corpus is not a prepared one;
+            if ``save_every`` or ``devices`` is less than 1; if a new run has neither ``config``
+            nor ``init_from``, or ``frozen_bilm`` without ``init_from``.
 
     Example:
 
@@ -143,10 +144,12 @@ class Pretraining:
             "position": START,
             "settings": settings_at_checkpoint,
         }
+        digests = {"corpus": _digest_contents(files), **_digest_vocabulary(self.vocabulary)}
         if has_checkpoint:
-            self.facts |= self.folder.load(self._variables())
+            self.facts |= self.folder.load(self._variables(), digests)
             # Reset the skip count: the settings may have changed.
             self.optimizer.skipped_in_a_row.assign(0)
+        self.facts["digests"] = digests
         self._scorer = Scorer(self.model, self.vocabulary)
         self._sample = _sample(pathlib.Path(corpus))
         if self.share.is_first:
@@ -448,7 +451,7 @@ def read_run(folder: str | pathlib.Path) -> tuple[BiLanguageModel, list[str], di
     origin = run.read_settings()["origin"]
     vocabulary = run.read_vocabulary()
     model = BiLanguageModel(run.read_config(), len(vocabulary), **model_settings(run.read_recipe()))
-    facts = run.load({"model": model.variables})
+    facts = run.load({"model": model.variables}, _digest_vocabulary(vocabulary))
     return model, vocabulary, {**facts, "init_from": origin["init_from"]}
 
 
@@ -468,6 +471,15 @@ def _digest(files: list[pathlib.Path]) -> str:
     digest = hashlib.sha256((files[0].parent / "vocab.txt").read_bytes())
     digest.update(json.dumps([(file.name, file.stat().st_size) for file in files]).encode())
     return digest.hexdigest()
+
+
+def _digest_contents(files: list[pathlib.Path]) -> str:
+    """Return a digest of the contents of the files, in their order."""
+    return hashlib.sha256("".join(map(digest_of, files)).encode()).hexdigest()
+
+
+def _digest_vocabulary(tokens: list[str]) -> dict[str, str]:
+    return {"vocabulary": hashlib.sha256("\n".join(tokens).encode()).hexdigest()}
 
 
 def _sample(corpus: pathlib.Path) -> list[list[str]]:

@@ -11,6 +11,9 @@ from typing import IO, Any
 # The function that opens a compressed text, by the ending of the file.
 OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
+# Characters, or bytes before decoding. A line is in memory as a whole; a long novel has 3 million.
+LONGEST_LINE = 1 << 22
+
 _TOKEN = re.compile(r"[^ \t]+")
 
 
@@ -50,17 +53,33 @@ def rows_of(column: Any) -> Any:
     return list(column) if isinstance(column, Iterable) and not is_table else column
 
 
+def read_line(file: IO, number: int, name: str) -> Any:
+    """Return the next line of a file, "" or b"" at its end.
+
+    Raises:
+        ValueError: If the line is longer than ``LONGEST_LINE``. ``number`` and ``name`` are for
+            the error.
+    """
+    line = file.readline(LONGEST_LINE + 1)
+    if len(line) > LONGEST_LINE:
+        raise ValueError(
+            f"Expected lines of at most {LONGEST_LINE} characters. Received: line {number} of "
+            f"{name}, which is longer. Is it text? Put each sentence on its own line"
+        )
+    return line
+
+
 def read_lines(file: IO) -> Iterator[str]:
     """Yield the lines of a binary or text file, decoded, without their ends.
 
     Raises:
-        ValueError: If the bytes are not UTF-8; the error names the line.
+        ValueError: If the bytes are not UTF-8, or a line is too long; the error names the line.
     """
-    for number, line in enumerate(file, start=1):
+    name, number = str(getattr(file, "name", "the input")), 1
+    while line := read_line(file, number, name):
         try:
             text = line.decode("utf-8") if isinstance(line, bytes) else line
         except UnicodeDecodeError as error:
-            name = str(getattr(file, "name", "the input"))
             advice = "Convert the file first, for example with iconv"
             if pathlib.Path(name).suffix.lower() in OPENERS:
                 advice = "Decompress the file first, for example with zcat, bzcat or xzcat"
@@ -69,3 +88,4 @@ def read_lines(file: IO) -> Iterator[str]:
                 f"({error.reason}). {advice}"
             ) from None
         yield without_end(text.removeprefix("\ufeff") if number == 1 else text)
+        number += 1

@@ -33,7 +33,8 @@ def locked(path: str | os.PathLike, purpose: str) -> Iterator[None]:
     handle = _acquire(path, purpose)
     try:
         os.ftruncate(handle, 0)
-        os.write(handle, str(os.getpid()).encode())
+        with contextlib.suppress(OSError):  # the disk may be full; others read the id in errors
+            os.write(handle, str(os.getpid()).encode())
         yield
     finally:
         with contextlib.suppress(OSError):  # Windows cannot remove an open file

@@ -1,6 +1,7 @@
 """Read text and options files with checks, and write files atomically."""
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import io
@@ -8,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import stat
 import uuid
 import zlib
@@ -23,6 +25,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+:/+", re.IGNORECASE)
 _LARGEST_JSON = 1 << 24
 _LARGEST_TEXT = 1 << 28
 _MOST_DIGITS = 18
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def without_scheme(url: str) -> str:
@@ -77,8 +80,7 @@ def read_bytes(
     name = f"{kind} {file if file_name is None else file_name}"
     file = local_path(file)
     try:
-        if not stat.S_ISREG(os.stat(file).st_mode) and not os.path.isdir(file):
-            raise OSError(f"{name} is a device or a pipe, not a file")
+        check_regular(file, name)
         with open(file, "rb") as opened:
             content = opened.read() if most is None else opened.read(most + 1)
     except FileNotFoundError:
@@ -88,6 +90,13 @@ def read_bytes(
     if most is not None and len(content) > most:
         raise ValueError(f"{name} is too large. Expected: at most {most} bytes. Received: more")
     return content
+
+
+def check_regular(file: PathLike, name: str) -> None:
+    """Raise an ``OSError`` if a path is a device or a pipe: reading it may never end."""
+    mode = os.stat(file).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(f"{name} is a device or a pipe, not a file")
 
 
 def read_options(file: PathLike, file_name: str | None = None, kind: str = "Options file") -> Any:
@@ -177,6 +186,23 @@ def _decompressed(content: bytes, name: str) -> bytes:
 
 
 @contextlib.contextmanager
+def disk_errors(*paths: PathLike) -> Iterator[None]:
+    """Name the paths in the error of a full disk; Python's error names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_IS_FULL:
+            raise
+        path = pathlib.Path(paths[0])
+        free = shutil.disk_usage(path.parent).free
+        raise OSError(
+            error.errno,
+            f"Expected room to write {', '.join(map(str, paths))}. Received: {error.strerror}, "
+            f"with {free} bytes free in {path.parent}. Free some, or choose another disk",
+        ) from None
+
+
+@contextlib.contextmanager
 def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
     """Yield temporary paths that replace ``paths`` at the end, unless an exception is raised.
 
@@ -197,11 +223,12 @@ def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
             raise OSError(f"Expected a file to write. Received: {target}, which is something else")
     temporary: list[pathlib.Path] = []
     try:
-        for target in targets:
-            path = target.with_name(f"{target.name}.{uuid.uuid4().hex[:16]}.tmp")
-            path.touch(exist_ok=False)  # the umask decides who may read the file
-            temporary.append(path)
-        yield temporary
+        with disk_errors(*targets):
+            for target in targets:
+                path = target.with_name(f"{target.name}.{uuid.uuid4().hex[:16]}.tmp")
+                path.touch(exist_ok=False)  # the umask decides who may read the file
+                temporary.append(path)
+            yield temporary
         for path, target in zip(temporary, targets, strict=True):
             os.replace(path, target)
     finally:
@@ -232,5 +259,6 @@ def holds_files(folder: PathLike) -> bool:
 
 def digest_of(path: PathLike, algorithm: str = "sha256") -> str:
     """Return the digest of a file in hexadecimal."""
+    check_regular(path, f"File {path}")
     with open(path, "rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()

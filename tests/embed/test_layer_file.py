@@ -23,6 +23,7 @@ from keras_elmo.cli import main
 from keras_elmo.embed import layer_file
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.utils.file_lock import locked
+from tests.conftest import room_for
 from tests.embed.conftest import MANY, lines, read
 
 
@@ -42,6 +43,25 @@ def test_embed_file(embedder, text, tmp_path, layers, float16, compression):
         assert found[str(i)].dtype == ("float16" if float16 else "float32")
         np.testing.assert_allclose(found[str(i)], array, atol=5e-3 if float16 else 1e-5)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.hdf5", "sentences.txt"]
+
+
+def test_a_full_disk(embedder, text, tmp_path):
+    """No room for the settings, for the first part, for the merged file."""
+    whole, output = tmp_path / "whole.hdf5", tmp_path / "out.hdf5"
+    embedder.embed_file(text, whole, progress=False)
+    parts = tmp_path / "out.hdf5.parts"
+    for room, path, left in [
+        (0, "_settings.json", []),
+        (3000, "00000000.hdf5", []),
+        (whole.stat().st_size - 1, "merged.hdf5", [parts]),
+    ]:
+        with room_for(room):
+            with pytest.raises(OSError, match=f"Expected room to write .*{path}.* bytes free in"):
+                embedder.embed_file(text, output, progress=False)
+        assert {*tmp_path.iterdir()} == {text, whole, *left}
+    assert {path.suffix for path in parts.iterdir()} == {".json", ".hdf5", ".sha256"}
+    embedder.embed_file(text, output, resume=True, progress=False)
+    assert read(output).keys() == read(whole).keys() and not parts.exists()
 
 
 def test_resume_after_a_failure(embedder, text, tmp_path, monkeypatch):

@@ -1,13 +1,17 @@
-"""Use one Embedder from many threads, as a web server does."""
+"""Use one Embedder from many threads, as a web server does, and from forked processes."""
 
+import io
+import pickle
 import random
+import signal
 import threading
 
 import numpy as np
 import pytest
 
 from keras_elmo import Embedder
-from tests.conftest import BACKEND
+from tests.conftest import BACKEND, SENTENCES
+from tests.forks import run_in_fork
 
 
 def sentences(generator, count):
@@ -63,3 +67,52 @@ def test_programs_are_built_once(tiny_preset):
     assert not run_all(lambda _: embedder.embed([["a", "b"]], "top"), range(8))
     assert len(embedder._engine._programs) == 2
     assert len(traces) == (8 if BACKEND == "torch" else 1)
+
+
+def in_fork(work):
+    """Return the exit status of some work in a forked process, which may hang."""
+
+    def alarmed():
+        signal.alarm(20)
+        return work()
+
+    return run_in_fork(alarmed)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda embedder, _: embedder.embed(SENTENCES),
+        lambda embedder, _: embedder.embed_tokens(["new"]),
+        lambda embedder, _: embedder.embed_means(SENTENCES),
+        lambda embedder, folder: embedder.embed_file(io.StringIO("a b"), folder / "out.hdf5"),
+        lambda embedder, _: Embedder(embedder.elmo),
+        lambda embedder, _: pickle.loads(pickle.dumps(embedder)),
+    ],
+    ids=["embed", "tokens", "means", "file", "new", "pickle"],
+)
+def test_a_forked_process_is_told_to_spawn(tiny_preset, tmp_path, work):
+    """It would wait forever for threads that only its parent has."""
+    embedder = Embedder(tiny_preset)
+    embedder.embed(SENTENCES)
+
+    def child():
+        with pytest.raises(RuntimeError, match="not forked from one that used Keras.*spawn"):
+            work(embedder, tmp_path)
+
+    assert in_fork(child) == 0
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_onnxruntime_computes_in_a_forked_process(tiny_preset):
+    pytest.importorskip("onnxruntime")
+    embedder = Embedder(tiny_preset, engine="onnxruntime")
+    expected = embedder.embed(SENTENCES)
+
+    def child():
+        for array, other in zip(embedder.embed(SENTENCES), expected, strict=True):
+            np.testing.assert_allclose(array, other, atol=1e-6)
+
+    assert in_fork(child) == 0

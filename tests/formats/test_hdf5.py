@@ -1,9 +1,15 @@
+import pathlib
+import subprocess
+import sys
+
 import h5py
 import numpy as np
 import pytest
 
+import keras_elmo
 from keras_elmo.formats import checks
 from keras_elmo.formats.hdf5 import open_hdf5, read_arrays, write_arrays
+from tests.conftest import room_for
 from tests.hostile import _bad_name, _cycle, _virtual
 
 ARRAYS = {"a": np.arange(3.0), "b/c": np.ones((2, 1), "float32"), "scalar": np.float32(2)}
@@ -26,6 +32,40 @@ def test_round_trip(tmp_path, compression, filters):
         assert file.names() == ["a", "b"] and file.names("b") == ["c"]
         assert file.declared("a").shape == (300, 400)
         assert file.read("b/c", shape=(2, 1)).tolist() == [[1], [1]]
+
+
+@pytest.mark.parametrize("room", [0, 100, 5_000, 60_000, 150_000])
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_a_full_disk(tmp_path, compression, room):
+    """HDF5 would crash the process, now or at its end."""
+    arrays = {str(i): np.random.rand(300) for i in range(100)}
+    with room_for(room), pytest.raises(OSError, match="File too large"):
+        write_arrays(tmp_path / "w", arrays, compression=compression)
+    write_arrays(tmp_path / "w", arrays, compression=compression)
+    assert read_arrays(tmp_path / "w").keys() == arrays.keys()
+
+
+INTERRUPTED = """
+import contextlib, signal, sys, types
+import numpy as np
+package = sys.modules["keras_elmo"] = types.ModuleType("keras_elmo")  # without Keras
+package.__path__ = [sys.argv[1]]
+from keras_elmo.formats.hdf5 import write_arrays
+arrays = {str(i): np.random.rand(300) for i in range(100)}
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+for wait in np.linspace(0.001, 0.03, 60):
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, wait)
+        while True:
+            write_arrays("w", arrays, compression="gzip")
+"""
+
+
+def test_an_interrupt_while_it_writes(tmp_path):
+    """An interrupt in the calls that HDF5 makes would crash it, too."""
+    package = str(pathlib.Path(keras_elmo.__file__).parent)
+    command = [sys.executable, "-c", INTERRUPTED, package]
+    assert subprocess.run(command, cwd=tmp_path, timeout=60).returncode == 0
 
 
 def test_scalars_and_empty_arrays(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from keras_elmo.pretraining import checkpoint
 from keras_elmo.pretraining.checkpoint import CheckpointWriter, load_checkpoint
-from tests.conftest import numpy
+from tests.conftest import numpy, room_for
 
 
 def load(path):
@@ -80,3 +80,16 @@ def test_a_checkpoint_that_cannot_be_written(tmp_path):
         with pytest.raises(OSError, match="No such file or directory.*none"):
             then(writer)
         writer.wait()
+
+
+def test_a_full_disk(tmp_path):
+    """The checkpoint before it stays, and the error names the file."""
+    path, variable = tmp_path / "c.hdf5", keras.Variable(np.ones(3), name="w")
+    writer = CheckpointWriter(path)
+    writer.save({"model": [variable]}, {"step": 1})
+    writer.wait()
+    with room_for(1000):
+        writer.save({"model": [variable]}, {"step": 2})
+        with pytest.raises(OSError, match="Expected room to write .*c.hdf5.*File too large"):
+            writer.wait()
+    assert load(path)[0] == {"step": 1} and [*tmp_path.iterdir()] == [path]

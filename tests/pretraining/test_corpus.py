@@ -290,3 +290,15 @@ def test_files_without_sentences(tmp_path):
     for read in (lambda: take(empty, 1), lambda: empty.steps(1)):
         with pytest.raises(ValueError, match="Corpus expects sentences, .* Received: none in"):
             read()
+
+
+def test_files_that_are_emptied_while_they_are_read(tmp_path):
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for path in paths:
+        path.write_text("a b\n" * 4)
+    batches = Corpus(paths, Batcher(VOCABULARY, batch_tokens=8)).batches()
+    next(batches)
+    for path in paths:
+        path.write_text("")
+    with pytest.raises(ValueError, match="Corpus expects sentences, .* Received: none in"):
+        list(batches)

@@ -22,7 +22,7 @@ from keras_elmo.pretraining.language_model_files import (
 )
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.vocabulary import read_vocabulary, write_vocabulary
-from tests.conftest import numpy
+from tests.conftest import numpy, room_for
 from tests.pretraining.test_language_model import SENTENCES, VOCABULARY, make_model
 
 
@@ -56,6 +56,16 @@ def test_round_trip(preset):
         assert one.keys() == two.keys()
         for key, array in one.items():
             np.testing.assert_array_equal(array, two[key], err_msg=key)
+
+
+def test_a_full_disk(preset):
+    before = {path.name: path.read_bytes() for path in preset.iterdir()}
+    with room_for(3000):
+        with pytest.raises(OSError, match="Expected room to write .*weights.hdf5"):
+            write_language_model(preset, make_model(), VOCABULARY)
+        with pytest.raises(OSError, match="Expected room to write .*weights.hdf5"):
+            keras_elmo.ElmoLayer.from_preset(preset).save_hdf5(preset)
+    assert {path.name: path.read_bytes() for path in preset.iterdir()} == before
 
 
 def test_the_elmo_layer_reads_it(preset):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from keras_elmo.pretraining.prepare import prepare
 from keras_elmo.pretraining.vocabulary import read_vocabulary, write_vocabulary
+from tests.conftest import room_for
 
 PLAIN = {"sentences": "lines", "tokenizer": "whitespace", "progress": False}
 TEXT = "Mr. Smith didn’t see “it”.  He (Mr. Brown) left at 5 p.m. on Monday. Why?\n"
@@ -119,6 +120,8 @@ def test_nothing_is_left_of_a_failed_run(raw, tmp_path):
     (raw / "broken.gz").write_bytes(gzip.compress(TEXT.encode() * 9999)[:900])
     with pytest.raises(OSError, match="broken.gz is damaged: Compressed file ended"):
         prepare(raw / "broken.gz", tmp_path / "out", sentences="lines", progress=False)
+    with room_for(500), pytest.raises(OSError, match="Expected room to write .*out.* bytes free"):
+        prepare(raw / "a.txt", tmp_path / "out", sentences="lines", shards=1, progress=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["raw"]
 
 
@@ -356,6 +359,40 @@ with _start_workers(SentenceRules("lines", "whitespace", []), 2) as run:
     os.kill(os.getpid(), signal.SIGTERM)
     signal.pause()
 """
+
+
+INTERRUPTED = """
+import sys, time
+from keras_elmo.cli import main
+from keras_elmo.pretraining import prepare
+from keras_elmo.pretraining.sentences import SentenceRules
+
+class Slow(SentenceRules):
+    def __call__(self, lines):
+        print("started", flush=True)
+        time.sleep(600)
+
+if __name__ == "__main__":
+    prepare.SentenceRules = Slow
+    flags = ["--workers", "2", "--sentences", "lines", "--tokenizer", "whitespace", "--quiet"]
+    sys.exit(main(["prepare", "raw", "corpus", *flags]))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
+def test_an_interrupted_prepare_leaves_nothing(tmp_path):
+    """Neither workers, for which the call would wait, nor files. Four processes import Keras."""
+    (tmp_path / "raw").write_text("a b\n" * 999)
+    (tmp_path / "script.py").write_text(INTERRUPTED)
+    command = [sys.executable, "-W", "ignore", "script.py"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=tmp_path, text=True, **pipes)
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(signal.SIGTERM)
+    error = process.communicate(timeout=120)[1]
+    assert process.returncode == 143 and "Traceback" not in error
+    assert "keras-elmo prepare: ended by SIGTERM\n" in error
+    assert {path.name for path in tmp_path.iterdir()} == {"raw", "script.py"}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")

@@ -259,7 +259,7 @@ def test_a_run_that_diverges_keeps_its_checkpoint(corpus, finished, a_run):
         (np.nan, 28, "a weight is not finite. Received at step 28."),
         (1e30, 28, "the held-out perplexity is (nan|inf). Received at step 28."),
     ):
-        run.facts |= run.folder.load(run._variables())
+        run.facts |= run.folder.load(run._variables(), {})
         message = f"{message} Resume the earlier checkpoint in .* with a lower learn"
         with pytest.raises(ValueError, match="Training diverged: " + message):
             run.run([spoil(factor, at)], progress=False)
@@ -523,6 +523,54 @@ def test_a_corpus_that_cannot_be_read(corpus, tmp_path):
             run.run(progress=False)
         with pytest.raises(ValueError, match=message):
             make_run(tmp_path / "new", tmp_path / "corpus", None, epochs=1)
+
+
+def reverse(path):
+    """Reverse the text of a file, but not its size, nor the first three lines of a vocabulary."""
+    lines = path.read_text().splitlines()
+    n = 3 * (path.name == "vocab.txt")
+    path.write_text("\n".join([*lines[:n], *reversed(lines[n:])]) + "\n")
+
+
+def test_a_run_is_not_resumed_on_something_else(corpus, finished, tmp_path):
+    """Not even if all sizes are equal. A run of before this was checked begins to check."""
+    checkpoint_file, other = finished / "checkpoint.hdf5", shutil.copytree(corpus, tmp_path / "c")
+    for file in other.glob("train-*"):
+        reverse(file)
+    with pytest.raises(ValueError, match="checkpoint.hdf5 was trained with another corpus. Exp"):
+        make_run(finished, other, 12, resume=True)
+    reverse(finished / "vocab.txt")
+    for read in (lambda: make_run(finished, corpus, 12, resume=True), lambda: read_run(finished)):
+        with pytest.raises(ValueError, match="was trained with another vocabulary.*begin anew"):
+            read()
+    reverse(finished / "vocab.txt")
+    with h5py.File(checkpoint_file, "r+") as file:
+        facts = json.loads(file.attrs["facts"])
+        del facts["digests"]
+        file.attrs["facts"] = json.dumps(facts)
+    make_run(finished, other, 12, resume=True).run(progress=False)
+    make_run(finished, other, 12, resume=True)
+    with pytest.raises(ValueError, match="was trained with another corpus"):
+        make_run(finished, corpus, 12, resume=True)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"step,\xff\r\n", "Log .*log.csv must be text in UTF-8. Received: .* line 1"),
+        (b"\r\n", "Log .*log.csv must start with a row of names, step first. Received"),
+        (b"8,1.0\r\n", "Log .*log.csv must start with a row of names, step first. Received"),
+        (b'step,loss\r\n"' + b"9" * 200_000, "Log .*log.csv is damaged .*field larger"),
+    ],
+)
+def test_a_damaged_log(corpus, finished, tmp_path, content, message):
+    (finished / "log.csv").write_bytes(content)
+    for read in (
+        lambda: make_run(finished, corpus, 12, resume=True),
+        lambda: export_run(finished, tmp_path / "preset"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read()
 
 
 def test_errors(corpus, finished, tmp_path):
