@@ -408,7 +408,7 @@ class Embedder:
             bar = stack.enter_context(
                 tqdm.tqdm(total=total, unit=" sentences", disable=not progress)
             )
-            shown = str(path or getattr(input_file, "name", "the input"))
+            shown = str(path) if path else str(getattr(input_file, "name", "the input"))
             for part in writer.parts(itertools.chain(first, lines), shown):
                 if not part.already_written:
                     writer.write(part, arrays(part))

@@ -145,7 +145,9 @@ def _parse_short_int(digits: str) -> int:
     return int(digits)
 
 
-def read_vocabulary_lines(file: PathLike, file_name: str | None = None) -> list[str]:
+def read_vocabulary_lines(
+    file: PathLike, file_name: str | None = None, kind: str = "Vocabulary"
+) -> list[str]:
     r"""Read the lines of a vocabulary in UTF-8, which gzip may have compressed.
 
     For the arguments see ``read_bytes``. Lines end in ``\n``, or all of them in ``\r\n``. The last
@@ -156,8 +158,8 @@ def read_vocabulary_lines(file: PathLike, file_name: str | None = None) -> list[
         OSError: If the file is missing or cannot be read.
         ValueError: If the file is not UTF-8. The error names the line.
     """
-    name = f"Vocabulary {file if file_name is None else file_name}"
-    content = _decompressed(read_bytes(file, file_name, "Vocabulary"), name)
+    name = f"{kind} {file if file_name is None else file_name}"
+    content = _decompressed(read_bytes(file, file_name, kind), name)
     end = "\r\n" if content.count(b"\r\n") == content.count(b"\n") else "\n"
     try:
         return content.decode("utf-8-sig").removesuffix(end).split(end)
