@@ -12,7 +12,7 @@ UNKNOWN = "<UNK>"
 SPECIAL_TOKENS = (*(token.decode() for token in BOUNDARY_TOKENS), UNKNOWN)
 # bilm-tf skips this line. It has no row in the softmax.
 _SKIPPED = "!!!MAXTERMID"
-_COUNT = re.compile(r"\d+(\.\d+)?")
+_COUNT = re.compile(r"\d[\d.,]*([eE][-+]?\d+)?")
 _COLUMN = re.compile(r"[^ \t]+")
 
 
