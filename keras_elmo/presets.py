@@ -101,8 +101,8 @@ class Preset:
         format: ``Format`` of the files.
 
     Raises:
-        ValueError: If the preset does not exist, or an archive contains anything but plain files
-            of a reasonable size.
+        ValueError: If the preset does not exist, a directory contains several models, or an
+            archive contains anything but plain files of a reasonable size.
         OSError: If an archive is damaged.
     """
 
