@@ -120,7 +120,11 @@ class Preset:
         if self._released is not None:
             self.path = download(self._released.name)
         else:
-            _refuse_url(preset)
+            if at_url := models_at_url(str(preset)):
+                raise ValueError(
+                    f"from_preset expects {_EXPECTED}. Received: a URL, {preset}. Pass the name of "
+                    f"its model, which is then downloaded: {', '.join(at_url)}"
+                )
             self.path = names.get(preset) or local_path(preset)  # type: ignore[arg-type]
         if not (self.path.is_dir() or self.path.is_file() or checkpoint_prefix(self.path)):
             similar = nearest_names(self.path.name, [*names, *released_models()])
@@ -216,14 +220,6 @@ class Preset:
     def _digest(self, file: str) -> str | None:
         names = self._folder.named(file)
         return digest_of(self._folder.file(names[0])) if len(names) == 1 else None
-
-
-def _refuse_url(preset: PathLike) -> None:
-    if names := models_at_url(str(preset)):
-        raise ValueError(
-            f"from_preset expects {_EXPECTED}. Received: a URL, {preset}. Pass the name of its "
-            f"model, which is then downloaded: {', '.join(names)}"
-        )
 
 
 def read_preset(preset: PathLike, options: dict | PathLike | None = None) -> BiLMFile:
