@@ -136,7 +136,9 @@ def _parse_short_int(digits: str) -> int:
     return int(digits)
 
 
-def read_vocabulary_lines(file: PathLike, file_name: str | None = None) -> list[str]:
+def read_vocabulary_lines(
+    file: PathLike, file_name: str | None = None, kind: str = "Vocabulary"
+) -> list[str]:
     r"""Read the lines of a vocabulary in UTF-8, which gzip may have compressed.
 
     For the arguments see ``read_bytes``. Lines end in ``\n``, or most of them in ``\r\n``. The last
@@ -147,8 +149,8 @@ def read_vocabulary_lines(file: PathLike, file_name: str | None = None) -> list[
         OSError: If the file is missing or cannot be read.
         ValueError: If the file is not UTF-8. The error names the line.
     """
-    name = f"Vocabulary {file if file_name is None else file_name}"
-    content = _decompressed(read_bytes(file, file_name, "Vocabulary"), name)
+    name = f"{kind} {file if file_name is None else file_name}"
+    content = _decompressed(read_bytes(file, file_name, kind), name)
     end = "\r" if 2 * content.count(b"\r\n") > content.count(b"\n") else ""
     try:
         lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
