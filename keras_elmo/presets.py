@@ -103,8 +103,8 @@ class Preset:
         format: ``Format`` of the files.
 
     Raises:
-        ValueError: If the preset does not exist, or an archive contains anything but plain files
-            of a reasonable size.
+        ValueError: If the preset does not exist, a directory contains several models, or an
+            archive contains anything but plain files of a reasonable size.
         OSError: If an archive is damaged.
     """
 
@@ -122,7 +122,11 @@ class Preset:
         if is_released(preset):
             self.path = download(str(preset))
         else:
-            _refuse_url(preset)
+            if at_url := models_at_url(str(preset)):
+                raise ValueError(
+                    f"from_preset expects {_EXPECTED}. Received: a URL, {preset}. Pass the name of "
+                    f"its model, which is then downloaded: {', '.join(at_url)}"
+                )
             self.path = names.get(preset) or local_path(preset)  # type: ignore[arg-type]
         if not (self.path.is_dir() or self.path.is_file() or checkpoint_prefix(self.path)):
             similar = nearest_names(self.path.name, [*names, *released_models()])
@@ -223,14 +227,6 @@ class Preset:
     def _digest(self, file: str) -> str | None:
         names = self._folder.named(file)
         return digest_of(self._folder.file(names[0])) if len(names) == 1 else None
-
-
-def _refuse_url(preset: PathLike) -> None:
-    if names := models_at_url(str(preset)):
-        raise ValueError(
-            f"from_preset expects {_EXPECTED}. Received: a URL, {preset}. Pass the name of its "
-            f"model, which is then downloaded: {', '.join(names)}"
-        )
 
 
 def read_preset(preset: PathLike, options: dict | PathLike | None = None) -> BiLMFile:

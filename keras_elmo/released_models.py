@@ -97,12 +97,12 @@ def cache_folder() -> pathlib.Path:
 
 def models_at_url(url: str) -> list[str]:
     """Return the names of the models that have a file or a page at this address."""
-    return [
-        model.name
-        for model in released_models().values()
-        for addresses in [[model.page or "", *(a for file in model.files for a in file["urls"])]]
-        if without_scheme(url) and without_scheme(url) in map(without_scheme, addresses)
-    ]
+    wanted, names = without_scheme(url), []
+    for model in released_models().values():
+        addresses = [model.page or "", *(a for file in model.files for a in file["urls"])]
+        if wanted and wanted in map(without_scheme, addresses):
+            names.append(model.name)
+    return names
 
 
 def model_path(model: ReleasedModel) -> pathlib.Path:

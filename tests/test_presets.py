@@ -1,4 +1,5 @@
 import errno
+import gzip
 import io
 import json
 import os
@@ -166,9 +167,10 @@ def test_damaged_zip(tmp_path, files):
     path.write_bytes(content)
     with pytest.raises(OSError, match="is damaged or not a"):
         ElmoLayer.from_preset(path)
-    path.write_text("not a zip")
-    with pytest.raises(OSError, match="is damaged or not a .zip, .tar, "):
-        ElmoLayer.from_preset(path)
+    for other in (b"not a zip", b"7z\xbc\xaf\x27\x1c", gzip.compress(files["weights.hdf5"])):
+        path.write_bytes(other)
+        with pytest.raises(OSError, match="or not a .zip, .tar, .* or unpack it and pass the dir"):
+            ElmoLayer.from_preset(path)
 
 
 def test_options_of_another_model(tmp_path):

@@ -48,7 +48,7 @@ def unpack(path: pathlib.Path, directory: pathlib.Path) -> None:
             ) from error
         raise OSError(
             f"Archive {path} is damaged or not a .zip, .tar, .tar.gz, .tar.bz2 or .tar.xz file "
-            f"({reason}). Fetch it again"
+            f"({reason}). Fetch it again, or unpack it and pass the directory"
         ) from error
 
 

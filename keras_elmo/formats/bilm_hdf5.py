@@ -1,7 +1,6 @@
 """The files of bilm-tf's layout: options and weights in hdf5, under any of their usual names."""
 
 import functools
-from typing import Any
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile
@@ -54,11 +53,8 @@ def write_bilm(directory: PathLike, config: BiLMConfig, variables: dict) -> None
 class BilmHdf5(Format):
     """The files of bilm-tf's ``dump_weights``, of AllenNLP's releases, and of our own presets.
 
-    The options are in ``*options.json`` or ``options_file``. The weights are in the first of
-    these that exists: ``*weights.hdf5``, ``model.hdf5``, the only ``*.hdf5`` apart from
-    ``softmax.hdf5``, the same with ``.h5``, ``weights_file``. The softmax is in ``softmax.hdf5``,
-    or in a checkpoint in the same folder, and needs a vocabulary. The scalar mixes are in
-    ``scalar_mix.json``.
+    The softmax is in ``softmax.hdf5``, or in a checkpoint in the same folder, and needs a
+    vocabulary. The scalar mixes are in ``scalar_mix.json``.
     """
 
     name = "bilm-tf hdf5"
@@ -81,7 +77,10 @@ class BilmHdf5(Format):
         name = self.folder.pick("scalar_mix.json", names)
         values, shown = self._options_in(name, "Scalar mixes")
         try:
-            return [_mix_of(value) for value in values]
+            return [
+                Mix(tuple(map(float, x["scalars"])), float(x["gamma"]), bool(x["layer_norm"]))
+                for x in values
+            ]
         except (TypeError, ValueError, KeyError, OverflowError) as error:
             raise ValueError(
                 f"Scalar mixes {shown} must be a list of objects with scalars, gamma and "
@@ -127,8 +126,3 @@ class BilmHdf5(Format):
 
 def _hdf5_names(folder: Folder, end: str = ".hdf5") -> list[str]:
     return [name for name in folder.ending(end) if base_name(name).lower() != "softmax.hdf5"]
-
-
-def _mix_of(value: Any) -> Mix:
-    scalars = tuple(map(float, value["scalars"]))
-    return Mix(scalars, float(value["gamma"]), bool(value["layer_norm"]))

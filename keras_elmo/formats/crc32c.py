@@ -28,15 +28,13 @@ def crc32c(data: bytes) -> int:
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'
     """
-    array = np.frombuffer(data, "uint8")
-    crc = np.array([0xFFFFFFFF], "uint32")
+    array, crc = np.frombuffer(data, "uint8"), 0xFFFFFFFF
     for start in range(0, len(array), _BLOCK):
-        block = array[start : start + _BLOCK]
-        for power in range(len(block).bit_length()):
-            if len(block) >> power & 1:
-                crc = _append_zeros(crc, power)
-        crc = crc ^ _from_zero(block)
-    return int(crc[0]) ^ 0xFFFFFFFF
+        block = array[start : start + _BLOCK].copy()
+        first = block[:4]  # The checksum so far is added to the next four bytes.
+        first ^= np.frombuffer(crc.to_bytes(4, "little"), "uint8")[: len(first)]
+        crc = int(_from_zero(block)[0]) ^ crc >> 8 * len(first)
+    return crc ^ 0xFFFFFFFF
 
 
 def _from_zero(data: np.ndarray) -> np.ndarray:

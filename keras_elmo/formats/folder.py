@@ -32,11 +32,6 @@ class Folder:
         path: path. The argument.
         names: list of str. Names of the files, including folders.
         checkpoint: str or None. Name of the checkpoint, if ``path`` is a checkpoint.
-
-    Raises:
-        OSError: If an archive is damaged.
-        ValueError: If an archive contains anything but plain files of a reasonable size, or if a
-            directory contains several models.
     """
 
     def __init__(self, path: PathLike) -> None:

@@ -7,7 +7,6 @@ reader raises an error.
 are protocol buffers: shape, dtype, and the place of the bytes in ``PREFIX.data-00000-of-00001``.
 """
 
-import contextlib
 import dataclasses
 import io
 import math
@@ -51,9 +50,6 @@ class TensorBundle:
         declared: dict of ``Declared`` by name. The tensors of numbers.
         others: list of str. Names of the other variables: text, and tensors stored in slices.
         file_name: str. Name of the index file for errors.
-
-    Raises:
-        OSError: If the index is damaged, or a file with tensors is missing or too short.
     """
 
     def __init__(self, folder: Folder, index: str) -> None:
@@ -63,8 +59,16 @@ class TensorBundle:
         self._entries: dict[str, _Entry] = {}
         self.others: list[str] = []
         content = read_bytes(folder.file(index), self.file_name, "Checkpoint", _LARGEST_INDEX)
-        with self._renamed_errors():
+        try:
             self._parse(content)
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300]
+            raise OSError(
+                f"Checkpoint {self.file_name} is damaged, or not a TensorFlow checkpoint "
+                f"({reason}). Fetch it again"
+            ) from error
         self.declared = {name: entry.declared for name, entry in self._entries.items()}
 
     def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
@@ -120,19 +124,6 @@ class TensorBundle:
             size = self._folder.file(shard).stat().st_size
             if entry.offset + entry.declared.nbytes > size:
                 raise ValueError(f"'{name}' ends beyond the end of {shard}")
-
-    @contextlib.contextmanager
-    def _renamed_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError:
-            raise
-        except Exception as error:
-            reason = " ".join(str(error).split())[:300]
-            raise OSError(
-                f"Checkpoint {self.file_name} is damaged, or not a TensorFlow checkpoint "
-                f"({reason}). Fetch it again"
-            ) from error
 
 
 def _entry(value: bytes) -> _Entry | None:

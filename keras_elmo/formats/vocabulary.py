@@ -12,7 +12,7 @@ UNKNOWN = "<UNK>"
 SPECIAL_TOKENS = (*(token.decode() for token in BOUNDARY_TOKENS), UNKNOWN)
 # bilm-tf skips this line. It has no row in the softmax.
 _SKIPPED = "!!!MAXTERMID"
-_COUNT = re.compile(r"\d+(\.\d+)?")
+_COUNT = re.compile(r"\d[\d.,]*([eE][-+]?\d+)?")
 _COLUMN = re.compile(r"[^ \t]+")
 
 
@@ -52,6 +52,9 @@ def _without_counts(lines: list[str], name: object) -> list[str]:
     columns = [_COLUMN.findall(line) for line in lines]
     # Lines of special tokens often have no count.
     others = {*SPECIAL_TOKENS, _SKIPPED}
+    lines = [
+        row[0] if len(row) == 1 and row[0] in others else line for line, row in zip(lines, columns)
+    ]
     table = {i: row for i, row in enumerate(columns) if row and not others.intersection(row)}
     with_blanks = sum(lines[i] != row[0] for i, row in table.items())
     counted = [

@@ -150,7 +150,7 @@ def read_vocabulary_lines(
 ) -> list[str]:
     r"""Read the lines of a vocabulary in UTF-8, which gzip may have compressed.
 
-    For the arguments see ``read_bytes``. Lines end in ``\n``, or all of them in ``\r\n``. The last
+    For the arguments see ``read_bytes``. Lines end in ``\n``, or most of them in ``\r\n``. The last
     line may lack its end. A byte-order mark at the start is removed. Nothing else is stripped,
     because the lines are tokens.
 
@@ -160,9 +160,10 @@ def read_vocabulary_lines(
     """
     name = f"{kind} {file if file_name is None else file_name}"
     content = _decompressed(read_bytes(file, file_name, kind), name)
-    end = "\r\n" if content.count(b"\r\n") == content.count(b"\n") else "\n"
+    end = "\r" if 2 * content.count(b"\r\n") > content.count(b"\n") else ""
     try:
-        return content.decode("utf-8-sig").removesuffix(end).split(end)
+        lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
+        return [line.removesuffix(end) for line in lines]
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(

@@ -611,7 +611,7 @@ def test_crc32c():
     assert crc32c(b"123456789") == 0xE3069283  # check value of the algorithm
     assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
     rng = np.random.default_rng(0)
-    for size in (0, 1, 3, 4, 1023, 1024, 1025, 70_000):
+    for size in (0, 1, 2, 3, 4, 5, 1023, 1024, 1025, 70_000):
         data, crc = rng.bytes(size), 0xFFFFFFFF
         for byte in data:
             crc ^= byte

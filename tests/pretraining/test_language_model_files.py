@@ -130,6 +130,7 @@ LAYOUTS = {
     ),
     "uniq": ("vocab.txt", range(7), lambda t: "".join(f"{9 - i:7} {x}\n" for i, x in enumerate(t))),
     "blanks": ("vocab.txt", range(7), lambda t: " \n".join([*t, ""])),
+    "blanks_of_a_few": ("vocab.txt", range(7), lambda t: "\n".join([t[0] + " ", *t[1:]])),
     "windows": ("vocab.txt", [1, 0, *range(2, 7)], lambda t: "\ufeff" + "\r\n".join([*t, ""])),
     "gzip": ("vocab.txt.gz", [1, 0, *range(2, 7)], "\n".join),
 }

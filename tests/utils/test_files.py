@@ -55,6 +55,9 @@ def test_lines(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes("a\né\r\n\nb".encode())
     assert read_vocabulary_lines(path) == ["a", "é\r", "", "b"]
+    for content in (b"\xef\xbb\xbfa\r\nb\r\n\r\nc", b"a\r\nb\r\n\r\nc\n", b"a\nb\r\n\r\nc\r\n"):
+        path.write_bytes(content)
+        assert read_vocabulary_lines(path) == ["a", "b", "", "c"]
     path.write_bytes(b"a\nb\nc\xff\n")
     with pytest.raises(ValueError, match="Vocabulary .*vocab.txt must be .* UTF-8. .* line 3 "):
         read_vocabulary_lines(path)
