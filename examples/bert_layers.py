@@ -38,6 +38,26 @@ def hidden_layers(backbone):
     return keras.Model(backbone.input, [first, *(backbone.get_layer(n).output for n in names)])
 
 
+def word_pieces(tokenizer, sentences, max_pieces):
+    """Return the word pieces of every word of every sentence.
+
+    Raises:
+        ValueError: If a sentence has more than ``max_pieces`` pieces, start and end included.
+    """
+    words = {token for sentence in sentences for token in sentence}
+    # A word without any piece, such as a control character, becomes one unknown piece.
+    unknown = [tokenizer.token_to_id("[UNK]")]
+    pieces = {word: np.asarray(tokenizer(word)).tolist() or unknown for word in words}
+    for number, sentence in enumerate(sentences, start=1):
+        count = 2 + sum(len(pieces[word]) for word in sentence)
+        if count > max_pieces:
+            raise ValueError(
+                f"Expected sentences of at most {max_pieces} word pieces. "
+                f"Received: one of {count}, sentence {number}. Split it"
+            )
+    return [[pieces[word] for word in sentence] for sentence in sentences]
+
+
 def represent(model, tokenizer, sentences, max_pieces):
     """Return the hidden layers of each sentence, (tokens, layers, width), one vector per word.
 
@@ -47,24 +67,13 @@ def represent(model, tokenizer, sentences, max_pieces):
         sentences: list of lists of str. Tokenised sentences.
         max_pieces: int. Longest input of the model, start and end pieces included.
 
-    Raises:
-        ValueError: If a sentence has more than ``max_pieces`` word pieces.
     """
     start, end = tokenizer.start_token_id, tokenizer.end_token_id
-    words = sorted({token for sentence in sentences for token in sentence})
-    pieces = {word: np.asarray(tokenizer(word)).tolist() for word in words}
-    # A word without any piece, such as a control character, becomes one unknown piece.
-    unknown = tokenizer.token_to_id("[UNK]")
-    pieces = {word: ids or [unknown] for word, ids in pieces.items()}
+    pieces = word_pieces(tokenizer, sentences, max_pieces)
     found = [None] * len(sentences)
     for indices in batches(sentences):
-        ids = [[start, *sum((pieces[w] for w in sentences[i]), []), end] for i in indices]
+        ids = [[start, *sum(pieces[i], []), end] for i in indices]
         longest = max(map(len, ids))
-        if longest > max_pieces:
-            raise ValueError(
-                f"Expected sentences of at most {max_pieces} word pieces. "
-                f"Received: one of {longest}. Split it"
-            )
         padded = pad_sequences(ids, padding="post", value=tokenizer.pad_token_id)
         lengths = np.array([len(x) for x in ids])[:, None]
         mask = (np.arange(longest) < lengths).astype("int32")
@@ -72,7 +81,7 @@ def represent(model, tokenizer, sentences, max_pieces):
         inputs = {name: inputs[name] for name in model.input}
         hidden = np.stack([np.asarray(x) for x in model.predict_on_batch(inputs)], axis=2)
         for i, row in zip(indices, hidden, strict=True):
-            counts = [len(pieces[w]) for w in sentences[i]]
+            counts = list(map(len, pieces[i]))
             ends = 1 + np.cumsum(counts)
             spans = zip(ends - counts, ends, strict=True)
             found[i] = np.stack([row[a:b].mean(axis=0) for a, b in spans]).astype("float16")
@@ -148,13 +157,15 @@ def main():
     read = {part: read_columns(getattr(settings, part)) for part in ("train", "dev", "test")}
     tags = {part: tags for part, (_, tags) in read.items()}
     task = keras_hub.models.MaskedLM.from_preset(settings.bert)
+    tokenizer, limit = task.preprocessor.tokenizer, task.backbone.max_sequence_length
+    for sentences, _ in read.values():
+        word_pieces(tokenizer, sentences, limit)  # raise before the long training
     if settings.continue_on:
         lines = [x for x in settings.continue_on.read_text("utf-8-sig").splitlines() if x.strip()]
         lines = np.random.default_rng(settings.seed).choice(lines, (settings.steps, 16))
         losses = task.fit(lines.ravel(), batch_size=16, verbose=0, shuffle=False).history["loss"]
         print(f"masked language model: loss {losses[-1]:.3f}, mean of {settings.steps} steps")
-    model, tokenizer = hidden_layers(task.backbone), task.preprocessor.tokenizer
-    limit = task.backbone.max_sequence_length
+    model = hidden_layers(task.backbone)
     embedder = keras_elmo.Embedder(settings.preset)
     for name, of in {
         "ELMo": lambda x: [a.swapaxes(0, 1).astype("float16") for a in embedder.embed(x)],

@@ -5,11 +5,13 @@
     python examples/ner.py --load tagger --tag "Ada Lovelace met Charles Babbage in London ."
 
 A file has one token per line: first the token, last its tag in IOB1, IOB2 or BIOES, separated by
-tabs or spaces. An empty line ends a sentence. The model is the paper's: two biLSTMs and a CRF over
-word embeddings, a CNN over the characters of each word, and ELMo (--no-elmo leaves it out). The
-frozen biLM runs inside the model. The script keeps the epoch with the best F1 on --dev. Without
---dev it holds out every tenth sentence of --train for this. A few hundred sentences need more
-epochs, such as --epochs 100 --patience 20. Runs on every Keras backend.
+tabs or spaces. --token-column and --tag-column choose other columns. An empty line ends a
+sentence. Comments and the numbers of the tokens are skipped, as in CoNLL-U. The model is the
+paper's: two biLSTMs and a CRF over word embeddings, a CNN over the characters of each word, and
+ELMo (--no-elmo leaves it out). The frozen biLM runs inside the model. The script keeps the epoch
+with the best F1 on --dev, and saves each epoch that is better than all before. Without --dev it
+holds out every tenth sentence of --train for this. A few hundred sentences need more epochs, such
+as --epochs 100 --patience 20. Runs on every Keras backend.
 """
 
 import argparse
@@ -32,20 +34,37 @@ PADDING, UNKNOWN = 0, 1  # word ids; the ids of the vocabulary start at 2
 CHARACTERS = 50  # ids per token, as in all released biLMs
 
 
-def read_columns(path):
-    """Read a column file; return its sentences as lists of tokens, and their tags in BIOES."""
+def read_columns(path, token_column=None, tag_column=None):
+    """Read a column file; return its sentences as lists of tokens, and their tags in BIOES.
+
+    The numbers of the columns start at 1. By default tags are in the last column, and tokens in
+    the first, or in the second if the first one counts the tokens, as in CoNLL-U.
+    """
+    lines = path.read_text("utf-8-sig").split("\n")
+    rows = [line.strip().split("\t" if "\t" in line else None) for line in lines]
+    widths = collections.Counter(len(row) for row in rows if len(row) > 1)
+    width = max(widths, key=widths.get, default=0)
+    numbers = [row[0] for row in rows if len(row) == width > 1 and row[0] != "#"]
+    # Numbers such as 1-2 and 1.1 are of words that the next lines split, and of words left out.
+    counted = width > 2 and all(re.fullmatch(r"\d+([-.]\d+)?", number) for number in numbers)
+    token_column = token_column or (2 if counted else 1)
     sentences = [[]]
-    for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
-        fields = line.strip().split("\t" if "\t" in line else None)
+    for number, (line, row) in enumerate(zip(lines, rows), start=1):
+        fits = len(row) >= max(2, token_column, tag_column or 0)
+        tag = row[(tag_column or 0) - 1] if fits else ""
+        is_tag = re.fullmatch("O|[BIES]-.+", tag)
         if not line.strip() or line.startswith("-DOCSTART-"):
             sentences.append([])
-        elif len(fields) > 1 and re.fullmatch("O|[BIES]-.+", fields[-1]):
-            sentences[-1].append((fields[0], fields[-1]))
-        else:
+        elif line.startswith("#") and not (is_tag and len(row) == width):
+            continue  # a comment
+        elif not is_tag:
+            column = f"column {tag_column}" if tag_column else "the last column"
             raise ValueError(
-                "Expected a token and, in the last column, O, or B-, I-, E-, S- and a type. "
-                f"Received: line {number} of {path}: {line[:60]!r}"
+                f"Expected a token and, in {column}, O, or B-, I-, E-, S- and a type. "
+                f"Received: line {number} of {path}: {line[:60]!r}. See --tag-column"
             )
+        elif not counted or row[0].isdigit():
+            sentences[-1].append((row[token_column - 1], tag))
     columns = [list(zip(*sentence)) for sentence in sentences if sentence]
     if not columns:
         raise ValueError(f"Expected a sentence or more. Received: path={str(path)!r}")
@@ -128,10 +147,11 @@ def make_batch(known, rare, sentences, tags, make_inputs=make_inputs):
     return inputs, pad_sequences(ids, padding="post", value=-1)
 
 
-def fit(model, tagger, sentences, batch_of, score, settings):
+def fit(model, tagger, sentences, batch_of, score, settings, save=lambda: None):
     """Train the model, and give the tagger the weights of the epoch with the best score on dev.
 
-    ``batch_of`` makes a batch from indices of sentences. ``score`` returns the F1 on dev.
+    ``batch_of`` makes a batch from indices of sentences. ``score`` returns the F1 on dev. ``save``
+    is called after each epoch that is better than all before.
     """
     best = -1, 0
     for epoch in range(1, settings.epochs + 1):
@@ -143,16 +163,26 @@ def fit(model, tagger, sentences, batch_of, score, settings):
         print(f"epoch {epoch}: loss {loss:.3f}, dev F1 {f1:.4f}", flush=True)
         if (f1, -loss) > best:  # while F1 is 0, compare the loss
             best, best_epoch, weights = (f1, -loss), epoch, tagger.get_weights()
+            save()
         elif epoch == best_epoch + settings.patience:
             break
     tagger.set_weights(weights)
 
 
+def save_tagger(folder, tagger, known):
+    """Write a tagger with its vocabulary and tag set; an interrupt leaves the earlier one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tagger.save(folder / "new.keras")
+    (folder / "known.json").write_text(json.dumps(known), "utf-8")
+    (folder / "new.keras").replace(folder / "tagger.keras")
+
+
 def train(settings):
     """Return the tagger of the best epoch, with its vocabulary and tag set."""
-    sentences, tags = read_columns(settings.train)
+    columns = settings.token_column, settings.tag_column
+    sentences, tags = read_columns(settings.train, *columns)
     if settings.dev:
-        dev, dev_tags = read_columns(settings.dev)
+        dev, dev_tags = read_columns(settings.dev, *columns)
     elif len(sentences) > 1:
         dev, dev_tags = sentences[::10], tags[::10]
         del sentences[::10], tags[::10]
@@ -169,7 +199,11 @@ def train(settings):
     def score():
         return f1_score(dev_tags, tag(tagger, known, dev), zero_division=0)
 
-    fit(model, tagger, sentences, batch_of, score, settings)
+    def save():
+        if settings.save:
+            save_tagger(settings.save, tagger, known)
+
+    fit(model, tagger, sentences, batch_of, score, settings, save)
     return tagger, known
 
 
@@ -185,6 +219,8 @@ def main(arguments=None):
         help="column file to choose the epoch with; default: a tenth of --train",
     )
     add("--test", type=pathlib.Path, help="column file to score the tagger on")
+    add("--token-column", type=int, metavar="N", help="column of the tokens, from 1")
+    add("--tag-column", type=int, metavar="N", help="column of the tags, from 1")
     add("--save", type=pathlib.Path, help="folder to write the tagger to, biLM included")
     add("--load", type=pathlib.Path, help="folder written by --save; no training then")
     add("--tag", nargs="+", default=[], help="tokenised sentences to tag")
@@ -208,12 +244,9 @@ def main(arguments=None):
         tagger, known = train(settings)
     else:
         parser.error("expected --train, to train a tagger, or --load")
-    if settings.save:
-        settings.save.mkdir(parents=True, exist_ok=True)
-        tagger.save(settings.save / "tagger.keras")
-        (settings.save / "known.json").write_text(json.dumps(known), "utf-8")
     if settings.test:
-        sentences, tags = read_columns(settings.test)
+        columns = settings.token_column, settings.tag_column
+        sentences, tags = read_columns(settings.test, *columns)
         f1 = f1_score(tags, tag(tagger, known, sentences), zero_division=0)
         print(f"test F1 {f1:.4f}")
     sentences = [text.split() for text in settings.tag]

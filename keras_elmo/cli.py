@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _interrupted_by_signals():
             arguments.run(arguments)
-            _flush()
+            print(end="", flush=True)
         return 0
     except BrokenPipeError:  # as in keras-elmo tokenize ... | head
         status = 141
@@ -115,17 +115,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         number = error.args[0] if error.args else signal.SIGINT
         message, status = f"ended by {signal.Signals(number).name}", 128 + number
     try:
-        _flush()
+        print(end="", flush=True)
     except OSError:  # Python would try it again when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if message:
         print(f"keras-elmo {arguments.command}: {message}", file=sys.stderr)
     return status
-
-
-def _flush() -> None:
-    if sys.stdout is not None:  # it may be closed
-        sys.stdout.flush()
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import importlib
 import json
 import lzma
 import runpy
+import sys
 
 import keras
 import numpy as np
@@ -192,6 +193,19 @@ def test_bert_layers(tmp_path, preset, bert, eager):
         assert f"{name}: test F1 0." in out
     weights = json.loads(out.rpartition("layer weights ")[2])
     assert len(weights) == 3 and sum(weights) == pytest.approx(1, abs=0.01)
+
+
+def test_bert_is_checked_before_the_training(tmp_path, preset, bert, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("bert_layers")
+    columns = tmp_path / "long.conll"
+    columns.write_text("ada O\n" * 8)
+    given = [f"--{part}={columns}" for part in ("train", "dev", "test")]
+    monkeypatch.setattr(sys, "argv", ["bert_layers.py", *given, f"--bert={bert}"])
+    monkeypatch.setattr(example, "train", None)
+    monkeypatch.setattr(example.keras_elmo, "Embedder", None)
+    with pytest.raises(ValueError, match="at most 9 word pieces. Received: one of 10, sentence 1"):
+        example.main()
 
 
 def test_words_have_the_mean_of_their_pieces(bert, monkeypatch):

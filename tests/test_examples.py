@@ -293,6 +293,22 @@ def test_ner_reads_columns(load, tmp_path):
     assert ner.read_columns(path) == expected
 
 
+@pytest.mark.parametrize("comment", ["# text = EU O", "#\thttp://a.b\t[2009-10-17]", "#"])
+def test_ner_reads_comments_and_numbered_tokens(load, tmp_path, comment):
+    """As in files after CoNLL-U; but # is also a token."""
+    read, path = load("ner").read_columns, tmp_path / "x.conll"
+    rows = ["0.1\tleft\tO\t-", "1-2\tzum\tO\t-", "1\tzu\tO\t-", "2\tEU\tB-ORG\t-"]
+    path.write_text("\n".join([comment, *rows, "", comment, "1\t#\tO\t-", ""]))
+    expected = [["zu", "EU"], ["#"]], [["O", "S-ORG"], ["O"]]
+    assert read(path, tag_column=3) == read(path, 2, 3) == expected
+    path.write_text(path.read_text().replace("\t-", ""))
+    assert read(path) == expected
+    with pytest.raises(ValueError, match="in column 4, O, or .*Received: line 2 of .*--tag-column"):
+        read(path, tag_column=4)
+    path.write_text(f"{comment}\n# O\n3 O\n")
+    assert read(path) == ([["#", "3"]], [["O", "O"]])
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -337,7 +353,7 @@ def test_the_guide_leads_to_a_tagger_in_five_commands(load, tmp_path, preset, mo
     ner = load("ner")
     monkeypatch.chdir(tmp_path)
     write_columns(tmp_path / "train.conll", "IOB2")
-    monkeypatch.setattr(ner, "fit", lambda *_: None)
+    monkeypatch.setattr(ner, "fit", lambda *given: given[-1]())  # it saves
     for _, _, *arguments in commands[3:]:
         ner.main([*arguments, "--preset", str(preset)])
     words = [line.split(" ")[0] for line in capsys.readouterr().out.splitlines()[1:]]
@@ -352,7 +368,11 @@ def test_ner_stops_without_progress(tmp_path, load, monkeypatch, capsys):
     monkeypatch.setattr(ner, "f1_score", lambda *_, **__: next(found))
     monkeypatch.setattr(ner, "tag", lambda *_: [])
     monkeypatch.setattr(ner.keras.Model, "train_on_batch", lambda *_: next(losses))
-    ner.main([f"--train={file}", f"--dev={file}", "--no-elmo", "--patience=3"])
+    saved = []
+    monkeypatch.setattr(ner, "save_tagger", lambda folder, *_: saved.append(folder))
+    given = [f"--train={file}", f"--dev={file}", "--no-elmo", "--patience=3"]
+    ner.main([*given, f"--save={tmp_path}"])
+    assert saved == [tmp_path, tmp_path]  # after the first epoch and the second
     assert next(found) == 0.9
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 5 and printed[1] == "epoch 2: loss 2.000, dev F1 0.7000"
@@ -525,7 +545,7 @@ def test_ner_holds_a_tenth_of_the_sentences_out(load, tmp_path, monkeypatch, cap
     train.write_text(text, "utf-8-sig")  # as some editors on Windows begin a file
     seen = {}
 
-    def fit(model, tagger, sentences, batch_of, score, settings):
+    def fit(model, tagger, sentences, batch_of, score, settings, save):
         seen.update(train=sentences, dev=score())
 
     monkeypatch.setattr(ner, "fit", fit)

@@ -151,7 +151,9 @@ class LayerFileWriter:
         parts = [self._part_file(number) for number in range(self._count)]
         merged = self._folder / "merged.hdf5"
         with atomic_write(merged) as (temporary,), Hdf5Writer(temporary) as whole:
-            whole.run(self._begin_merged)
+            attributes = {"settings": json.dumps(self._settings)}
+            whole.run(lambda file: file.attrs.update(attributes))
+            whole.create("sentences", np.array([], h5py.string_dtype()), maxshape=(None,))
             for part in parts:
                 with open_hdf5(part, kind="Part", remedy="Remove it, and resume") as file:
                     for name in file.names():
@@ -164,10 +166,6 @@ class LayerFileWriter:
             part.unlink()
             part.with_suffix(".sha256").unlink()
         shutil.rmtree(self._folder)
-
-    def _begin_merged(self, whole: h5py.File) -> None:
-        whole.attrs["settings"] = json.dumps(self._settings)
-        whole.create_dataset("sentences", (0,), h5py.string_dtype(), maxshape=(None,))
 
     def _part_file(self, number: int) -> Path:
         return self._folder / f"{number:08}.hdf5"

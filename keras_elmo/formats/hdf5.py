@@ -12,9 +12,7 @@ import contextlib
 import io
 import math
 import os
-import signal
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,7 +20,7 @@ import h5py
 import numpy as np
 
 from keras_elmo.formats.checks import Declared, check_tensors, largest_size
-from keras_elmo.utils.files import PathLike, local_path, missing_file
+from keras_elmo.utils.files import PathLike, deferred_signals, local_path, missing_file
 
 _NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
 _LARGEST_CHUNK = 16 << 20  # unless the dataset itself is larger
@@ -58,8 +56,8 @@ def write_arrays(
 class Hdf5Writer:
     """An hdf5 file that is open for writing. Use it in ``with``.
 
-    HDF5 crashes the process after it failed to write a file. It therefore writes through an
-    object that never fails, and this class raises the error.
+    HDF5 crashes the process after it failed to write a file, or after an exception inside its
+    calls. It therefore writes through an object that never fails, and this class raises the error.
 
     Args:
         file: str or path. The file.
@@ -69,7 +67,7 @@ class Hdf5Writer:
     """
 
     def __init__(self, file: PathLike) -> None:
-        with _deferred_signals():
+        with deferred_signals():
             self._output = _Output(file)
             self._file = h5py.File(self._output, "w")
 
@@ -77,14 +75,14 @@ class Hdf5Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with _deferred_signals():
+        with deferred_signals():
             self._file.close()
             self._output.close()
         self._check()
 
     def run(self, function: Callable[[h5py.File], object]) -> None:
         """Call a function with the ``h5py.File``, and drop the result."""
-        with _deferred_signals():
+        with deferred_signals():
             function(self._file)
         self._check()
 
@@ -95,26 +93,6 @@ class Hdf5Writer:
     def _check(self) -> None:
         if self._output.error:
             raise self._output.error
-
-
-@contextlib.contextmanager
-def _deferred_signals() -> Iterator[None]:
-    """Run the handlers of signals at the end: HDF5 also crashes if they raise inside its calls."""
-    if threading.current_thread() is not threading.main_thread():  # the others run no handlers
-        yield
-        return
-    received: list[tuple] = []
-    known = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    handlers: dict[int, Any] = {n: handler for n, handler in known.items() if callable(handler)}
-    try:
-        for number in handlers:
-            signal.signal(number, lambda *arguments: received.append(arguments))
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for number, frame in received:
-            handlers[number](number, frame)
 
 
 class _Output(io.FileIO):

@@ -115,17 +115,16 @@ def load_checkpoint(path: str | pathlib.Path, variables: dict) -> dict:
 
 
 def _facts(text: str, path: str | pathlib.Path) -> dict:
-    reason: object
     try:
         facts = json.loads(text)
-        if isinstance(facts, dict):
-            return facts
-        reason = type(facts).__name__
     except (TypeError, json.JSONDecodeError, RecursionError) as error:
-        reason = error
-    raise ValueError(
-        f"Checkpoint {path} must contain the facts of a run as a JSON object. Received: {reason}"
-    )
+        facts = error
+    if not isinstance(facts, dict):
+        raise ValueError(
+            f"Checkpoint {path} must contain the facts of a run as a JSON object. "
+            f"Received: {facts!r:.60}"
+        )
+    return facts
 
 
 def _named(variables: dict) -> dict:

@@ -9,6 +9,7 @@ import numpy as np
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS
 from keras_elmo.tokenizers.characters import PAD, character_ids
+from keras_elmo.utils.batches import group_by_length
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL_TOKENS))
 # Epoch, index of the file, index of the batch, part of the batch, and number of parts.
@@ -122,13 +123,10 @@ class Batcher:
         self, lengths: np.ndarray, rng: np.random.Generator | None = None
     ) -> list[np.ndarray]:
         """Do the work of ``arrange`` for sentences of known lengths."""
-        order = np.arange(len(lengths)) if rng is None else rng.permutation(len(lengths))
-        order = order[np.argsort(-lengths[order], kind="stable")]
-        batches = []
-        while len(order):
-            size = self.devices * self._rows(self._padded(lengths[order[0]] + 1, 8))
-            batches.append(order[:size])
-            order = order[size:]
+        order = None if rng is None else rng.permutation(len(lengths))
+        batches = group_by_length(
+            lengths, lambda n: self.devices * self._rows(self._padded(n + 1, 8)), order
+        )
         return batches if rng is None else [batches[i] for i in rng.permutation(len(batches))]
 
     def batch(self, sentences: "EncodedSentences", rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -84,5 +84,5 @@ def export_run(
     with atomic_write(output / "curve.png", output / "log.csv") as (picture, log):
         run.copy_log(facts["step"], log)
         draw_curve(log, picture)
-    write_language_model(output, model, vocabulary, card, bits)
+        write_language_model(output, model, vocabulary, card, bits)
     return scores

@@ -13,6 +13,7 @@ from keras_elmo.pretraining.softmax import (
     sample_log_uniform,
     softmax_loss,
 )
+from keras_elmo.utils.forks import check_fork
 from keras_elmo.utils.typing import Tensor
 
 
@@ -72,6 +73,7 @@ class BiLanguageModel(keras.Model):
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
+        check_fork()
         super().__init__(**{**kwargs, "dtype": "float32"})
         if n_negatives is not None and n_negatives < 1:
             raise ValueError(

@@ -1,6 +1,6 @@
 """Read and write a language model as a preset: biLM, vocabulary and softmax."""
 
-import json
+import functools
 import pathlib
 from typing import Any
 
@@ -12,11 +12,10 @@ from keras_elmo.formats.weight_mapping import extract, to_float32, variables_by_
 from keras_elmo.presets import Preset
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabulary
-from keras_elmo.utils.files import atomic_write, digest_of, local_path
+from keras_elmo.utils.files import digest_of, write_files, write_json
 
 # Significant bits of the stored weights: biLM, softmax.
 BITS = (16, 12)
-_FILES = ("options.json", "weights.hdf5", "vocab.txt", "softmax.hdf5", "README.md")
 
 
 def read_language_model(
@@ -104,23 +103,28 @@ def write_language_model(
         card: str. Text of ``README.md``. The checksums of the files are appended.
         bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23.
     """
-    directory = local_path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
     arrays = extract(bilm_mapping(model.config), variables_by_path(model.bilm))
     softmax = {
         "softmax/W": to_float32(model.softmax_kernel),
         "softmax/b": to_float32(model.softmax_bias),
     }
-    with atomic_write(*(directory / name for name in _FILES)) as (o, w, v, s, readme):
-        o.write_text(json.dumps(model.config.to_options(), indent=2) + "\n")
-        _write_rounded(w, arrays, bits[0])
-        write_vocabulary(v, vocabulary)
-        _write_rounded(s, softmax, bits[1])
-        sums = [f"{digest_of(path)}  {name}" for path, name in zip((o, w, v, s), _FILES)]
-        readme.write_text(
-            card.rstrip() + "\n\n## Checksums (SHA-256)\n\n```\n" + "\n".join(sums) + "\n```\n",
-            "utf-8",
-        )
+    writers = {
+        "options.json": lambda path: write_json(path, model.config.to_options()),
+        "weights.hdf5": lambda path: _write_rounded(path, arrays, bits[0]),
+        "vocab.txt": lambda path: write_vocabulary(path, vocabulary),
+        "softmax.hdf5": lambda path: _write_rounded(path, softmax, bits[1]),
+    }
+    lines = [card.rstrip(), "", "## Checksums (SHA-256)", "", "```"]
+
+    def write_and_digest(name: str, path: pathlib.Path) -> None:
+        writers[name](path)
+        lines.append(f"{digest_of(path)}  {name}")
+
+    def write_card(path: pathlib.Path) -> None:
+        path.write_text("\n".join([*lines, "```", ""]), "utf-8")
+
+    all_writers = {name: functools.partial(write_and_digest, name) for name in writers}
+    write_files(directory, {**all_writers, "README.md": write_card})
 
 
 def _write_rounded(path: pathlib.Path, arrays: dict, bits: int) -> None:

@@ -5,7 +5,6 @@ import concurrent.futures.process
 import contextlib
 import glob
 import itertools
-import json
 import multiprocessing
 import os
 import pathlib
@@ -26,7 +25,7 @@ from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, read_vocabulary, w
 from keras_elmo.tokenizers.text import OPENERS
 from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS
 from keras_elmo.utils.checks import check_whole, is_number
-from keras_elmo.utils.files import disk_errors
+from keras_elmo.utils.files import disk_errors, write_json
 
 # Neighbouring lines often belong to one document, so they are held out together.
 _LINES_PER_BLOCK = 200
@@ -228,7 +227,7 @@ def _write(
         "oov_share": unknown / n_heldout if n_heldout else None,
     }
     facts = {**counts, "settings": settings, "inputs": list(files), "heldout": list(heldout_files)}
-    (folder / "prepared.json").write_text(json.dumps(facts, indent=2) + "\n")
+    write_json(folder / "prepared.json", facts)
     return counts
 
 

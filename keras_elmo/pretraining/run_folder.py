@@ -3,15 +3,23 @@
 import contextlib
 import csv
 import dataclasses
-import json
+import functools
 import pathlib
+from collections.abc import Callable
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.pretraining.checkpoint import CheckpointWriter, load_checkpoint
 from keras_elmo.pretraining.recipe import CHANGEABLE, Recipe
 from keras_elmo.pretraining.vocabulary import read_vocabulary, write_vocabulary
 from keras_elmo.utils.file_lock import locked
-from keras_elmo.utils.files import atomic_write, disk_errors, read_options, read_vocabulary_lines
+from keras_elmo.utils.files import (
+    atomic_write,
+    disk_errors,
+    read_options,
+    read_vocabulary_lines,
+    write_files,
+    write_json,
+)
 
 _SETTINGS = ("options", "recipe", "origin")
 # Defaults for fields that older runs did not record.
@@ -119,11 +127,12 @@ class RunFolder:
         for unfinished in self.path.glob("checkpoint.hdf5.*.tmp"):  # a killed run left it
             unfinished.unlink()
         contents = dict(zip(_SETTINGS, (config.to_options(), dataclasses.asdict(recipe), origin)))
-        names = (*(f"{name}.json" for name in contents), "vocab.txt")
-        with atomic_write(*(self.path / name for name in names)) as temporary:
-            for path, content in zip(temporary, contents.values()):
-                path.write_text(json.dumps(content, indent=2) + "\n")
-            write_vocabulary(temporary[-1], vocabulary)
+        writers: dict[str, Callable] = {
+            f"{name}.json": functools.partial(write_json, value=content)
+            for name, content in contents.items()
+        }
+        writers["vocab.txt"] = lambda path: write_vocabulary(path, vocabulary)
+        write_files(self.path, writers)
 
     def load(self, variables: dict, digests: dict[str, str]) -> dict:
         """Read the checkpoint into variables, all or none, and return its facts.

@@ -58,7 +58,13 @@ class SentenceRules:
 
     def of_line(self, line: str) -> list[list[str]]:
         """Return the tokens of each sentence of a line; a blank line may have no sentence."""
-        return [self._tokenize(sentence) for sentence in self._split(self._clean(line))]
+        try:
+            return [self._tokenize(sentence) for sentence in self._split(self._clean(line))]
+        except TimeoutError:  # of NLTK's regular expressions
+            raise ValueError(
+                "Expected lines that NLTK can split in its time limit. Received: a line of "
+                f"{len(line)} characters, {line[:60]!r}. Shorten it, or choose other sentences"
+            ) from None
 
 
 def tokenize_file(

@@ -10,7 +10,9 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import stat
+import threading
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -189,6 +191,26 @@ def _decompressed(content: bytes, name: str) -> bytes:
 
 
 @contextlib.contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Run the handlers of signals at the end: what is inside is not interrupted."""
+    if threading.current_thread() is not threading.main_thread():  # the others run no handlers
+        yield
+        return
+    received: list[tuple] = []
+    known = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    handlers: dict[int, Any] = {n: handler for n, handler in known.items() if callable(handler)}
+    try:
+        for number in handlers:
+            signal.signal(number, lambda *arguments: received.append(arguments))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in received:
+            handlers[number](number, frame)
+
+
+@contextlib.contextmanager
 def disk_errors(*paths: PathLike) -> Iterator[None]:
     """Name the paths in the error of a full disk; Python's error names no file."""
     try:
@@ -209,10 +231,11 @@ def disk_errors(*paths: PathLike) -> Iterator[None]:
 def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
     """Yield temporary paths that replace ``paths`` at the end, unless an exception is raised.
 
-    The temporary files are in the folders of ``paths``.
+    The temporary files are in the folders of ``paths``. If one of the paths cannot be replaced,
+    the others are restored.
 
     Raises:
-        OSError: If one of the paths exists and is not a file.
+        OSError: If one of the paths exists and is not a file, or cannot be replaced.
 
     Example:
 
@@ -228,31 +251,68 @@ def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
     try:
         with disk_errors(*targets):
             for target in targets:
-                path = target.with_name(f"{target.name}.{uuid.uuid4().hex[:16]}.tmp")
+                path = _temporary_name(target)
                 path.touch(exist_ok=False)  # the umask decides who may read the file
                 temporary.append(path)
             yield temporary
-        for path, target in zip(temporary, targets, strict=True):
-            os.replace(path, target)
+        with deferred_signals():
+            _replace(temporary, targets)
     finally:
         for path in temporary:
             path.unlink(missing_ok=True)
 
 
+def _temporary_name(target: pathlib.Path) -> pathlib.Path:
+    return target.with_name(f"{target.name}.{uuid.uuid4().hex[:16]}.tmp")
+
+
+def _replace(paths: list[pathlib.Path], targets: list[pathlib.Path]) -> None:
+    """Rename paths to targets, all or none."""
+    if not paths:
+        return
+    target, backup = targets[0], _temporary_name(targets[0])
+    existed = len(targets) > 1 and target.exists()
+    if existed:
+        try:
+            os.link(target, backup)
+        except OSError:  # a file system without links
+            shutil.copy2(target, backup)
+    try:
+        os.replace(paths[0], target)
+        try:
+            _replace(paths[1:], targets[1:])
+        except OSError:
+            os.replace(backup, target) if existed else target.unlink()
+            raise
+    finally:
+        backup.unlink(missing_ok=True)
+
+
 def write_files(
     directory: PathLike, writers: Mapping[str, Callable[[pathlib.Path], object]]
 ) -> None:
-    """Write files into a directory, old or new: all or none. Writers take a temporary path."""
+    """Write several files into a directory, old or new: all of them or none.
+
+    Each of the ``writers``, by the name of the file, takes a temporary path and writes there.
+    """
     directory = local_path(directory)
+    is_new = not directory.exists()
     directory.mkdir(parents=True, exist_ok=True)
-    with atomic_write(*(directory / name for name in writers)) as temporary:
-        for write, path in zip(writers.values(), temporary, strict=True):
-            write(path)
+    try:
+        with atomic_write(*(directory / name for name in writers)) as temporary:
+            for write, path in zip(writers.values(), temporary, strict=True):
+                write(path)
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+        raise
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
     """Write a value as indented JSON in UTF-8."""
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    path.write_text(text, "utf-8", "backslashreplace")  # a file name may not be UTF-8
 
 
 def holds_files(folder: PathLike) -> bool:

@@ -23,9 +23,10 @@ def check_fork() -> None:
         _computing = os.getpid()
     elif _is_forked and not _is_single_threaded():
         raise RuntimeError(
-            "Embedder expects a process that was not forked from one that used Keras. "
-            f"Received: process {os.getpid()}, forked from process {_computing}. Start it "
-            'with multiprocessing.get_context("spawn"), or make the first Embedder after the fork'
+            "Expected a process that was not forked from one that had computed with Keras. "
+            f"Received: process {os.getpid()}, forked from process {_computing}. Start it with "
+            'multiprocessing.get_context("spawn"), or make the first Embedder or model after the '
+            "fork"
         )
 
 

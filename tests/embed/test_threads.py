@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from keras_elmo import Embedder
+from keras_elmo.pretraining.language_model import BiLanguageModel
 from tests.conftest import BACKEND, SENTENCES
 from tests.forks import run_in_fork
 
@@ -89,8 +90,9 @@ def in_fork(work):
         lambda embedder, folder: embedder.embed_file(io.StringIO("a b"), folder / "out.hdf5"),
         lambda embedder, _: Embedder(embedder.elmo),
         lambda embedder, _: pickle.loads(pickle.dumps(embedder)),
+        lambda embedder, _: BiLanguageModel(embedder.config, 9),
     ],
-    ids=["embed", "tokens", "means", "file", "new", "pickle"],
+    ids=["embed", "tokens", "means", "file", "new", "pickle", "language model"],
 )
 def test_a_forked_process_is_told_to_spawn(tiny_preset, tmp_path, work):
     """It would wait forever for threads that only its parent has."""
@@ -98,7 +100,7 @@ def test_a_forked_process_is_told_to_spawn(tiny_preset, tmp_path, work):
     embedder.embed(SENTENCES)
 
     def child():
-        with pytest.raises(RuntimeError, match="not forked from one that used Keras.*spawn"):
+        with pytest.raises(RuntimeError, match="not forked from one that had computed.*spawn"):
             work(embedder, tmp_path)
 
     assert in_fork(child) == 0

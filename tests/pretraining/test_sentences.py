@@ -20,6 +20,16 @@ def raw(tmp_path):
     return tmp_path / "raw.txt"
 
 
+def test_a_line_that_takes_nltk_too_long(monkeypatch):
+    def time_out(line):
+        raise TimeoutError("regular-expression match exceeded its 5.0s time limit")
+
+    rules = SentenceRules("lines", "whitespace", [])
+    monkeypatch.setattr(rules, "_split", time_out)
+    with pytest.raises(ValueError, match="in its time limit. Received: a line of 3 characters, 'a"):
+        rules(["a b"])
+
+
 def test_a_line_for_every_line(raw, tmp_path):
     (tmp_path / "raw.txt.gz").write_bytes(gzip.compress("a “b”\n\n c\u00a0d ".encode()))
     counts = tokenize_file(

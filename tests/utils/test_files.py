@@ -1,11 +1,11 @@
 import os
 import pathlib
+import signal
 
 import pytest
 
 from keras_elmo.utils.files import (
     atomic_write,
-    holds_files,
     read_options,
     read_vocabulary_lines,
     write_files,
@@ -87,6 +87,46 @@ def test_atomic_write_is_all_or_nothing(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["first", "second"]
 
 
+def test_atomic_write_restores_what_it_replaced(tmp_path, monkeypatch):
+    """The third file cannot be replaced: the first, which is old, and the second, which is new."""
+    paths = [tmp_path / name for name in ("old", "new", "last")]
+    for path in (paths[0], paths[2]):
+        path.write_text("old")
+    replace = os.replace
+
+    def fail(source, target):
+        if target == paths[2]:
+            raise PermissionError("another program has opened it")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail)
+    for link in (os.link, lambda *_: os.stat("/no links")):  # with and without links
+        monkeypatch.setattr(os, "link", link)
+        with pytest.raises(PermissionError, match="another program"):
+            with atomic_write(*paths) as temporary:
+                for path in temporary:
+                    path.write_text("new")
+        assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+            "old": "old",
+            "last": "old",
+        }
+
+
+def test_a_signal_does_not_part_files(tmp_path, monkeypatch):
+    """It is handled when both files are replaced."""
+    paths, replace = [tmp_path / "a", tmp_path / "b"], os.replace
+
+    def replace_slowly(source, target):
+        signal.raise_signal(signal.SIGINT)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", replace_slowly)
+    with pytest.raises(KeyboardInterrupt):
+        with atomic_write(*paths):
+            pass
+    assert sorted(tmp_path.iterdir()) == paths
+
+
 def test_write_files(tmp_path):
     def fail(path):
         raise RuntimeError("halfway")
@@ -95,7 +135,7 @@ def test_write_files(tmp_path):
     writers = {"a": lambda path: path.write_text("A"), "b": fail}
     with pytest.raises(RuntimeError, match="halfway"):
         write_files(folder, writers)
-    assert not holds_files(folder)
+    assert not folder.exists()
     write_files(folder, {**writers, "b": lambda path: path.write_text("B")})
     assert {p.name: p.read_text() for p in folder.iterdir()} == {"a": "A", "b": "B"}
 
