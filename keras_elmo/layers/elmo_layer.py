@@ -359,6 +359,9 @@ class ElmoLayer(keras.layers.Layer):
             self.check_weights()
         if inputs.shape[0] == 0:  # The maximum over characters fails without a sentence.
             return self._empty_output(inputs.shape)
+        return self._in_few_shapes(self._representations, inputs)
+
+    def _representations(self, inputs: Tensor) -> Any:
         ids = ops.cast(inputs, "int32")
         mask = self.token_mask(ids)
         representations = self._run_bilm(
@@ -371,6 +374,28 @@ class ElmoLayer(keras.layers.Layer):
             keep = ops.cast(mask, self.compute_dtype)[..., None]
             representations = {k: x[:, 1:-1] * keep for k, x in representations.items()}
         return select_output(representations, self.output_kind)
+
+    def _in_few_shapes(self, compute: Callable, ids: Tensor) -> Any:
+        """Call a function of the ids. For eager calls on JAX, pad the ids to one of a few shapes.
+
+        JAX compiles anew for every shape, which takes seconds and 100 MB for the biLM.
+        """
+        if keras.backend.backend() != "jax" or self.stateful or not is_eager(ids):
+            return compute(ids)
+        rows, tokens, _ = ids.shape
+        more_rows = -rows % 16 if rows > 16 else (1 << (rows - 1).bit_length()) - rows
+        more_tokens = -tokens % 8 if tokens else 8
+        padded = np.pad(ops.convert_to_numpy(ids), [(0, more_rows), (0, more_tokens), (0, 0)])
+        outputs = compute(ops.convert_to_tensor(padded))
+        tokens += 2 * self.keep_boundaries
+
+        def cut(x: Tensor) -> Tensor:
+            if not is_eager(x):  # The ids are constants of a compiled function.
+                return x[:rows, :tokens]
+            # In NumPy, because JAX would compile each slice.
+            return ops.convert_to_tensor(ops.convert_to_numpy(x)[:rows, :tokens], x.dtype)
+
+        return keras.tree.map_structure(cut, outputs)
 
     def _empty_output(self, input_shape: tuple) -> Any:
         return keras.tree.map_shape_structure(
@@ -392,7 +417,7 @@ class ElmoLayer(keras.layers.Layer):
         return representations
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
-        mask = self.output_mask(inputs)
+        mask = self._in_few_shapes(self.output_mask, inputs)
         if self.output_kind == "all":
             return {name: mask for name in representation_names(self.config)}
         return mask

@@ -115,7 +115,7 @@ def test_batch_mates_and_padding_do_not_matter(tiny_layer, batch, more_tokens, m
     for row, sentence in enumerate(batch):
         alone = numpy(tiny_layer(tokenize([sentence], 13)))
         n = len(sentence)
-        np.testing.assert_allclose(together[row, :n], alone[0], atol=1e-6)
+        np.testing.assert_allclose(together[row, :n], alone[0, :n], atol=1e-6)
         assert not together[row, n:].any()
 
 
@@ -147,6 +147,47 @@ def test_a_mask_on_the_ids_is_ignored_without_a_warning(tiny_layer):
     inputs = keras.Input((None, 13))
     model = keras.Model(inputs, tiny_layer(keras.layers.Masking()(inputs)))
     np.testing.assert_array_equal(numpy(model(ids)), numpy(expected))
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="Only JAX compiles eager calls")
+@pytest.mark.parametrize("kwargs", [{}, {"output": "all", "keep_boundaries": True}])
+def test_eager_shapes_share_what_jax_compiles(kwargs, tiny_preset):
+    import jax
+
+    layer = ElmoLayer.from_preset(tiny_preset, **kwargs)
+    whole = tokenize([["a"] * 8, ["b"] * 7, ["c"] * 5, ["d"]], 13)
+    expected = layer(whole)
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    more = 2 if kwargs else 0
+    # JAX compiles a copy for NumPy arrays of a new shape, unless they have a dtype.
+    shapes = {s: whole[: s[0], : s[1]] for s in ((4, 7), (3, 8), (3, 5))}
+    tensors = {s: keras.ops.convert_to_tensor(x, "int32") for s, x in shapes.items()}
+    compiled.clear()
+    for shape, ids in tensors.items():
+        found = layer(ids)
+        for x, y in zip(keras.tree.flatten(found), keras.tree.flatten(expected)):
+            assert x.shape[:2] == x._keras_mask.shape == (shape[0], shape[1] + more)
+            if shape[1] == 8:
+                np.testing.assert_array_equal(numpy(x), numpy(y)[:3])
+                np.testing.assert_array_equal(x._keras_mask, numpy(y._keras_mask)[:3])
+    assert not compiled
+    no_tokens = keras.tree.flatten(layer(whole[:, :0]))
+    assert {x.shape[:2] for x in no_tokens} == {(4, more)}
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="Only JAX has constants in compiled functions")
+def test_ids_as_constants_of_a_compiled_function(tiny_preset):
+    """The ids have values, but the weights have none yet."""
+    import jax
+
+    layer = ElmoLayer.from_preset(tiny_preset, trainable_bilm=True, output="top")
+    ids = tokenize([["a", "b"], ["c"]], 13)
+    values = [v.value for v in layer.trainable_variables]
+    found = jax.jit(lambda weights: layer.stateless_call(weights, [], ids)[0])(values)
+    assert found.shape == (2, 2, 12) and numpy(found).any(-1).tolist() == [[1, 1], [1, 0]]
 
 
 @not_on_jax
