@@ -44,6 +44,7 @@ FORMATS: tuple[type[Format], ...] = (
 # Their released models were trained on the 1 Billion Word Benchmark.
 _PENN_FORMATS = (AllenNlpArchive.name, HubModule.name)
 _LARGEST_CARD = 1 << 20
+TOKENIZER_FILE = "tokenizer.json"
 _FILES_OF_A_MODEL = tuple(".json .hdf5 .h5 .pb .th .pkl .dic .txt _file checkpoint".split())
 _EXPECTED = (
     "the name of a bundled preset or released model, or the path of a directory, archive or "
@@ -181,7 +182,7 @@ class Preset:
         Raises:
             ValueError: If the preset does not record its tokenizer.
         """
-        for name in self._folder.named("tokenizer.json"):
+        for name in self._folder.named(TOKENIZER_FILE):
             shown = self._folder.shown(name)
             content = read_options(self._folder.file(name), shown, "Tokenizer file")
             if isinstance(content, dict) and isinstance(content.get("name"), str):
@@ -285,7 +286,7 @@ def convert(
         writers["scalar_mix.json"] = lambda path: write_json(path, values)
     with contextlib.suppress(ValueError):  # the tokenizer is not known
         tokenizer = {"name": preset.read_tokenizer()}
-        writers["tokenizer.json"] = lambda path: write_json(path, tokenizer)
+        writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
     write_files(directory, writers)
     return {"recognised": preset.format.name, "files": list(writers), "used": used, "left": left}
 

@@ -181,7 +181,7 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager, monkeypatch):
         assert main([str(argument) for argument in arguments]) == 0
         return capsys.readouterr().out
 
-    plain = ("--sentences", "lines", "--tokenizer", "whitespace", "--heldout-share", "0.5")
+    plain = ("--sentences", "lines", "--tokenizer", "penn", "--heldout-share", "0.5")
     counts = json.loads(call("prepare", tmp_path / "raw.txt", corpus, *plain, "--quiet", "--json"))
     assert counts["tokens"] + counts["heldout_tokens"] == sum(len(x.split()) for x in lines)
     assert counts["oov_share"] == 0
@@ -223,6 +223,7 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager, monkeypatch):
     arguments = ("--data", tmp_path / "data.md", "--bits", "14", "10")
     call("export", run, preset, "--heldout", heldout, *arguments)
     card = (tmp_path / "preset" / "README.md").read_text("utf-8")
+    assert keras_elmo.Embedder(preset).tokenize("aa bb.") == ["aa", "bb", "."]
     assert "# preset" in card and "Letters." in card and "| heldout-raw.txt |" in card
     assert "rounded to 14 significant bits, the softmax to 10.\nThis" in card
     for name, bits in (("weights", 14), ("softmax", 10)):

@@ -6,6 +6,7 @@ import os
 import pathlib
 from collections.abc import Iterable
 
+from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.pretraining.language_model_files import (
     BITS,
     average_weights,
@@ -17,7 +18,7 @@ from keras_elmo.pretraining.run_folder import RunFolder
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.train import read_run
-from keras_elmo.utils.files import atomic_write
+from keras_elmo.utils.files import atomic_write, read_options
 
 # Held-out sentences that measure the effect of rounding the weights.
 _ROUNDING_SENTENCES = 500
@@ -84,5 +85,7 @@ def export_run(
     with atomic_write(output / "curve.png", output / "log.csv") as (picture, log):
         run.copy_log(facts["step"], log)
         draw_curve(log, picture)
-        write_language_model(output, model, vocabulary, card, bits)
+        recorded = run.path / TOKENIZER_FILE
+    tokenizer = read_options(recorded, str(recorded)) if recorded.is_file() else None
+    write_language_model(output, model, vocabulary, card, bits, tokenizer)
     return scores

@@ -9,7 +9,7 @@ import numpy as np
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.weight_mapping import extract, to_float32, variables_by_path
-from keras_elmo.presets import Preset
+from keras_elmo.presets import TOKENIZER_FILE, Preset
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabulary
 from keras_elmo.utils.files import digest_of, write_files, write_json
@@ -89,6 +89,7 @@ def write_language_model(
     vocabulary: list[str],
     card: str = "",
     bits: tuple[int, int] = BITS,
+    tokenizer: dict | None = None,
 ) -> None:
     """Write the files of a preset, all or none.
 
@@ -102,6 +103,8 @@ def write_language_model(
         vocabulary: list of str. Vocabulary of the model.
         card: str. Text of ``README.md``. The checksums of the files are appended.
         bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23.
+        tokenizer: dict or None. Content of ``tokenizer.json``, with the ``name`` of a
+            ``WordTokenizer``.
     """
     arrays = extract(bilm_mapping(model.config), variables_by_path(model.bilm))
     softmax = {
@@ -114,6 +117,8 @@ def write_language_model(
         "vocab.txt": lambda path: write_vocabulary(path, vocabulary),
         "softmax.hdf5": lambda path: _write_rounded(path, softmax, bits[1]),
     }
+    if tokenizer is not None:
+        writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
     lines = [card.rstrip(), "", "## Checksums (SHA-256)", "", "```"]
 
     def write_and_digest(name: str, path: pathlib.Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
+from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.pretraining.sentences import SentenceRules
 from keras_elmo.pretraining.text_files import open_text, progress_bar
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, read_vocabulary, write_vocabulary
@@ -61,6 +62,7 @@ def prepare(
     - ``heldout-NAME.txt``: the held-out part of an input, or a file of ``heldout``.
     - ``vocab.txt``: ``<S> </S> <UNK>``, then the most frequent tokens of the training part.
     - ``prepared.json``: the counts and settings.
+    - ``tokenizer.json``: the tokenizer, unless the inputs are tokenised already.
 
     The folder appears only if everything succeeds. Equal inputs and settings give equal bytes.
 
@@ -228,6 +230,9 @@ def _write(
     }
     facts = {**counts, "settings": settings, "inputs": list(files), "heldout": list(heldout_files)}
     write_json(folder / "prepared.json", facts)
+    if settings["tokenizer"] != "whitespace":  # which leaves open how the tokens were made
+        tokenizer = {"name": settings["tokenizer"], "sentences": settings["sentences"]}
+        write_json(folder / TOKENIZER_FILE, tokenizer)
     return counts
 
 

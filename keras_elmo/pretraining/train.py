@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_elmo.config import BiLMConfig
+from keras_elmo.presets import TOKENIZER_FILE, Preset
 from keras_elmo.pretraining.checkpoint import to_numpy
 from keras_elmo.pretraining.corpus import START, Batcher, Corpus
 from keras_elmo.pretraining.devices import current_share
@@ -28,7 +30,7 @@ from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.vocabulary import read_vocabulary
 from keras_elmo.utils.checks import check_whole
-from keras_elmo.utils.files import digest_of
+from keras_elmo.utils.files import digest_of, write_json
 
 # Held-out tokens that are scored at every checkpoint.
 _SAMPLE_TOKENS = 10_000
@@ -156,6 +158,16 @@ class Pretraining:
             with self.folder.locked():
                 self.folder.cut_log(self.facts["step"])
                 self.folder.write_settings(self.model.config, recipe, origin, self.vocabulary)
+                self._record_tokenizer(pathlib.Path(corpus), origin["init_from"])
+
+    def _record_tokenizer(self, corpus: pathlib.Path, init_from: Any) -> None:
+        """Write the tokenizer of the corpus, or of the first preset, for ``export``."""
+        prepared, recorded = corpus / TOKENIZER_FILE, self.folder.path / TOKENIZER_FILE
+        if prepared.is_file():
+            shutil.copyfile(prepared, recorded)
+        elif init_from is not None:
+            with contextlib.suppress(ValueError, OSError):  # the tokenizer is not known
+                write_json(recorded, {"name": Preset(init_from).read_tokenizer()})
 
     def _check_resumed(
         self, config: BiLMConfig | None, recipe: Recipe, origin: dict, has_preset: bool
