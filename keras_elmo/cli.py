@@ -7,7 +7,6 @@ import importlib.util
 import inspect
 import json
 import os
-import pathlib
 import re
 import signal
 import sys
@@ -41,7 +40,7 @@ from keras_elmo.released_models import download, released_models
 from keras_elmo.tokenizers.text import split_tokens
 from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS, make_tokenizer
 from keras_elmo.utils.cpu import advise_bfloat16, cpu_flags
-from keras_elmo.utils.files import read_vocabulary_lines
+from keras_elmo.utils.files import local_path, read_vocabulary_lines
 
 _TEXT = "UTF-8 text, plain, .gz, .bz2 or .xz"
 # Arguments of several commands.
@@ -352,7 +351,7 @@ def _embed(arguments: argparse.Namespace) -> None:
 
 def _how_to_read(output: str) -> dict[str, str]:
     """Return what ``embed`` wrote, and the line of Python that reads it."""
-    with open_hdf5(pathlib.Path(output), kind="Layer file", remedy="Embed again") as file:
+    with open_hdf5(local_path(output), kind="Layer file", remedy="Embed again") as file:
         shape = file.declared("0").shape if "0" in file.names() else None
     axes = "layers, tokens, width" if shape and len(shape) == 3 else "tokens, width"
     facts: dict[str, str] = {"output": output}

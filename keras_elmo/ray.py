@@ -23,7 +23,7 @@ from keras_elmo.released_models import is_released
 from keras_elmo.tokenizers.text import read_lines, split_tokens
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.file_lock import locked
-from keras_elmo.utils.files import atomic_write, digest_of
+from keras_elmo.utils.files import atomic_write, digest_of, local_path
 
 __all__ = ["EmbedBatch", "embed_files", "read_layers"]
 
@@ -165,7 +165,7 @@ def embed_files(
             "embed_files expects cpus and gpus of 0 or more, and one of them above 0. "
             f"Received: cpus={cpus}, gpus={gpus}"
         )
-    folder, source = pathlib.Path(output_folder).absolute(), pathlib.Path(input_path).absolute()
+    folder, source = local_path(output_folder).absolute(), local_path(input_path).absolute()
     is_parquet = source.is_dir() or source.suffix == ".parquet"
     parts = _parts_of_parquet(source, column) if is_parquet else _parts_of_text(source)
     if not parts:

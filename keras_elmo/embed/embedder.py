@@ -4,7 +4,6 @@ import contextlib
 import functools
 import itertools
 import os
-import pathlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Self, TextIO
@@ -32,6 +31,7 @@ from keras_elmo.tokenizers.text import rows_of
 from keras_elmo.tokenizers.words import WordTokenizer
 from keras_elmo.utils.batches import length_batches, token_batches
 from keras_elmo.utils.checks import check_whole, is_whole, shorten
+from keras_elmo.utils.files import local_path
 from keras_elmo.utils.forks import check_fork
 
 DTYPES = {"keras": ("float32", "bfloat16"), "onnxruntime": ("float32", "int8")}
@@ -362,8 +362,8 @@ class Embedder:
                 "Embedder expects compression to be None, 'gzip' or 'lzf'. "
                 f"Received: compression={compression!r}"
             )
-        output = pathlib.Path(output_file)
-        path = pathlib.Path(input_file) if isinstance(input_file, str | os.PathLike) else None
+        output = local_path(output_file)
+        path = local_path(input_file) if isinstance(input_file, str | os.PathLike) else None
         if output.is_dir() or (
             path and path.exists() and output.exists() and path.samefile(output)
         ):

@@ -18,7 +18,7 @@ from keras_elmo.pretraining.run_folder import RunFolder
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.train import read_run
-from keras_elmo.utils.files import atomic_write, read_options
+from keras_elmo.utils.files import atomic_write, local_path, read_options
 
 # Held-out sentences that measure the effect of rounding the weights.
 _ROUNDING_SENTENCES = 500
@@ -58,10 +58,10 @@ def export_run(
         raise ImportError("The training curve needs matplotlib: pip install 'keras-elmo[pretrain]'")
     if not all(2 <= n <= 23 for n in bits):
         raise ValueError(f"export_run expects bits from 2 to 23. Received: bits={tuple(bits)}")
-    output = pathlib.Path(output)
+    output = local_path(output)
     texts = {}
     heldout = [heldout] if isinstance(heldout, str | os.PathLike) else heldout
-    for file in map(pathlib.Path, heldout):
+    for file in map(local_path, heldout):
         sentences = [sentence for sentence in read_sentences(file) if sentence]
         if not sentences:
             raise ValueError(f"heldout expects tokenised sentences. Received: none in {file}")

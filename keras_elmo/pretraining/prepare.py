@@ -26,7 +26,7 @@ from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, read_vocabulary, w
 from keras_elmo.tokenizers.text import OPENERS
 from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS
 from keras_elmo.utils.checks import check_whole, is_number
-from keras_elmo.utils.files import disk_errors, write_json
+from keras_elmo.utils.files import disk_errors, local_path, write_json
 
 # Neighbouring lines often belong to one document, so they are held out together.
 _LINES_PER_BLOCK = 200
@@ -132,7 +132,7 @@ def prepare(
         given, settings["vocabulary_size"] = read_vocabulary(os.fspath(vocabulary)), None
     heldout_files = _find_files(heldout)
     _check_heldout(files, heldout_files, bool(heldout_share))
-    output = pathlib.Path(output)
+    output = local_path(output)
     if output.exists():
         raise FileExistsError(f"{output} exists. Remove it, or choose another folder")
     rules = SentenceRules(sentences, tokenizer, files.values())
@@ -348,7 +348,7 @@ def _find_files(inputs: _Inputs) -> dict[str, str]:
     files: dict[str, str] = {}
     seen = set()
     for pattern in [inputs] if isinstance(inputs, str | os.PathLike) else inputs:
-        pattern = os.fspath(pattern)
+        pattern = os.path.expanduser(pattern)
         matches = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern))
         matches = [match for match in matches if os.path.isfile(match)]
         if not matches:

@@ -15,6 +15,7 @@ from keras_elmo.utils.file_lock import locked
 from keras_elmo.utils.files import (
     atomic_write,
     disk_errors,
+    local_path,
     read_options,
     read_vocabulary_lines,
     write_files,
@@ -49,7 +50,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | pathlib.Path) -> None:
-        self.path = pathlib.Path(path)
+        self.path = local_path(path)
         self._checkpoint = self.path / "checkpoint.hdf5"
         self.writer = CheckpointWriter(self._checkpoint)
         self._log = self.path / "log.csv"

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, TextIO
 from tqdm import tqdm
 
 from keras_elmo.tokenizers.text import OPENERS, read_line, split_tokens
+from keras_elmo.utils.files import local_path
 
 
 class _Lines(io.TextIOWrapper):
@@ -39,7 +40,8 @@ def open_text(file: str | pathlib.Path) -> Iterator[tuple[BinaryIO, TextIO]]:
         OSError: If the file cannot be read or is damaged.
         ValueError: If the text is not UTF-8, or a line is too long.
     """
-    opener: Any = OPENERS.get(pathlib.Path(file).suffix.lower())
+    file = local_path(file)
+    opener: Any = OPENERS.get(file.suffix.lower())
     try:
         with (
             open(file, "rb") as raw,
@@ -72,7 +74,7 @@ def standard_input() -> BinaryIO:
 def progress_bar(file: str | pathlib.Path, is_shown: bool) -> tqdm:
     """Return a progress bar over the bytes of a file."""
     return tqdm(
-        total=os.path.getsize(file),
+        total=os.path.getsize(local_path(file)),
         unit="B",
         unit_scale=True,
         desc=pathlib.Path(file).name,

@@ -30,7 +30,7 @@ from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.vocabulary import read_vocabulary
 from keras_elmo.utils.checks import check_whole
-from keras_elmo.utils.files import digest_of, write_json
+from keras_elmo.utils.files import digest_of, local_path, write_json
 
 # Held-out tokens that are scored at every checkpoint.
 _SAMPLE_TOKENS = 10_000
@@ -103,7 +103,8 @@ class Pretraining:
         self.folder = RunFolder(folder)
         self.share = current_share()
         self.parts = self.share.parts(devices)
-        files = _training_files(pathlib.Path(corpus))
+        corpus = local_path(corpus)
+        files = _training_files(corpus)
         origin = {
             "corpus": _digest(files),
             "init_from": init_from and str(init_from),
@@ -130,7 +131,7 @@ class Pretraining:
             self.vocabulary = self.folder.read_vocabulary()
             self.model = BiLanguageModel(config, len(self.vocabulary), **model_settings(recipe))
         else:
-            vocabulary = read_vocabulary(pathlib.Path(corpus) / "vocab.txt")
+            vocabulary = read_vocabulary(corpus / "vocab.txt")
             start = origin["init_from"], origin["own_vocabulary"]
             self.model, self.vocabulary = _first_model(config, recipe, vocabulary, *start)
         self._corpus = self._make_corpus(files, recipe, devices)
@@ -153,12 +154,12 @@ class Pretraining:
             self.optimizer.skipped_in_a_row.assign(0)
         self.facts["digests"] = digests
         self._scorer = Scorer(self.model, self.vocabulary)
-        self._sample = _sample(pathlib.Path(corpus))
+        self._sample = _sample(corpus)
         if self.share.is_first:
             with self.folder.locked():
                 self.folder.cut_log(self.facts["step"])
                 self.folder.write_settings(self.model.config, recipe, origin, self.vocabulary)
-                self._record_tokenizer(pathlib.Path(corpus), origin["init_from"])
+                self._record_tokenizer(corpus, origin["init_from"])
 
     def _record_tokenizer(self, corpus: pathlib.Path, init_from: Any) -> None:
         """Write the tokenizer of the corpus, or of the first preset, for ``export``."""
