@@ -2,7 +2,7 @@
 
     python examples/ner.py --train train.conll --save tagger
     python examples/ner.py --train train.conll --dev dev.conll --test test.conll --save tagger
-    python examples/ner.py --load tagger --tag "Ada Lovelace met Charles Babbage in London ."
+    python examples/ner.py --load tagger --tag "Ada Lovelace met Charles Babbage in London."
 
 A file has one token per line: first the token, last its tag in IOB1, IOB2 or BIOES, separated by
 tabs or spaces. --token-column and --tag-column choose other columns. An empty line ends a
@@ -223,7 +223,8 @@ def main(arguments=None):
     add("--tag-column", type=int, metavar="N", help="column of the tags, from 1")
     add("--save", type=pathlib.Path, help="folder to write the tagger to, biLM included")
     add("--load", type=pathlib.Path, help="folder written by --save; no training then")
-    add("--tag", nargs="+", default=[], help="tokenised sentences to tag")
+    add("--tag", nargs="+", default=[], help="texts to tag")
+    add("--tokenizer", default="penn", help="WordTokenizer for these texts")
     add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="use ELMo or not")
     add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
     add("--epochs", type=int, default=30, help="largest number of epochs")
@@ -249,7 +250,8 @@ def main(arguments=None):
         sentences, tags = read_columns(settings.test, *columns)
         f1 = f1_score(tags, tag(tagger, known, sentences), zero_division=0)
         print(f"test F1 {f1:.4f}")
-    sentences = [text.split() for text in settings.tag]
+    tokenize = keras_elmo.WordTokenizer(settings.tokenizer)
+    sentences = [tokenize(text) for text in settings.tag]
     for tokens, tags in zip(sentences, tag(tagger, known, sentences)):
         print("\n".join(map(" ".join, zip(tokens, tags))), end="\n\n")
 

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import inspect
 import json
@@ -13,6 +14,7 @@ import sys
 import threading
 import types
 import typing
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -102,7 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
     message, status = "", 1
     try:
-        with _interrupted_by_signals():
+        with _interrupted_by_signals(), warnings.catch_warnings():
+            warnings.showwarning = functools.partial(_show_warning, arguments.command)
             arguments.run(arguments)
             print(end="", flush=True)
         return 0
@@ -120,6 +123,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if message:
         print(f"keras-elmo {arguments.command}: {message}", file=sys.stderr)
     return status
+
+
+def _show_warning(command: str, message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"keras-elmo {command}: warning: {message}", file=sys.stderr)
 
 
 @contextlib.contextmanager

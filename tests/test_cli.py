@@ -336,3 +336,15 @@ def test_the_command_prints_no_log_lines(level):
     run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert run.returncode == 0 and "elmo_mini_ko" in run.stdout
     assert bool(run.stderr) == (level == "0")
+
+
+def test_raw_text_without_raw(tmp_path, capsys):
+    (tmp_path / "raw.txt").write_text("She works at Google.\nHe didn't pay.\nThe end.\n")
+    arguments = [str(tmp_path / "raw.txt"), str(tmp_path / "o.hdf5"), "--quiet"]
+    assert main(["embed", "elmo_mini_en", *arguments]) == 0
+    assert re.match(
+        r"keras-elmo embed: warning: .* a word and its full stop. .*--raw.*\n$",
+        capsys.readouterr().err,
+    )
+    assert main(["embed", "elmo_mini_en", *arguments, "--raw", "--force"]) == 0
+    assert capsys.readouterr().err == ""

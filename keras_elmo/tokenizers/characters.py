@@ -376,7 +376,8 @@ def _warn_of_raw_text(sentences: list[list[bytes]]) -> None:
         return
     warnings.warn(
         f"CharacterTokenizer expects the tokens that the biLM was trained on. Received: {found}. "
-        "Tokenise the text first, with WordTokenizer.from_preset(preset)",
+        "Tokenise the text first: call WordTokenizer.from_preset(preset). For files, "
+        "keras-elmo embed has --raw, and keras-elmo tokenize writes the tokens",
         stacklevel=4,
     )
 
