@@ -338,6 +338,7 @@ def test_the_command_prints_no_log_lines(level):
     assert bool(run.stderr) == (level == "0")
 
 
+@pytest.mark.filterwarnings("always::UserWarning")
 def test_raw_text_without_raw(tmp_path, capsys):
     (tmp_path / "raw.txt").write_text("She works at Google.\nHe didn't pay.\nThe end.\n")
     arguments = [str(tmp_path / "raw.txt"), str(tmp_path / "o.hdf5"), "--quiet"]

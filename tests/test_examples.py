@@ -333,7 +333,7 @@ def test_ner_trains_saves_and_tags(tmp_path, preset, elmo):
     given += "--preset", preset, "--epochs", 100, "--patience", 100
     if not elmo:
         given += ("--no-elmo",)
-    text = "--tag", *TOKENS.split(" | ")
+    text = "--tokenizer", "whitespace", "--tag", *TOKENS.split(" | ")
     out = run(EXAMPLES / "ner.py", *given, *text)
     on_dev, [on_test] = scores(out, "dev F1"), scores(out, "test F1")
     assert len(on_dev) == 100 and on_dev[0] < 1 and max(on_dev) == on_test == 1
