@@ -1,9 +1,10 @@
 """Batches of the layer representations in an hdf5 file, or in Parquet files."""
 
+import io
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -12,8 +13,8 @@ import numpy as np
 
 from keras_elmo.embed.parquet import ParquetLayers
 from keras_elmo.formats.hdf5 import open_hdf5
-from keras_elmo.tokenizers.text import split_tokens
-from keras_elmo.utils.checks import check_whole
+from keras_elmo.tokenizers.text import rows_of, split_tokens
+from keras_elmo.utils.checks import check_whole, shorten
 from keras_elmo.utils.files import PathLike, local_path
 
 # The tokens of a sentence, or None if a file does not store them.
@@ -112,6 +113,54 @@ class LayerDataset(keras.utils.PyDataset):
         self._order = np.arange(count)
         self._random = np.random.default_rng(seed) if shuffle else None
         self.on_epoch_end()
+
+    @classmethod
+    def from_sentences(
+        cls,
+        embedder: Any,
+        sentences: Iterable[Sequence[str]],
+        labels: Sequence | np.ndarray | None = None,
+        *,
+        file: PathLike,
+        float16: bool = True,
+        **kwargs: Any,
+    ) -> Self:
+        """Embed sentences into a file, unless it contains them, and return the dataset.
+
+        The frozen biLM reads each sentence once. Later epochs read the file, and so do later
+        programs with the same sentences and the same biLM.
+
+        Args:
+            embedder: Embedder. It computes the layers.
+            sentences: Iterable of lists of str. The tokens of each sentence.
+            labels: Sequence or None. As in ``LayerDataset``.
+            file: str or path. The hdf5 file to write, or to read if it exists.
+            float16: bool. Whether to store float16, half the size.
+            **kwargs: Arguments of ``LayerDataset``.
+
+        Raises:
+            OSError: If the file cannot be written.
+            ValueError: If the file exists and was made from other sentences or another biLM; if
+                a token is empty or contains white space; errors of ``LayerDataset``.
+
+        Example:
+
+        >>> embedder = keras_elmo.Embedder("elmo_mini_en")
+        >>> sentences = [["Good", "."], ["Bad", "."]]
+        >>> LayerDataset.from_sentences(embedder, sentences, [1, 0], file="train.hdf5")[0][1]
+        array([1, 0])
+        """
+        lines = []
+        for number, sentence in enumerate(rows_of(sentences)):
+            lines.append(" ".join(sentence))
+            if split_tokens(lines[-1]) != list(sentence):
+                raise ValueError(
+                    "LayerDataset expects tokens that are not empty and contain no white space. "
+                    f"Received: {shorten(list(sentence))} in sentence {number}"
+                )
+        text = io.StringIO("".join(f"{line}\n" for line in lines))
+        embedder.embed_file(text, file, float16=float16, resume=True)
+        return cls(file, labels, **kwargs)
 
     def __len__(self) -> int:
         return -(-len(self._order) // self._batch_size)

@@ -12,9 +12,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_elmo import ElmoLayer, LayerDataset, ScalarMix
+from keras_elmo import ElmoLayer, Embedder, LayerDataset, ScalarMix
 from tests.conftest import numpy, slow, tokenize
-from tests.embed.conftest import lines
+from tests.embed.conftest import MANY, lines
 
 
 def test_training_on_a_layer_file(embedder, text, tmp_path):
@@ -348,3 +348,23 @@ def test_sentences_that_do_not_fit(embedder, text, tmp_path, array, message):
             file["4"] = array
     with pytest.raises(ValueError, match=message):
         LayerDataset(path)[0]
+
+
+def test_sentences_are_embedded_once(tiny_preset, tmp_path, monkeypatch):
+    ours, file = Embedder(tiny_preset), tmp_path / "train.hdf5"
+    labels = list(range(len(MANY)))
+    sentences = [[token for token in sentence if token] for sentence in MANY]
+    first = LayerDataset.from_sentences(ours, iter(sentences), labels, file=file, batch_size=4)
+    inputs, found = first[0]
+    assert found.tolist() == [0, 1, 2, 3] and inputs["layers"].shape[-2:] == (3, 12)
+    monkeypatch.setattr(ours._engine, "represent", None)
+    again = LayerDataset.from_sentences(ours, sentences, labels, file=file, batch_size=4)
+    np.testing.assert_array_equal(again[0][0]["layers"], inputs["layers"])
+    [array] = Embedder(tiny_preset).embed(sentences[:1])
+    np.testing.assert_allclose(
+        np.moveaxis(inputs["layers"][0, : len(sentences[0])], 1, 0), array, atol=2e-3
+    )
+    with pytest.raises(ValueError, match="train.hdf5 is finished and contains other lines"):
+        LayerDataset.from_sentences(ours, sentences[:-1], file=file)
+    with pytest.raises(ValueError, match="no white space. Received: .'a b'. in sentence 1"):
+        LayerDataset.from_sentences(ours, [["a"], ["a b"]], file=tmp_path / "no.hdf5")
