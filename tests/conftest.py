@@ -136,8 +136,7 @@ def tokenize(sentences, max_characters=50):
 @contextlib.contextmanager
 def room_for(n_bytes):
     """Let no file grow beyond some bytes, as a full disk does."""
-    import resource
-
+    resource = pytest.importorskip("resource")  # Windows has none
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
     try:

@@ -195,6 +195,15 @@ class RunFolder:
             )
         rows = [row for row in rows if len(row) == len(header)]  # a kill may cut the last row
         rows = [row for row in rows if row[0].isdecimal() and int(row[0]) <= step]
+        for row in rows:
+            values = dict(zip(header, row))
+            try:
+                int(values["tokens"]), float(values["loss"]), float(values["perplexity"] or 0)
+            except (KeyError, ValueError):
+                raise ValueError(
+                    f"Log {self._log} must contain the numbers tokens, loss and perplexity. "
+                    f"Received: {values}. Remove it"
+                ) from None
         with open(output, "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([header, *rows])
 

@@ -210,17 +210,21 @@ def deferred_signals() -> Iterator[None]:
             handlers[number](number, frame)
 
 
+class FullDiskError(OSError):
+    """The error of a full disk, with the names of the files; Python's error has none."""
+
+
 @contextlib.contextmanager
 def disk_errors(*paths: PathLike) -> Iterator[None]:
-    """Name the paths in the error of a full disk; Python's error names no file."""
+    """Replace the error of a full disk by a ``FullDiskError``."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _DISK_IS_FULL:
+        if error.errno not in _DISK_IS_FULL or isinstance(error, FullDiskError):
             raise
         path = pathlib.Path(paths[0])
         free = shutil.disk_usage(path.parent).free
-        raise OSError(
+        raise FullDiskError(
             error.errno,
             f"Expected room to write {', '.join(map(str, paths))}. Received: {error.strerror}, "
             f"with {free} bytes free in {path.parent}. Free some, or choose another disk",
@@ -288,6 +292,20 @@ def _replace(paths: list[pathlib.Path], targets: list[pathlib.Path]) -> None:
         backup.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def made_folder(folder: pathlib.Path) -> Iterator[None]:
+    """Make a folder; after an exception, remove it if it is new and empty."""
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
 def write_files(
     directory: PathLike, writers: Mapping[str, Callable[[pathlib.Path], object]]
 ) -> None:
@@ -296,17 +314,10 @@ def write_files(
     Each of the ``writers``, by the name of the file, takes a temporary path and writes there.
     """
     directory = local_path(directory)
-    is_new = not directory.exists()
-    directory.mkdir(parents=True, exist_ok=True)
-    try:
-        with atomic_write(*(directory / name for name in writers)) as temporary:
-            for write, path in zip(writers.values(), temporary, strict=True):
-                write(path)
-    except BaseException:
-        if is_new:
-            with contextlib.suppress(OSError):
-                directory.rmdir()
-        raise
+    paths = [directory / name for name in writers]
+    with made_folder(directory), atomic_write(*paths) as temporary:
+        for write, path in zip(writers.values(), temporary, strict=True):
+            write(path)
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

@@ -1,6 +1,7 @@
 """Use one Embedder from many threads, as a web server does, and from forked processes."""
 
 import io
+import os
 import pickle
 import random
 import signal
@@ -80,6 +81,7 @@ def in_fork(work):
     return run_in_fork(alarmed)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork")
 @pytest.mark.parametrize(
     "work",
@@ -107,6 +109,7 @@ def test_a_forked_process_is_told_to_spawn(tiny_preset, tmp_path, work):
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_onnxruntime_computes_in_a_forked_process(tiny_preset):
     pytest.importorskip("onnxruntime")

@@ -61,6 +61,7 @@ for wait in np.linspace(0.001, 0.03, 60):
 """
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGALRM")
 def test_an_interrupt_while_it_writes(tmp_path):
     """An interrupt in the calls that HDF5 makes would crash it, too."""
     package = str(pathlib.Path(keras_elmo.__file__).parent)

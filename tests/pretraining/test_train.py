@@ -24,7 +24,7 @@ from keras_elmo.pretraining.recipe import Recipe
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.train import Pretraining, read_run
 from keras_elmo.pretraining.vocabulary import read_vocabulary
-from tests.conftest import BACKEND, make_config, numpy, slow
+from tests.conftest import BACKEND, make_config, numpy, room_for, slow
 from tests.pretraining.conftest import write_corpus
 
 # Few weights: what costs time is to trace or compile them.
@@ -219,6 +219,14 @@ def test_an_export_tells_of_its_checkpoint_alone(corpus, finished, tmp_path):
     assert (recipe["steps"], recipe["learning_rate"]) == (8, 0.02) and " in 8 steps" in card
     assert recipe == {**json.loads((finished / "recipe.json").read_text()), **RECIPE, "steps": 8}
     assert (tmp_path / "preset" / "log.csv").read_bytes() == log
+
+
+def test_an_export_to_a_full_disk(finished, tmp_path):
+    for room in (500, 40_000):  # for the curve, and for the weights behind it
+        with room_for(room):
+            with pytest.raises(OSError, match="^.Errno 27. Expected room to write [^:]*: File too"):
+                export_run(finished, tmp_path / "preset", bits=(23, 23))
+    assert not (tmp_path / "preset").exists()
 
 
 def test_an_average_with_what_does_not_fit(finished, small_preset, tmp_path):
@@ -560,6 +568,8 @@ def test_a_run_is_not_resumed_on_something_else(corpus, finished, tmp_path):
         (b"step,\xff\r\n", "Log .*log.csv must be text in UTF-8. Received: .* line 1"),
         (b"\r\n", "Log .*log.csv must start with a row of names, step first. Received"),
         (b"8,1.0\r\n", "Log .*log.csv must start with a row of names, step first. Received"),
+        (b"step,loss\r\n8,1.0\r\n", "log.csv must contain the numbers tokens, .* Received: {'step"),
+        (b"step,tokens,loss,perplexity\r\n8,9,x,1.0\r\n", "Received: .*'loss': 'x'"),
         (b'step,loss\r\n"' + b"9" * 200_000, "Log .*log.csv is damaged .*field larger"),
     ],
 )
