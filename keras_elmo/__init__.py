@@ -11,7 +11,7 @@ from keras_elmo.tokenizers.characters import CharacterTokenizer
 from keras_elmo.tokenizers.code_points import CodePointTokenizer
 from keras_elmo.tokenizers.words import WordTokenizer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BiLM",
