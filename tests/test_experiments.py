@@ -378,7 +378,9 @@ def test_ablations_leave_the_share_to_the_task(sst5, ablations, tmp_path, preset
 CORPUS = 6 * "A delight is FINE\nNot fine at all\n"
 
 
-def test_ablations_controls(sst5, ablations, in_this_process, tmp_path, preset, capsys):
+def test_ablations_controls(
+    sst5, ablations, in_this_process, tmp_path, preset, capsys, monkeypatch
+):
     pytest.importorskip("gensim", reason="gensim trains the word vectors")
     (tmp_path / "corpus.txt").write_text(CORPUS)
     given = arguments(tmp_path, preset, "--quick")
@@ -406,6 +408,9 @@ def test_ablations_controls(sst5, ablations, in_this_process, tmp_path, preset, 
     ablations.main([*command, *given])
     assert before == vectors.stat().st_mtime_ns and len(list(results.glob("word2vec-*"))) == 1
     (tmp_path / "corpus.txt").write_text(CORPUS * 2)  # another text, other vectors
+    monkeypatch.setattr(
+        ablations.Runs, "run", lambda self, *run: self.path(*run).write_text(found_by_a_run())
+    )
     ablations.main([*command, *given])
     assert before == vectors.stat().st_mtime_ns and len(list(results.glob("word2vec-*"))) == 2
 

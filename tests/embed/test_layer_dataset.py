@@ -277,7 +277,7 @@ def test_worker_processes(embedder, text, tmp_path, method):
         "import keras, keras_elmo\n"
         "if __name__ == '__main__':\n"
         f"    multiprocessing.set_start_method('{method}')\n"
-        "    how = {'workers': 2, 'use_multiprocessing': True, 'max_queue_size': 2}\n"
+        "    how = {'workers': 1, 'use_multiprocessing': True, 'max_queue_size': 2}\n"
         "    data = keras_elmo.LayerDataset('layers.hdf5', list(range(10)), batch_size=4, **how)\n"
         "    data[0]\n"
         "    layers = keras.Input((None, 3, 12), name='layers')\n"

@@ -22,6 +22,7 @@ from keras_elmo import ElmoLayer, Embedder
 from keras_elmo.cli import main
 from keras_elmo.embed import layer_file
 from keras_elmo.pretraining.text_files import read_sentences
+from keras_elmo.utils import file_lock
 from keras_elmo.utils.file_lock import locked
 from tests.conftest import room_for
 from tests.embed.conftest import MANY, lines, read
@@ -301,14 +302,14 @@ def test_bad_columns(embedder, tmp_path, name, content, message):
 
 def test_two_runs_on_one_output(embedder, text, tmp_path):
     output, lock = tmp_path / "out.hdf5", tmp_path / "out.hdf5.lock"
-    code = (
-        "import sys, time\n"
-        "from keras_elmo.utils.file_lock import locked\n"
-        "with locked(sys.argv[1], 'writes'):\n"
+    code = (  # The module alone: the package would import TensorFlow.
+        "import runpy, sys, time\n"
+        "with runpy.run_path(sys.argv[1])['locked'](sys.argv[2], 'writes'):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(600)\n"
     )
-    other = subprocess.Popen([sys.executable, "-c", code, lock], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", code, file_lock.__file__, lock]
+    other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "held\n"
         message = f"Process {other.pid} writes .*out.hdf5 already. Received: its lock .* Wait for"
