@@ -3,6 +3,8 @@
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Threads of several workers would wait for each other: the models here are tiny.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "EVERY_TEST" not in os.environ:
     # XLA compiles in half the time, and nothing here computes for long.
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
