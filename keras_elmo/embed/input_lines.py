@@ -36,7 +36,7 @@ def input_lines(
     Example:
 
     >>> _ = pathlib.Path("reviews.csv").write_text("text,label\nGood film.,1\n")
-    >>> list(input_lines("reviews.csv", "text", WordTokenizer("penn")))
+    >>> list(input_lines("reviews.csv", "text", keras_elmo.WordTokenizer("penn")))
     ['Good film .']
     """
     if column is not None:

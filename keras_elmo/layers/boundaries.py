@@ -10,6 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_elmo.layers.backend.tracing import is_eager, is_exporting
 from keras_elmo.utils.typing import Tensor
 
 
@@ -41,6 +42,9 @@ class TokenMask(keras.layers.Layer):
         self.boundaries = boundaries
         self.supports_masking = True  # Otherwise Keras warns of inputs with a mask.
 
+    def __call__(self, inputs: Tensor, **kwargs: Any) -> Tensor:
+        return super().__call__(for_model(self, inputs), **kwargs)
+
     def call(self, inputs: Tensor) -> Tensor:
         real = ops.cast(ops.any(inputs > 0, axis=-1), "int32")
         mask = ops.flip(ops.cumsum(ops.flip(real, 1), axis=1), 1) > 0
@@ -55,6 +59,28 @@ class TokenMask(keras.layers.Layer):
 
     def get_config(self) -> dict:
         return {**super().get_config(), "boundaries": self.boundaries}
+
+
+def for_model(layer: keras.layers.Layer, ids: Tensor) -> Tensor:
+    """Inside a model, give a batch of empty sentences one column of padding.
+
+    Later layers, such as Keras's LSTM, cannot take a batch without tokens. A call of the layer
+    alone keeps its shape.
+    """
+    if isinstance(ids, keras.KerasTensor) or is_exporting():
+        return ids
+    # Keras on JAX calls the layers of a compiled model alone.
+    is_compiled = keras.backend.backend() == "jax" and not is_eager(ids)
+    is_outermost = layer._get_call_context().entry_layer is layer
+    layer._maybe_reset_call_context()  # Keras makes it again if this layer is the outermost one.
+    if is_outermost and not is_compiled:
+        return ids
+    if ids.shape[1] is None:  # in a graph of TensorFlow
+        import tensorflow as tf
+
+        more = tf.maximum(1 - tf.shape(ids)[1], 0)
+        return tf.ensure_shape(tf.pad(ids, [[0, 0], [0, more], [0, 0]]), ids.shape)
+    return ops.pad(ids, [(0, 0), (0, 1), (0, 0)]) if ids.shape[1] == 0 else ids
 
 
 def with_boundaries(mask: Tensor) -> Tensor:

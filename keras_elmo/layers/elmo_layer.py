@@ -15,7 +15,7 @@ from keras_elmo.formats.bilm_hdf5 import read_bilm, write_bilm
 from keras_elmo.formats.weight_mapping import fingerprint, variables_by_path
 from keras_elmo.layers.backend.tracing import computes_shapes_only, is_eager
 from keras_elmo.layers.bilm import BiLM, representation_names, select_output
-from keras_elmo.layers.boundaries import TokenMask, add_boundaries, with_boundaries
+from keras_elmo.layers.boundaries import TokenMask, add_boundaries, for_model, with_boundaries
 from keras_elmo.layers.carried_state import CarriedState
 from keras_elmo.layers.input_checks import check_inputs, check_shape
 from keras_elmo.presets import Preset, bundled_facts, read_preset
@@ -352,7 +352,8 @@ class ElmoLayer(keras.layers.Layer):
         variable.assign = notice
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().__call__(check_inputs(inputs, self.config), *args, **kwargs)
+        ids = for_model(self, check_inputs(inputs, self.config))
+        return super().__call__(ids, *args, **kwargs)
 
     def call(self, inputs: Tensor) -> Any:
         if not computes_shapes_only():
@@ -363,7 +364,7 @@ class ElmoLayer(keras.layers.Layer):
 
     def _representations(self, inputs: Tensor) -> Any:
         ids = ops.cast(inputs, "int32")
-        mask = self.token_mask(ids)
+        mask = self.token_mask.call(ids)
         representations = self._run_bilm(
             add_boundaries(ids, mask, self.alphabet), with_boundaries(mask)
         )
@@ -417,7 +418,10 @@ class ElmoLayer(keras.layers.Layer):
         return representations
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
-        mask = self._in_few_shapes(self.output_mask, inputs)
+        if isinstance(inputs, keras.KerasTensor):
+            mask = self.output_mask(inputs)  # a node in the graph of the model
+        else:
+            mask = self._in_few_shapes(self.output_mask.call, inputs)
         if self.output_kind == "all":
             return {name: mask for name in representation_names(self.config)}
         return mask

@@ -178,9 +178,8 @@ class CharacterTokenizer(keras.layers.Layer):
             at the end of a string.)
 
     Returns:
-        int32, shape ``(batch, tokens, max_characters)``; padding is a row of 0. If all sentences
-        are empty, ``tokens`` is 1. The result is a tensor of the Keras backend, and of
-        TensorFlow inside ``tf.data``.
+        int32, shape ``(batch, tokens, max_characters)``; padding is a row of 0. The result is
+        a tensor of the Keras backend, and of TensorFlow inside ``tf.data``.
 
     Masking: receives and returns no mask; ``ElmoLayer`` computes the mask from the ids.
 
@@ -280,12 +279,7 @@ class CharacterTokenizer(keras.layers.Layer):
     def _ids_of_lists(self, sentences: Any) -> np.ndarray:
         tokens = self.check(sentences)
         lengths = np.array([len(sentence) for sentence in sentences], "int64")
-        # At least one column, because layers after the biLM cannot take a batch without tokens.
-        shape = (
-            len(sentences),
-            lengths.max(initial=min(len(sentences), 1)),
-            self.alphabet.row_length,
-        )
+        shape = (len(sentences), lengths.max(initial=0), self.alphabet.row_length)
         ids = np.zeros(shape, "int32")
         ids[np.arange(shape[1]) < lengths[:, None]] = self.alphabet.rows(tokens)
         return ids
@@ -297,7 +291,7 @@ class CharacterTokenizer(keras.layers.Layer):
                 f"Received: shape={array.shape}. {_ADVICE}"
             )
         ids = self._ids_of_lists(unpadded(array))
-        return np.pad(ids, [(0, 0), (0, max(0, array.shape[1] - ids.shape[1])), (0, 0)])
+        return np.pad(ids, [(0, 0), (0, array.shape[1] - ids.shape[1]), (0, 0)])
 
     def _ids_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         if tokens.dtype != tf.string or tokens.shape.rank != 2:
@@ -317,13 +311,7 @@ class CharacterTokenizer(keras.layers.Layer):
             # True up to the last token that is not "".
             filled = tf.cast(tokens != "", tf.int32)
             real = tf.cumsum(filled, axis=1, reverse=True) > 0
-        ids = tf.where(real[..., None], self._rows_of_tensor(tf, tokens), 0)
-        if tokens.shape[1]:
-            return ids
-        batch, width = tf.unstack(tf.shape(tokens))
-        more = tf.maximum(tf.minimum(batch, 1) - width, 0)
-        ids = tf.pad(ids, [[0, 0], [0, more], [0, 0]])
-        return tf.ensure_shape(ids, (tokens.shape[0], None, self.alphabet.row_length))
+        return tf.where(real[..., None], self._rows_of_tensor(tf, tokens), 0)
 
     def _rows_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         """Return the rows of a dense string tensor."""
