@@ -5,6 +5,7 @@ import functools
 import itertools
 import os
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Self, TextIO
 
@@ -14,7 +15,7 @@ from keras import ops
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.engine_choice import choose_engine
-from keras_elmo.embed.input_lines import input_lines
+from keras_elmo.embed.input_lines import TABLES, input_lines
 from keras_elmo.embed.keras_engine import KerasEngine
 from keras_elmo.embed.layer_file import LayerFileWriter, Part
 from keras_elmo.embed.onnx_engine import OnnxEngine
@@ -364,12 +365,21 @@ class Embedder:
             )
         output = local_path(output_file)
         path = local_path(input_file) if isinstance(input_file, str | os.PathLike) else None
-        if output.is_dir() or (
-            path and path.exists() and output.exists() and path.samefile(output)
-        ):
+        is_input = path and path.exists() and output.exists() and path.samefile(output)
+        if output.is_dir() or is_input:
             raise ValueError(
                 "embed_file expects the path of a new file. Received: "
-                f"output_file={str(output)!r}, which is a folder or the input"
+                f"output_file={str(output)!r}, {'the input' if is_input else 'a folder'}"
+            )
+        if overwrite and resume:
+            raise ValueError(
+                "embed_file expects overwrite (--force) or resume (--resume). Received: both"
+            )
+        if path and column is None and path.suffix.lower() in TABLES:
+            warnings.warn(
+                f"embed_file reads each line of {path} as a sentence. Pass column (--column) to "
+                "read one column of a table",
+                stacklevel=2,
             )
         if output.exists() and not (overwrite or resume):
             raise ValueError(

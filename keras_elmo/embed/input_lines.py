@@ -5,7 +5,7 @@ import csv
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from keras_elmo.embed.parquet import import_pyarrow
@@ -15,7 +15,8 @@ from keras_elmo.tokenizers.words import check_row
 Source = Any  # str, path or open file
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_ENDINGS = (*_DELIMITERS, ".jsonl", ".ndjson", ".parquet")
+# The ends of the names of tables.
+TABLES = (*_DELIMITERS, ".jsonl", ".ndjson", ".parquet")
 
 
 def input_lines(
@@ -71,19 +72,19 @@ def _cells(source: Source, column: str) -> Iterator[Any]:
     path = pathlib.Path(source)
     opener: Any = OPENERS.get(path.suffix.lower(), open)
     ending = pathlib.Path(path.stem if path.suffix.lower() in OPENERS else path).suffix.lower()
-    if ending not in _ENDINGS:
+    if ending not in TABLES:
         raise ValueError(
-            f"column expects a file that ends with {', '.join(_ENDINGS)}. Received: {path}"
+            f"column expects a file that ends with {', '.join(TABLES)}. Received: {path}"
         )
     if ending == ".parquet":
         yield from _cells_of_parquet(path, column)
         return
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as text:
-            rows: Iterator[Any] = (
-                csv.DictReader(text, delimiter=_DELIMITERS[ending], strict=True)
+            rows = (
+                _rows_of_csv(text, path, column, _DELIMITERS[ending])
                 if ending in _DELIMITERS
-                else map(json.loads, text)
+                else map(json.loads, filter(str.strip, text))
             )
             for number, row in enumerate(rows):
                 if not isinstance(row, dict) or column not in row:
@@ -92,9 +93,29 @@ def _cells(source: Source, column: str) -> Iterator[Any]:
                 yield row[column]
     except (csv.Error, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(
-            f"Expected a {ending} file with UTF-8 text. Received: {path}, which is not valid "
-            f"({error})"
+            f"Expected a valid {ending} file in UTF-8. Received: {path}, which is not valid "
+            f"({error}). Repair it, or write it again with the csv or json module of Python"
         ) from None
+
+
+def _rows_of_csv(
+    text: Iterable[str], path: pathlib.Path, column: str, delimiter: str
+) -> Iterator[dict]:
+    """Yield the rows; raise if a row has more fields than the header, or two columns one name."""
+    reader = csv.DictReader(text, delimiter=delimiter, strict=True)
+    names = list(reader.fieldnames or [])
+    if names.count(column) > 1:
+        raise ValueError(
+            f"Expected one column {column!r} in {path}. Received: {names.count(column)}. Rename one"
+        )
+    for number, row in enumerate(reader):
+        if None in row:
+            raise ValueError(
+                f"Expected {len(names)} fields in each row of {path}. Received: "
+                f"{len(names) + len(row[None])} in row {number}. Put text that contains "
+                f"{delimiter!r} between quotes"
+            )
+        yield row
 
 
 def _cells_of_parquet(path: pathlib.Path, column: str) -> Iterator[Any]:
@@ -108,4 +129,6 @@ def _cells_of_parquet(path: pathlib.Path, column: str) -> Iterator[Any]:
 
 def _no_column(path: pathlib.Path, column: str, names: list, row: str = "") -> ValueError:
     shown = ", ".join(map(str, names)) or "none"
-    return ValueError(f"Expected a column {column!r} in {path}. Received: columns {shown}{row}")
+    return ValueError(
+        f"Expected a column {column!r} in {path}. Received: columns {shown}{row}. Choose one"
+    )

@@ -20,6 +20,7 @@ from keras_elmo.layers.carried_state import CarriedState
 from keras_elmo.layers.input_checks import check_inputs, check_shape
 from keras_elmo.presets import Preset, bundled_facts, read_preset
 from keras_elmo.utils.checks import is_whole, shorten
+from keras_elmo.utils.forks import check_fork
 from keras_elmo.utils.typing import Tensor
 
 _OUTPUTS = ("layers", "all", "top", "average")
@@ -352,6 +353,7 @@ class ElmoLayer(keras.layers.Layer):
         variable.assign = notice
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        check_fork()
         ids = for_model(self, check_inputs(inputs, self.config))
         return super().__call__(ids, *args, **kwargs)
 

@@ -50,7 +50,8 @@ def rows_of(column: Any) -> Any:
     if hasattr(column, "to_pylist"):  # Arrow
         return column.to_pylist()
     is_table = isinstance(column, dict) or hasattr(column, "columns")
-    return list(column) if isinstance(column, Iterable) and not is_table else column
+    has_rows = isinstance(column, Iterable) and getattr(column, "ndim", 1) > 0
+    return list(column) if has_rows and not is_table else column
 
 
 def read_line(file: IO, number: int, name: str) -> Any:

@@ -284,12 +284,15 @@ def test_lines_of_raw_text(tmp_path):
     "name, content, message",
     [
         ("t.csv", 'text\nfine\n""\n', "text in every row. Received: row 1: '', str"),
-        ("t.csv", 'text\n"open\n', "Expected a .csv file with UTF-8 text. .*not valid"),
+        ("t.csv", 'text\n"open\n', "Expected a valid .csv file in UTF-8. .*not valid"),
+        ("t.csv", "label,text\n1,Good, but long.\n", "2 fields .*Received: 3 in row 0. Put .*','"),
+        ("t.csv", "text,text\nGood.,Bad.\n", "one column 'text' in .*Received: 2. Rename one"),
+        ("t.csv", "text;label\nGood.;1\n", "Received: columns text;label in row 0. Choose"),
         ("t.jsonl", '{"text": "a"}\n{"text": null}\n', "Received: row 1: 'None', NoneType"),
         ("t.jsonl", '{"text": 5}\n', "Received: row 0: '5', int"),
         ("t.jsonl", '{"text": ["a b"]}\n', "without white space .* Received: 'a b' in row 0"),
         ("t.jsonl", "[1]\n", "a column 'text' in .* Received: columns none in row 0"),
-        ("t.jsonl", "text\n", "Expected a .jsonl file with UTF-8 text. .*not valid"),
+        ("t.jsonl", "text\n", "Expected a valid .jsonl file in UTF-8. .*not valid"),
         ("t.txt", "text\n", "a file that ends with .csv, .tsv, .jsonl, .ndjson, .parquet. Rec"),
     ],
 )
