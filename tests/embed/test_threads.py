@@ -93,8 +93,9 @@ def in_fork(work):
         lambda embedder, _: Embedder(embedder.elmo),
         lambda embedder, _: pickle.loads(pickle.dumps(embedder)),
         lambda embedder, _: BiLanguageModel(embedder.config, 9),
+        lambda embedder, _: embedder.elmo(np.zeros((1, 1, 13), "int32")),
     ],
-    ids=["embed", "tokens", "means", "file", "new", "pickle", "language model"],
+    ids=["embed", "tokens", "means", "file", "new", "pickle", "language model", "layer"],
 )
 def test_a_forked_process_is_told_to_spawn(tiny_preset, tmp_path, work):
     """It would wait forever for threads that only its parent has."""
