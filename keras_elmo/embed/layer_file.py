@@ -198,9 +198,12 @@ class LayerFileWriter:
                 count = file.declared("sentences").shape[0]
                 settings = json.loads(file.attribute("settings"))
         if settings != self._settings or len(names) != count + 1:
+            ours, theirs = self._settings, settings if isinstance(settings, dict) else {}
+            differing = [name for name in ours if ours[name] != theirs.get(name)]
             raise ValueError(
-                f"{self._output} exists and was made with other settings. Expected: "
-                f"{self._settings}. Received: {settings}. {_REMEDY}"
+                f"{self._output} exists and was made with other settings. "
+                f"Expected: { ({name: ours[name] for name in differing}) }. "
+                f"Received: { ({name: theirs.get(name) for name in differing}) }. {_REMEDY}"
             )
         return count
 
