@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 
 
@@ -23,7 +24,13 @@ def run_in_fork(
     """
     child = os.fork()
     if child == 0:
-        os._exit(work() or 0)
+        status = 1
+        try:
+            status = work() or 0
+        except BaseException:  # The child must not go on with the tests of its parent.
+            traceback.print_exc()
+        finally:
+            os._exit(status)
     if is_due:
         while not is_due():
             if os.waitpid(child, os.WNOHANG)[0]:
