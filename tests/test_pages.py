@@ -46,7 +46,8 @@ def run_program(command):
 
 
 def without_decimals(text):
-    return re.sub(r"\d+\.\d+(e-?\d+)?", "0.0", " ".join(text.split()))
+    # NumPy pads the numbers of an array to one width.
+    return re.sub(r"\d+\.\d+(e-?\d+)?", "0.0", " ".join(text.split())).replace(" ]", "]")
 
 
 # A block of a page: its language, its title, its text, and the block of output after it.

@@ -198,8 +198,9 @@ class RunFolder:
         for row in rows:
             values = dict(zip(header, row))
             try:
-                int(values["tokens"]), float(values["loss"]), float(values["perplexity"] or 0)
-            except (KeyError, ValueError):
+                for name in values.keys() & {"tokens", "loss", "perplexity"}:
+                    float(values[name] or 0)
+            except ValueError:
                 raise ValueError(
                     f"Log {self._log} must contain the numbers tokens, loss and perplexity. "
                     f"Received: {values}. Remove it"
