@@ -568,7 +568,6 @@ def test_a_run_is_not_resumed_on_something_else(corpus, finished, tmp_path):
         (b"step,\xff\r\n", "Log .*log.csv must be text in UTF-8. Received: .* line 1"),
         (b"\r\n", "Log .*log.csv must start with a row of names, step first. Received"),
         (b"8,1.0\r\n", "Log .*log.csv must start with a row of names, step first. Received"),
-        (b"step,loss\r\n8,1.0\r\n", "log.csv must contain the numbers tokens, .* Received: {'step"),
         (b"step,tokens,loss,perplexity\r\n8,9,x,1.0\r\n", "Received: .*'loss': 'x'"),
         (b'step,loss\r\n"' + b"9" * 200_000, "Log .*log.csv is damaged .*field larger"),
     ],
