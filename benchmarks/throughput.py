@@ -27,7 +27,8 @@ from limit import lstm_seconds, seconds, word_seconds
 from peer import ask_allennlp
 
 import keras_elmo
-from keras_elmo.embed.embedder import DTYPES, length_batches
+from keras_elmo.embed.embedder import length_batches
+from keras_elmo.embed.engine_choice import DTYPES
 from keras_elmo.utils.cpu import cpu_flags, cpu_name
 
 SIZES = {

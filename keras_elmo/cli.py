@@ -23,7 +23,7 @@ import keras
 import keras_elmo
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.embedder import Embedder
-from keras_elmo.embed.engine_choice import choose_engine
+from keras_elmo.embed.engine_choice import ALL_DTYPES, DTYPES, choose_engine
 from keras_elmo.formats.hdf5 import open_hdf5
 from keras_elmo.onnx.export import export_onnx
 from keras_elmo.presets import Preset, bundled_facts, convert
@@ -201,8 +201,7 @@ def _read_texts(source: Callable) -> dict[str, str]:
 
 def _add_shared(parser: argparse.ArgumentParser, *names: str) -> None:
     for name in names:
-        dest = "preset" if name == "preset_or_run" else name
-        parser.add_argument(dest, **_SHARED[name])
+        parser.add_argument(name, **_SHARED[name])
 
 
 def _add_info(parser: argparse.ArgumentParser) -> None:
@@ -301,10 +300,9 @@ def _add_embed(parser: argparse.ArgumentParser) -> None:
     add("--float16", action="store_true", help="Store half precision.")
     add("--compression", choices=("gzip", "lzf"), help="Compression of the HDF5 file.")
     text = "Engine to run; auto is the faster one, as keras-elmo info says."
-    add("--engine", choices=("auto", "keras", "onnxruntime"), default="auto", help=text)
-    choices = ("float32", "bfloat16", "int8")
+    add("--engine", choices=("auto", *DTYPES), default="auto", help=text)
     text = "bfloat16 needs the engine keras, int8 the engine onnxruntime."
-    add("--dtype", choices=choices, default="float32", help=text)
+    add("--dtype", choices=ALL_DTYPES, default="float32", help=text)
     add("--batch-tokens", type=int, default=2048, help="Tokens of a batch.")
     add("--resume", action="store_true", help="Continue an interrupted run.")
     add("--force", action="store_true", help="Replace an output that exists.")
@@ -514,15 +512,15 @@ def _perplexity(arguments: argparse.Namespace) -> None:
 
 
 def _scorer(arguments: argparse.Namespace) -> Scorer:
-    if RunFolder(arguments.preset).has_checkpoint:
+    path = arguments.preset_or_run
+    if RunFolder(path).has_checkpoint:
         if arguments.options:
             raise ValueError(
-                f"--options are for a preset. Received: {arguments.preset}, a run, which has "
-                "options"
+                f"--options are for a preset. Received: {path}, a run, which has options"
             )
-        model, vocabulary = read_run(arguments.preset)[:2]
+        model, vocabulary = read_run(path)[:2]
     else:
-        model, vocabulary = read_language_model(arguments.preset, options=arguments.options)
+        model, vocabulary = read_language_model(path, options=arguments.options)
     return Scorer(model, vocabulary)
 
 
@@ -543,7 +541,7 @@ def _substitutes(arguments: argparse.Namespace) -> None:
             f"Received: {arguments.sentence!r}"
         )
     try:
-        tokenize = make_tokenizer(Preset(arguments.preset).read_tokenizer())
+        tokenize = make_tokenizer(Preset(arguments.preset_or_run).read_tokenizer())
     except ValueError:  # a run, or a preset that does not record its tokenizer
         tokenize = split_tokens
     before, word, after = marked.groups()

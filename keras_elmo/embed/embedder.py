@@ -14,7 +14,7 @@ import tqdm
 from keras import ops
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.embed.engine_choice import choose_engine
+from keras_elmo.embed.engine_choice import ALL_DTYPES, DTYPES, choose_engine
 from keras_elmo.embed.input_lines import TABLES, input_lines
 from keras_elmo.embed.keras_engine import KerasEngine
 from keras_elmo.embed.layer_file import LayerFileWriter, Part
@@ -35,8 +35,6 @@ from keras_elmo.utils.checks import check_whole, is_whole, shorten
 from keras_elmo.utils.files import local_path
 from keras_elmo.utils.forks import check_fork
 
-DTYPES = {"keras": ("float32", "bfloat16"), "onnxruntime": ("float32", "int8")}
-_DTYPES = ("float32", "bfloat16", "int8")
 _LAYERS = ("all", "top", "average")
 _BAR_DELAY = 5  # seconds
 
@@ -114,7 +112,7 @@ class Embedder:
                 f"Embedder expects engine to be one of {(*DTYPES, 'auto')}. "
                 f"Received: engine={engine!r}"
             )
-        if dtype not in (dtypes := DTYPES.get(engine, _DTYPES)):
+        if dtype not in (dtypes := DTYPES.get(engine, ALL_DTYPES)):
             raise ValueError(
                 f"Embedder expects dtype to be one of {dtypes} for engine={engine!r}. "
                 f"Received: dtype={dtype!r}"

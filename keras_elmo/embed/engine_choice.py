@@ -1,11 +1,14 @@
 """Choose between Keras and ONNX Runtime by the CPU."""
 
-import importlib.util
-
 import keras
 
 from keras_elmo.config import BiLMConfig
+from keras_elmo.embed.onnx_engine import missing_packages
 from keras_elmo.utils.cpu import cpu_flags
+
+# The dtypes of each engine.
+DTYPES = {"keras": ("float32", "bfloat16"), "onnxruntime": ("float32", "int8")}
+ALL_DTYPES = tuple(dict.fromkeys(dtype for dtypes in DTYPES.values() for dtype in dtypes))
 
 
 def choose_engine(config: BiLMConfig, dtype: str = "float32") -> tuple[str, str]:
@@ -21,14 +24,12 @@ def choose_engine(config: BiLMConfig, dtype: str = "float32") -> tuple[str, str]
     Returns:
         ``"keras"`` or ``"onnxruntime"``, and a text.
     """
-    if dtype == "int8":
-        return "onnxruntime", "only ONNX Runtime computes in int8"
-    if dtype == "bfloat16":
-        return "keras", "only Keras computes in bfloat16"
+    able = [engine for engine, dtypes in DTYPES.items() if dtype in dtypes]
+    if len(able) == 1:
+        return able[0], f"the only engine that computes in {dtype}"
     if config.code_points is not None:
         return "keras", "the biLM reads code points"
-    missing = [n for n in ("onnx", "onnxruntime") if not importlib.util.find_spec(n)]
-    if missing:
+    if missing := missing_packages():
         return "keras", f"{' and '.join(missing)} not installed (pip install 'keras-elmo[onnx]')"
     if not _computes_on_cpu():
         return "keras", f"{keras.backend.backend()} has an accelerator"

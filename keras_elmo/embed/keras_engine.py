@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_elmo.layers.bilm import select_output
 from keras_elmo.layers.elmo_layer import ElmoLayer
+from keras_elmo.utils.batches import padding_to_few_shapes
 from keras_elmo.utils.forks import check_fork
 
 _OUTPUTS = {"all": "layers", "top": "top", "average": "average"}
@@ -70,8 +71,7 @@ class KerasEngine:
         """
         rows, longest = mask.shape
         if keras.backend.backend() == "jax":
-            size = 1 << (rows - 1).bit_length() if rows <= 16 else -(-rows // 16) * 16
-            more = [(0, size - rows), (0, -longest % 8)]
+            more = [(0, n) for n in padding_to_few_shapes(rows, longest)]
             tokens, mask = np.pad(tokens, [*more, (0, 0)]), np.pad(mask, more)
         return self._run(layers, tokens, mask)[:rows, : longest - 2]
 

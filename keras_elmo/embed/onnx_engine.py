@@ -33,12 +33,11 @@ class OnnxEngine:
     """
 
     def __init__(self, elmo: ElmoLayer, dtype: str = "float32") -> None:
-        for name in ("onnx", "onnxruntime"):
-            if not importlib.util.find_spec(name):
-                raise ImportError(
-                    'Embedder(engine="onnxruntime") needs ONNX and ONNX Runtime. Received: no '
-                    f"module {name}. Install both: pip install 'keras-elmo[onnx]'"
-                )
+        if missing := missing_packages():
+            raise ImportError(
+                'Embedder(engine="onnxruntime") needs ONNX and ONNX Runtime. Received: no '
+                f"module {missing[0]}. Install both: pip install 'keras-elmo[onnx]'"
+            )
         check_alphabet(elmo.config)
         self._elmo = elmo
         self._dtype = dtype
@@ -94,6 +93,11 @@ class OnnxEngine:
                 model = make_model(self._elmo.config, weights, dtype)
                 self._sessions[make_model] = _start(model)
             return self._sessions[make_model]
+
+
+def missing_packages() -> list[str]:
+    """Return the names of the packages that this engine needs and that are not installed."""
+    return [name for name in ("onnx", "onnxruntime") if not importlib.util.find_spec(name)]
 
 
 def _run_options() -> Any:

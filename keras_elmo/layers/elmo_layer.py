@@ -19,6 +19,7 @@ from keras_elmo.layers.boundaries import TokenMask, add_boundaries, for_model, w
 from keras_elmo.layers.carried_state import CarriedState
 from keras_elmo.layers.input_checks import check_inputs, check_shape
 from keras_elmo.presets import Preset, bundled_facts, read_preset
+from keras_elmo.utils.batches import padding_to_few_shapes
 from keras_elmo.utils.checks import is_whole, shorten
 from keras_elmo.utils.forks import check_fork
 from keras_elmo.utils.typing import Tensor
@@ -386,9 +387,8 @@ class ElmoLayer(keras.layers.Layer):
         if keras.backend.backend() != "jax" or self.stateful or not is_eager(ids):
             return compute(ids)
         rows, tokens, _ = ids.shape
-        more_rows = -rows % 16 if rows > 16 else (1 << (rows - 1).bit_length()) - rows
-        more_tokens = -tokens % 8 if tokens else 8
-        padded = np.pad(ops.convert_to_numpy(ids), [(0, more_rows), (0, more_tokens), (0, 0)])
+        more = [(0, n) for n in padding_to_few_shapes(rows, tokens)]
+        padded = np.pad(ops.convert_to_numpy(ids), [*more, (0, 0)])
         outputs = compute(ops.convert_to_tensor(padded))
         tokens += 2 * self.keep_boundaries
 

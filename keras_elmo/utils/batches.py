@@ -11,6 +11,15 @@ Item = TypeVar("Item")
 _FEW_TOKENS, _MANY_TOKENS = 32, 256
 
 
+def padding_to_few_shapes(rows: int, tokens: int) -> tuple[int, int]:
+    """Return how many rows and tokens to add to a batch, so that few shapes occur.
+
+    JAX compiles anew for every shape, which takes seconds.
+    """
+    size = 1 << (rows - 1).bit_length() if rows <= 16 else -(-rows // 16) * 16
+    return size - rows, -tokens % 8 if tokens else 8
+
+
 def group_by_length(
     lengths: np.ndarray, rows_for: Callable[[int], int], order: np.ndarray | None = None
 ) -> list[np.ndarray]:
