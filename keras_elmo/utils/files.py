@@ -27,6 +27,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+:/+", re.IGNORECASE)
 _LARGEST_JSON = 1 << 24
 _LARGEST_TEXT = 1 << 28
 _MOST_DIGITS = 18
+_SIGNALS = signal.valid_signals()  # which takes longer than everything that uses it
 _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -197,7 +198,7 @@ def deferred_signals() -> Iterator[None]:
         yield
         return
     received: list[tuple] = []
-    known = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    known = {number: signal.getsignal(number) for number in _SIGNALS}
     handlers: dict[int, Any] = {n: handler for n, handler in known.items() if callable(handler)}
     try:
         for number in handlers:
