@@ -6,7 +6,6 @@ import os
 import pathlib
 from collections.abc import Iterable
 
-from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.pretraining.language_model_files import (
     BITS,
     average_weights,
@@ -18,7 +17,7 @@ from keras_elmo.pretraining.run_folder import RunFolder
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.train import read_run
-from keras_elmo.utils.files import atomic_write, local_path, made_folder, read_options
+from keras_elmo.utils.files import atomic_write, local_path, made_folder
 
 # Held-out sentences that measure the effect of rounding the weights.
 _ROUNDING_SENTENCES = 500
@@ -81,11 +80,9 @@ def export_run(
     # A resumed run may have changed these settings after the checkpoint.
     recipe = dataclasses.asdict(run.read_recipe()) | facts.get("settings", {})
     card = model_card(output.resolve().name, model.config, vocabulary, recipe, facts, scores, data)
-    recorded = run.path / TOKENIZER_FILE
-    tokenizer = read_options(recorded, str(recorded)) if recorded.is_file() else None
     paths = output / "curve.png", output / "log.csv"
     with made_folder(output), atomic_write(*paths) as (picture, log):
         run.copy_log(facts["step"], log)
         draw_curve(log, picture)
-        write_language_model(output, model, vocabulary, card, bits, tokenizer)
+        write_language_model(output, model, vocabulary, card, bits, run.read_tokenizer())
     return scores

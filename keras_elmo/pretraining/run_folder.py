@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Callable
 
 from keras_elmo.config import BiLMConfig
+from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.pretraining.checkpoint import CheckpointWriter, load_checkpoint
 from keras_elmo.pretraining.recipe import CHANGEABLE, Recipe
 from keras_elmo.pretraining.vocabulary import read_vocabulary, write_vocabulary
@@ -33,8 +34,8 @@ class RunFolder:
     """Read and write the files of a run.
 
     The files are ``options.json``, ``recipe.json`` and ``origin.json`` (corpus, preset, devices
-    and backend of the run), ``vocab.txt``, ``checkpoint.hdf5`` (the state of the run) and
-    ``log.csv`` (one row per checkpoint).
+    and backend of the run), ``vocab.txt``, ``tokenizer.json`` if the tokenizer is known,
+    ``checkpoint.hdf5`` (the state of the run) and ``log.csv`` (one row per checkpoint).
 
     Args:
         path: str or path. The folder; it need not exist.
@@ -121,10 +122,20 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         return locked(self.path / "run.lock", f"trains {self.path}")
 
+    def read_tokenizer(self) -> dict | None:
+        """Read ``tokenizer.json``; None if the tokenizer is not known."""
+        path = self.path / TOKENIZER_FILE
+        return read_options(path, str(path)) if path.is_file() else None
+
     def write_settings(
-        self, config: BiLMConfig, recipe: Recipe, origin: dict, vocabulary: list[str]
+        self,
+        config: BiLMConfig,
+        recipe: Recipe,
+        origin: dict,
+        vocabulary: list[str],
+        tokenizer: dict | None = None,
     ) -> None:
-        """Write the settings and the vocabulary; the caller holds the lock."""
+        """Write the settings, the vocabulary and the tokenizer; the caller holds the lock."""
         for unfinished in self.path.glob("checkpoint.hdf5.*.tmp"):  # a killed run left it
             unfinished.unlink()
         contents = dict(zip(_SETTINGS, (config.to_options(), dataclasses.asdict(recipe), origin)))
@@ -133,13 +144,15 @@ class RunFolder:
             for name, content in contents.items()
         }
         writers["vocab.txt"] = lambda path: write_vocabulary(path, vocabulary)
+        if tokenizer is not None:
+            writers[TOKENIZER_FILE] = functools.partial(write_json, value=tokenizer)
         write_files(self.path, writers)
 
     def load(self, variables: dict, digests: dict[str, str]) -> dict:
         """Read the checkpoint into variables, all or none, and return its facts.
 
         Args:
-            variables: dict. As for ``load_checkpoint``.
+            variables: dict. The variables by name, as in ``load_checkpoint``.
             digests: dict. Digests of the corpus and of the vocabulary, to compare with the
                 digests in the checkpoint. Older checkpoints contain none.
 

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -30,7 +29,7 @@ from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.vocabulary import read_vocabulary
 from keras_elmo.utils.checks import check_whole
-from keras_elmo.utils.files import digest_of, local_path, write_json
+from keras_elmo.utils.files import digest_of, local_path, read_options
 
 # Held-out tokens that are scored at every checkpoint.
 _SAMPLE_TOKENS = 10_000
@@ -158,17 +157,10 @@ class Pretraining:
         if self.share.is_first:
             with self.folder.locked():
                 self.folder.cut_log(self.facts["step"])
-                self.folder.write_settings(self.model.config, recipe, origin, self.vocabulary)
-                self._record_tokenizer(corpus, origin["init_from"])
-
-    def _record_tokenizer(self, corpus: pathlib.Path, init_from: Any) -> None:
-        """Write the tokenizer of the corpus, or of the first preset, for ``export``."""
-        prepared, recorded = corpus / TOKENIZER_FILE, self.folder.path / TOKENIZER_FILE
-        if prepared.is_file():
-            shutil.copyfile(prepared, recorded)
-        elif init_from is not None:
-            with contextlib.suppress(ValueError, OSError):  # the tokenizer is not known
-                write_json(recorded, {"name": Preset(init_from).read_tokenizer()})
+                tokenizer = _tokenizer(corpus, origin["init_from"])
+                self.folder.write_settings(
+                    self.model.config, recipe, origin, self.vocabulary, tokenizer
+                )
 
     def _check_resumed(
         self, config: BiLMConfig | None, recipe: Recipe, origin: dict, has_preset: bool
@@ -484,6 +476,17 @@ def _digest(files: list[pathlib.Path]) -> str:
     digest = hashlib.sha256((files[0].parent / "vocab.txt").read_bytes())
     digest.update(json.dumps([(file.name, file.stat().st_size) for file in files]).encode())
     return digest.hexdigest()
+
+
+def _tokenizer(corpus: pathlib.Path, init_from: Any) -> dict | None:
+    """Return the tokenizer of a corpus, or of the preset that a run begins with, if known."""
+    prepared = corpus / TOKENIZER_FILE
+    if prepared.is_file():
+        return read_options(prepared, str(prepared))
+    if init_from is not None:
+        with contextlib.suppress(ValueError, OSError):  # the tokenizer is not known
+            return {"name": Preset(init_from).read_tokenizer()}
+    return None
 
 
 def _digest_contents(files: list[pathlib.Path]) -> str:

@@ -45,7 +45,7 @@ def split_tokens(line: str) -> list[str]:
 def rows_of(column: Any) -> Any:
     """Return the rows of a list, tuple, array, generator, or pandas or Arrow column.
 
-    Anything else, such as a number or a dict, is returned as it is.
+    Returns anything else, such as a number or a dict, unchanged.
     """
     if hasattr(column, "to_pylist"):  # Arrow
         return column.to_pylist()
