@@ -4,7 +4,8 @@
 
 TOKENISED has one sentence a line, with spaces between the tokens; the default is this file. Random
 biLMs of the released sizes are measured too. Prints for each layer the root mean square of the
-error, divided by the root mean square of the layer, and the largest error.
+error, divided by the root mean square of the layer, the same of the token with the largest error,
+and the largest error of a number.
 """
 
 import argparse
@@ -39,8 +40,11 @@ def main():
                 rounded = embed(sentences, preset, *how)
                 for layer, (x, error) in enumerate(zip(exact, rounded - exact, strict=True)):
                     share = np.sqrt((error**2).mean() / (x**2).mean())
-                    most = np.abs(error).max()
-                    print(f"{name}, {how[0]}, layer {layer}: {share:.2%}, at most {most:.3f}")
+                    worst = np.sqrt((error**2).mean(-1) / (x**2).mean(-1)).max()
+                    print(
+                        f"{name}, {how[0]}, layer {layer}: {share:.2%}, worst token {worst:.2%}, "
+                        f"largest {np.abs(error).max():.3f}"
+                    )
 
 
 def embed(sentences, preset, dtype="float32", engine="keras"):

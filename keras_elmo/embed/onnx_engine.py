@@ -1,16 +1,16 @@
 """Compute the two halves of a biLM with ONNX Runtime, from NumPy arrays to NumPy arrays."""
 
+import concurrent.futures
 import importlib.util
 import os
 import threading
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from keras import ops
 
 from keras_elmo.formats.weight_mapping import variables_by_path
-from keras_elmo.layers.bilm import DIRECTIONS, lstm_names
+from keras_elmo.layers.bilm import DIRECTIONS
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.onnx.bilm_graph import check_alphabet
 from keras_elmo.onnx.models import lstm_model, token_model
@@ -41,8 +41,8 @@ class OnnxEngine:
         check_alphabet(elmo.config)
         self._elmo = elmo
         self._dtype = dtype
-        self._sessions: dict[Callable, Any] = {}
-        self._lock = threading.Lock()
+        self._sessions: dict[str, Any] = {}
+        self._locks = {part: threading.Lock() for part in ("char_cnn", *DIRECTIONS)}
 
     def settings(self) -> dict[str, str]:
         """Return what the bits of a result depend on, for JSON."""
@@ -55,44 +55,55 @@ class OnnxEngine:
 
     def represent(self, ids: np.ndarray) -> np.ndarray:
         """Compute what ``KerasEngine.represent`` computes."""
-        return self._session(token_model).run(["token"], {"ids": ids})[0]
+        return self._session("char_cnn").run(["token"], {"ids": ids})[0]
 
     def contextualize(self, tokens: np.ndarray, mask: np.ndarray, layers: str | int) -> np.ndarray:
         """Compute what ``KerasEngine.contextualize`` computes."""
-        config = self._elmo.config
-        top = config.n_layers
+        top = self._elmo.config.n_layers
         wanted = range(top + 1) if layers in ("all", "average") else [top]
         if isinstance(layers, int):
             wanted = [layers]
-        names = [name for name in lstm_names(config) if int(name.rpartition("_")[2]) in wanted]
         tokens = np.ascontiguousarray(np.moveaxis(tokens, 1, 0))
-        outputs = {f"{direction}_0": tokens for direction in DIRECTIONS}
-        if names:
-            inputs = {"token": tokens, "mask": mask.T[..., None]}
-            found = self._session(lstm_model).run(names, inputs, _run_options())
-            outputs |= zip(names, found, strict=True)
-        stacked = _stack(outputs, wanted)
+        inputs = {"token": tokens, "mask": mask.T[..., None]}
+
+        def run(direction: str) -> list[np.ndarray]:
+            names = [f"{direction}_{layer}" for layer in wanted if layer]
+            found = self._session(direction).run(names, inputs, _run_options()) if names else []
+            return [tokens, *found] if 0 in wanted else found
+
+        # Two cores take a direction each, so that no product must be split between them. ONNX
+        # Runtime computes without the lock of Python.
+        with concurrent.futures.ThreadPoolExecutor(min(_count_cores(), len(DIRECTIONS))) as pool:
+            stacked = _stack(*pool.map(run, DIRECTIONS))
         if layers == "all":
             return stacked
         return stacked.mean(axis=2) if layers == "average" else stacked[:, :, 0]
 
-    def _session(self, make_model: Callable) -> Any:
-        """Return the session of a model; make it at the first call."""
-        with self._lock:
-            if make_model not in self._sessions:
+    def _session(self, part: str) -> Any:
+        """Return the session of a part of the biLM; make it at the first call.
+
+        Args:
+            part: str. ``"char_cnn"``, ``"forward"`` or ``"backward"``.
+        """
+        with self._locks[part]:
+            if part not in self._sessions:
                 check_fork()  # a session computes in a forked process, but Keras made the weights
-                is_for_tokens = make_model is token_model
                 weights = {
                     path: ops.convert_to_numpy(ops.cast(variable, "float32"))
                     for path, variable in variables_by_path(self._elmo.bilm).items()
-                    if path.startswith("char_cnn/") == is_for_tokens
+                    if path.startswith(part)
                 }
                 dtype = self._dtype
                 if dtype == "int8" and overflows_in_int8(cpu_flags()):
                     dtype = "uint8"
-                model = make_model(self._elmo.config, weights, dtype)
-                self._sessions[make_model] = _start(model)
-            return self._sessions[make_model]
+                config, cores = self._elmo.config, _count_cores()
+                if part == "char_cnn":
+                    session = _start(token_model(config, weights, dtype), cores)
+                else:
+                    model = lstm_model(config, weights, part, dtype)
+                    session = _start(model, -(-cores // len(DIRECTIONS)))
+                self._sessions[part] = session
+            return self._sessions[part]
 
 
 def missing_packages() -> list[str]:
@@ -108,15 +119,12 @@ def _run_options() -> Any:
     return options
 
 
-def _start(model: Any) -> Any:
+def _start(model: Any, threads: int) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     # Without a number, ONNX Runtime binds threads to cores, the same cores in every process.
-    # OMP_NUM_THREADS can be a list with a number for each level of nesting.
-    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    count = int(given) if given.isdecimal() else 0
-    options.intra_op_num_threads = count or _count_cores()
+    options.intra_op_num_threads = threads
     options.log_severity_level = 3
     # Idle threads must not spin: they would keep cores from other processes.
     options.add_session_config_entry("session.force_spinning_stop", "1")
@@ -126,17 +134,21 @@ def _start(model: Any) -> Any:
 
 
 def _count_cores() -> int:
+    """Return the number of cores to use."""
+    # OMP_NUM_THREADS can be a list with a number for each level of nesting.
+    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if given.isdecimal() and int(given):
+        return int(given)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def _stack(outputs: dict[str, np.ndarray], layers: Sequence[int]) -> np.ndarray:
-    """Return the representations of some layers, batch first, without boundary tokens."""
-    tokens, batch, width = outputs["forward_0"].shape
-    stacked = np.empty((batch, tokens - 2, len(layers), 2 * width), "float32")
-    for place, layer in enumerate(layers):
-        for d, direction in enumerate(DIRECTIONS):
-            inside = outputs[f"{direction}_{layer}"][1:-1]
-            stacked[:, :, place, d * width : (d + 1) * width] = np.moveaxis(inside, 0, 1)
+def _stack(*directions: list[np.ndarray]) -> np.ndarray:
+    """Return the layers of both directions, batch first, without boundary tokens."""
+    tokens, batch, width = directions[0][0].shape
+    stacked = np.empty((batch, tokens - 2, len(directions[0]), 2 * width), "float32")
+    for d, layers in enumerate(directions):
+        for place, layer in enumerate(layers):
+            stacked[:, :, place, d * width : (d + 1) * width] = np.moveaxis(layer[1:-1], 0, 1)
     return stacked

@@ -1,7 +1,7 @@
 """The parts of a biLM as ONNX: character CNN, LSTMs, boundary tokens."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -75,7 +75,11 @@ class BiLMGraph:
         return x
 
     def contextualize(
-        self, x: str, mask: str, state: Callable[[str], tuple[str, str]] | None = None
+        self,
+        x: str,
+        mask: str,
+        state: Callable[[str], tuple[str, str]] | None = None,
+        directions: Sequence[str] = DIRECTIONS,
     ) -> tuple[dict[str, str], dict[str, list[str]]]:
         """Add the LSTMs.
 
@@ -85,13 +89,14 @@ class BiLMGraph:
             mask: bool, shape ``(tokens, batch, 1)``, padding on the right.
             state: Callable or None. Maps the name of an LSTM to its initial ``(h, c)``. Padding
                 does not change the state then. None starts from zeros.
+            directions: Sequence of str. ``"forward"``, ``"backward"`` or both.
 
         Returns:
             Two dicts with the keys ``forward_1`` to ``backward_L``: the outputs, float32, shaped
             as ``x``, with any values in padding; and the final ``[h, c]``.
         """
         outputs, states = {}, {}
-        for direction in DIRECTIONS:
+        for direction in directions:
             y = x
             for layer in range(1, self.config.n_layers + 1):
                 name = f"{direction}_{layer}"
@@ -139,13 +144,12 @@ class BiLMGraph:
         h = op("Mul", output_gate, op("Tanh", c))
         if config.projection_dim != size:
             bound = 1.0 if config.cell_clip is None else np.tanh(config.cell_clip)
-            h = step._scaled_product(step._left(h, bound), f"{name}/projection")
-            h = step._clip(h, config.projection_clip)
+            h = step._clip(step._project(h, bound, f"{name}/projection"), config.projection_clip)
         if state:
             inputs["is_token"] = mask
             h, c = (op("Where", "is_token", new, old) for new, old in ((h, "h"), (c, "c")))
-        for value, result in ((h, "next_h"), (c, "next_c"), (h, "output")):
-            op("Identity", value, name=result)
+        step.graph.rename({h: "next_h", c: "next_c"})
+        op("Identity", "next_h", name="output")
 
         widths = {"h": config.projection_dim, "output": config.projection_dim, "scale": 1}
         widths |= {"next_h": config.projection_dim, "is_token": 1}
@@ -220,9 +224,22 @@ class BiLMGraph:
         product = self._scaled_product(left, f"{prefix}_kernel")
         return self.graph.op("Add", product, self._constant(f"{prefix}_bias"))
 
-    def _left(self, x: str, bound: float | None = None) -> tuple[str, str | None]:
+    def _project(self, x: str, bound: float, name: str) -> str:
+        """Add a product whose left side has a bound on its absolute values.
+
+        Most outputs of LSTM cells are far below their bound. Their rounding to eight bits would
+        be half of the error of a layer, so the product also takes what the rounding left.
+        """
+        if self.kernel_dtype == "float32":
+            return self._product(x, name)
+        rounded = self.graph.rounded(x, bound)
+        rest = self.graph.rounded(self.graph.op("Sub", x, rounded), bound / 254)
+        # With Add, ONNX Runtime would make one of the products a Gemm in float32.
+        return self.graph.op("Sum", self._product(rounded, name), self._product(rest, name))
+
+    def _left(self, x: str) -> tuple[str, str | None]:
         """Return the left side of products, and the scale of its rows or None."""
-        return (x, None) if self.kernel_dtype == "float32" else self.graph.rounded(x, bound)
+        return (x, None) if self.kernel_dtype == "float32" else self.graph.rounded_rows(x)
 
     def _scaled_product(
         self, left: tuple[str, str | None], name: str, columns: slice | None = None
@@ -240,6 +257,8 @@ class BiLMGraph:
         if bound is None:
             return x
         low, high = (self.graph.constant(np.float32(b)) for b in (-bound, bound))
+        if self.kernel_dtype == "float32":
+            return self.graph.op("Clip", x, low, high)
         # After a Clip with one reader, ONNX Runtime would leave an int8 product in float32.
         return self.graph.op("Min", self.graph.op("Max", x, low), high)
 

@@ -48,6 +48,12 @@ class Graph:
         self._nodes.append(helper.make_node(kind, inputs, names, **attributes))
         return names
 
+    def rename(self, names: dict[str, str]) -> None:
+        """Rename outputs of nodes of this graph, for example to the names of its outputs."""
+        for node in self._nodes:
+            for values in (node.input, node.output):
+                values[:] = [names.get(value, value) for value in values]
+
     def constant(self, array: Any, name: str | None = None) -> str:
         """Add a constant, unless there is one of this name; return its name."""
         name = name or self._new_name()
@@ -62,7 +68,7 @@ class Graph:
         """Add a matrix product with a constant; return the name of its output.
 
         Args:
-            x: str. Name of the left side, float32; the output of ``rounded`` if the kernel is.
+            x: str. Name of the left side, float32; rounded if the kernel is.
             kernel: float32 array, shape ``(inputs, outputs)``. The right side.
             name: str. Name of the constant.
             dtype: str. How to store the kernel: ``"float32"``, or rounded to eight bits with a
@@ -80,29 +86,33 @@ class Graph:
             inputs.append(self.constant(np.full(len(scale), zero, dtype)))
         return self.op("MatMul", x, self.op("DequantizeLinear", *inputs, axis=1))
 
-    def rounded(self, x: str, bound: float | None = None) -> tuple[str, str | None]:
-        """Round rows to eight bits, each row independent of the others.
+    def rounded(self, x: str, bound: float) -> str:
+        """Round values to eight bits.
 
         ONNX Runtime merges this pattern and ``product`` into one product of eight bits.
 
         Args:
-            x: str. Name of the rows, float32.
-            bound: float or None. A bound on the absolute values, used as the scale of all rows.
-                None scales each row by its largest absolute value.
+            x: str. Name of the values, float32.
+            bound: float. A bound on the absolute values.
 
         Returns:
-            The names of the rounded rows, divided by their scales, and of these scales. The
-            second is None if there is a bound.
+            The name of the rounded values.
         """
-        zero = self.constant(np.uint8(128))
-        if bound is not None:
-            grid = (self.constant(np.float32(bound / 127)), zero)
-            return self.op("DequantizeLinear", self.op("QuantizeLinear", x, *grid), *grid), None
+        grid = (self.constant(np.float32(bound / 127)), self.constant(np.uint8(128)))
+        return self.op("DequantizeLinear", self.op("QuantizeLinear", x, *grid), *grid)
+
+    def rounded_rows(self, x: str) -> tuple[str, str]:
+        """Divide each row by its largest absolute value, and round it to eight bits.
+
+        Args:
+            x: str. Name of the rows, float32.
+
+        Returns:
+            The names of the rounded rows and of their scales.
+        """
         largest = self.op("ReduceMax", self.op("Abs", x), self.constant([-1]), keepdims=1)
         scale = self.op("Max", largest, self.constant(np.float32(1e-9)))
-        grid = (self.constant(np.float32(1 / 127)), zero)
-        x = self.op("QuantizeLinear", self.op("Div", x, scale), *grid)
-        return self.op("DequantizeLinear", x, *grid), scale
+        return self.rounded(self.op("Div", x, scale), 1.0), scale
 
     def scan(
         self,

@@ -33,16 +33,19 @@ def token_model(config: BiLMConfig, weights: Weights, kernel_dtype: str = "float
     )
 
 
-def lstm_model(config: BiLMConfig, weights: Weights, kernel_dtype: str = "float32") -> Any:
-    """Return the LSTMs as an ``onnx.ModelProto``; see ``token_model``.
+def lstm_model(
+    config: BiLMConfig, weights: Weights, direction: str, kernel_dtype: str = "float32"
+) -> Any:
+    """Return the LSTMs of one direction as an ``onnx.ModelProto``; see ``token_model``.
 
     Returns:
         A model from ``token``, float32, shape ``(tokens, batch, projection_dim)``, 0 in padding,
-        and ``mask``, bool, shape ``(tokens, batch, 1)``, to ``forward_1`` .. ``backward_L``,
-        float32, shaped as ``token``, with any values in padding.
+        and ``mask``, bool, shape ``(tokens, batch, 1)``, to ``{direction}_1`` ..
+        ``{direction}_L``, float32, shaped as ``token``, with any values in padding.
     """
     graph = Graph()
-    outputs, _ = BiLMGraph(graph, config, weights, kernel_dtype).contextualize("token", "mask")
+    bilm = BiLMGraph(graph, config, weights, kernel_dtype)
+    outputs, _ = bilm.contextualize("token", "mask", directions=[direction])
     for name, found in outputs.items():
         graph.op("Identity", found, name=name)
     shape: list[int | str] = ["tokens", "batch", config.projection_dim]

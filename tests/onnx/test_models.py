@@ -74,8 +74,8 @@ def test_all_products_are_of_eight_bits(dtype, stateful, tmp_path):
     [*steps] = [a.g for node in graph.node for a in node.attribute if a.name == "body"]
     kinds = collections.Counter(node.op_type for step in steps for node in step.node)
     assert len(steps) == 4  # both directions of two layers
-    assert kinds["MatMulIntegerToFloat"] == 4 * (4 + 1)  # gates and projection
-    assert not kinds["MatMul"] and not kinds["DequantizeLinear"]
+    assert kinds["MatMulIntegerToFloat"] == 4 * (4 + 2)  # gates, and the projection in two parts
+    assert not {"MatMul", "Gemm", "DequantizeLinear"} & set(kinds)
 
 
 def test_states_of_the_goldens(golden, tmp_path):
@@ -145,7 +145,7 @@ def test_no_sentence_depends_on_its_neighbours(tiny_preset, tmp_path, int8):
 
 @pytest.mark.skipif(OVERFLOWS, reason="int8 files need a CPU with VNNI")
 def test_int8_on_the_bundled_bilm(tmp_path):
-    """Rounding changes every layer by less than 3%."""
+    """Rounding changes every layer by less than 2%."""
     text = "The river Thames flows through London , and its banks were once marshes ."
     sentences = [
         text.split(),
@@ -161,7 +161,7 @@ def test_int8_on_the_bundled_bilm(tmp_path):
     mask = exact[1]
     error, size = (rounded[0] - exact[0])[mask], exact[0][mask]
     shares = np.sqrt((error**2).mean((0, 2)) / (size**2).mean((0, 2)))
-    assert (shares < 0.03).all() and shares[1] > 0.001
+    assert (shares < 0.02).all() and shares[1] > 0.001
     whole = keras_elmo.ElmoLayer.from_preset("elmo_mini_en")(ids)
     np.testing.assert_allclose(exact[0], numpy(whole), atol=5e-5)
 
