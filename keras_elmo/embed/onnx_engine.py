@@ -41,7 +41,8 @@ class OnnxEngine:
         check_alphabet(elmo.config)
         self._elmo = elmo
         self._dtype = dtype
-        self._sessions: dict[str, Any] = {}
+        # With its constants, which a session reads and does not own.
+        self._sessions: dict[str, tuple[Any, dict]] = {}
         self._locks = {part: threading.Lock() for part in ("char_cnn", *DIRECTIONS)}
 
     def settings(self) -> dict[str, str]:
@@ -98,12 +99,12 @@ class OnnxEngine:
                     dtype = "uint8"
                 config, cores = self._elmo.config, _count_cores()
                 if part == "char_cnn":
-                    session = _start(token_model(config, weights, dtype), cores)
+                    model, constants = token_model(config, weights, dtype)
                 else:
-                    model = lstm_model(config, weights, part, dtype)
-                    session = _start(model, -(-cores // len(DIRECTIONS)))
-                self._sessions[part] = session
-            return self._sessions[part]
+                    model, constants = lstm_model(config, weights, part, dtype)
+                    cores = -(-cores // len(DIRECTIONS))
+                self._sessions[part] = _start(model, constants, cores), constants
+            return self._sessions[part][0]
 
 
 def missing_packages() -> list[str]:
@@ -119,7 +120,7 @@ def _run_options() -> Any:
     return options
 
 
-def _start(model: Any, threads: int) -> Any:
+def _start(model: Any, constants: dict[str, np.ndarray], threads: int) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -128,6 +129,8 @@ def _start(model: Any, threads: int) -> Any:
     options.log_severity_level = 3
     # Idle threads must not spin: they would keep cores from other processes.
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in constants.values()]
+    options.add_external_initializers(list(constants), values)
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

@@ -48,8 +48,9 @@ def assign(
 ) -> None:
     """Check the tensors of a file, and copy them into variables by path: all of them or none."""
     check_tensors(f"Weight file {file_name}", arrays, expected_shapes(mapping))
-    for path, array in load(mapping, arrays).items():
-        variables[path].assign(array)
+    for tensor in mapping:  # one by one, so that the copies of two tensors never coexist
+        for path, array in load([tensor], arrays).items():
+            variables[path].assign(array)
 
 
 def load(mapping: list[MappedTensor], arrays: Arrays) -> dict[str, np.ndarray]:

@@ -145,10 +145,30 @@ class Graph:
 
     def model(self, inputs: Values, outputs: Values, metadata: dict[str, str] | None = None) -> Any:
         """Return the graph as an ``onnx.ModelProto``, with the metadata given."""
+        return self._as_model(self._as_graph("biLM", inputs, outputs), metadata)
+
+    def model_and_weights(self, inputs: Values, outputs: Values) -> tuple[Any, dict]:
+        """Return the graph as ``model`` does, without its large constants; and these by name.
+
+        ONNX Runtime can read the constants from these arrays. It would copy constants in the
+        model three times.
+        """
+        constants = self._constants
+        large = {n: np.ascontiguousarray(a) for n, a in constants.items() if a.nbytes > 1024}
+        self._constants = {n: a for n, a in constants.items() if n not in large}
+        graph = self._as_graph("biLM", inputs, outputs)
+        self._constants = constants
+        for name, array in large.items():
+            tensor = graph.initializer.add(name=name, dims=array.shape, data_location=1)
+            tensor.data_type = _onnx_type(array.dtype)
+            tensor.external_data.add(key="location", value="given to the session")
+        return self._as_model(graph), large
+
+    def _as_model(self, graph: Any, metadata: dict[str, str] | None = None) -> Any:
         from onnx import helper
 
         model = helper.make_model(
-            self._as_graph("biLM", inputs, outputs),
+            graph,
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=_IR_VERSION,
             producer_name="keras-elmo",

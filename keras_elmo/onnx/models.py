@@ -12,8 +12,10 @@ from keras_elmo.onnx.graph import Graph, Values
 Weights = dict[str, np.ndarray]
 
 
-def token_model(config: BiLMConfig, weights: Weights, kernel_dtype: str = "float32") -> Any:
-    """Return the character CNN as an ``onnx.ModelProto``.
+def token_model(
+    config: BiLMConfig, weights: Weights, kernel_dtype: str = "float32"
+) -> tuple[Any, Weights]:
+    """Return the character CNN as an ``onnx.ModelProto`` and its weights.
 
     Args:
         config: BiLMConfig. Sizes of the biLM.
@@ -22,12 +24,12 @@ def token_model(config: BiLMConfig, weights: Weights, kernel_dtype: str = "float
 
     Returns:
         A model from ``ids``, int32, shape ``(rows, characters)``, to ``token``, float32, shape
-        ``(rows, projection_dim)``.
+        ``(rows, projection_dim)``; and its large constants, as ``Graph.model_and_weights``.
     """
     graph = Graph()
     found = BiLMGraph(graph, config, weights, kernel_dtype).represent("ids")
     graph.op("Identity", found, name="token")
-    return graph.model(
+    return graph.model_and_weights(
         {"ids": ("int32", ["rows", "characters"])},
         {"token": ("float32", ["rows", config.projection_dim])},
     )
@@ -35,13 +37,14 @@ def token_model(config: BiLMConfig, weights: Weights, kernel_dtype: str = "float
 
 def lstm_model(
     config: BiLMConfig, weights: Weights, direction: str, kernel_dtype: str = "float32"
-) -> Any:
-    """Return the LSTMs of one direction as an ``onnx.ModelProto``; see ``token_model``.
+) -> tuple[Any, Weights]:
+    """Return the LSTMs of one direction as an ``onnx.ModelProto`` and its weights.
 
     Returns:
         A model from ``token``, float32, shape ``(tokens, batch, projection_dim)``, 0 in padding,
         and ``mask``, bool, shape ``(tokens, batch, 1)``, to ``{direction}_1`` ..
-        ``{direction}_L``, float32, shaped as ``token``, with any values in padding.
+        ``{direction}_L``, float32, shaped as ``token``, with any values in padding; and its
+        large constants.
     """
     graph = Graph()
     bilm = BiLMGraph(graph, config, weights, kernel_dtype)
@@ -49,7 +52,7 @@ def lstm_model(
     for name, found in outputs.items():
         graph.op("Identity", found, name=name)
     shape: list[int | str] = ["tokens", "batch", config.projection_dim]
-    return graph.model(
+    return graph.model_and_weights(
         {"token": ("float32", shape), "mask": ("bool", [*shape[:2], 1])},
         {name: ("float32", shape) for name in outputs},
     )
