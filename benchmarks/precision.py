@@ -1,6 +1,6 @@
 """Measure the error of bfloat16 and int8 against float32, in every layer.
 
-    python benchmarks/precision.py [--text TOKENISED] [--presets elmo_mini_en]
+    python benchmarks/precision.py [--text TOKENISED] [--presets elmo_mini_en elmo_small_en]
 
 TOKENISED has one sentence a line, with spaces between the tokens; the default is this file. Random
 biLMs of the released sizes are measured too. Prints for each layer the root mean square of the
@@ -23,14 +23,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--text", type=pathlib.Path, default=pathlib.Path(__file__))
     parser.add_argument("--sentences", type=int, default=100)
-    parser.add_argument("--presets", nargs="*", default=["elmo_mini_en"])
+    parser.add_argument("--presets", nargs="*", default=["elmo_mini_en", "elmo_small_en"])
     arguments = parser.parse_args()
     sentences = [sentence for sentence in read_sentences(arguments.text) if sentence]
     sentences = sentences[: arguments.sentences]
     with tempfile.TemporaryDirectory() as folder:
         presets = {preset: preset for preset in arguments.presets}
-        for name, config in SIZES.items():
-            layer = keras_elmo.ElmoLayer(config)
+        for name in ("original", "small"):
+            layer = keras_elmo.ElmoLayer(SIZES[name])
             layer.build((None, None, 50))
             layer.save_hdf5(f"{folder}/{name}")
             presets[f"{name}, random"] = f"{folder}/{name}"

@@ -3,8 +3,8 @@
     python benchmarks/throughput.py --data test.txt [--allennlp-python PYTHON] [--table FILE]
 
 --data takes Penn Treebank trees, one a line (SST test). The default is sentences of random words,
-as long as SST's. Weights are random, with the sizes of the released models. Run it on an
-idle machine; KERAS_BACKEND picks the backend.
+as long as SST's. Weights are random, with the sizes of the released models and of the models in
+the package; AllenNLP gets the same. Run it on an idle machine; KERAS_BACKEND picks the backend.
 
 The limit is the time of the float32 matrix products for the batches that Embedder makes, in the
 fastest installed library. It counts the LSTMs for every batch, and the character CNN once for
@@ -29,11 +29,15 @@ from peer import ask_allennlp
 import keras_elmo
 from keras_elmo.embed.embedder import length_batches
 from keras_elmo.embed.engine_choice import DTYPES
+from keras_elmo.presets import Preset
 from keras_elmo.utils.cpu import cpu_flags, cpu_name
 
 SIZES = {
     "original": keras_elmo.BiLMConfig(),
+    "medium": keras_elmo.BiLMConfig(lstm_dim=2048, projection_dim=256, n_highway=1),
     "small": keras_elmo.BiLMConfig(lstm_dim=1024, projection_dim=128, n_highway=1),
+    "elmo_small_en": Preset("elmo_small_en").read_config(),
+    "elmo_mini_en": Preset("elmo_mini_en").read_config(),
 }
 CASES = {f"{engine}/{dtype}": (engine, dtype) for engine in DTYPES for dtype in DTYPES[engine]}
 
@@ -184,33 +188,6 @@ def keep_table(path, result):
     path.write_text("\n".join([*kept, as_markdown(result)]), "utf-8")
 
 
-def sweep(arguments):
-    """Return tokens/s of the small size over batch size and sentence length."""
-    elmo = keras_elmo.ElmoLayer(SIZES["small"])
-    elmo.build((None, None, 50))
-    rows = []
-    for length in (5, 10, 20, 40, 80):
-        for size in (1, 4, 16, 64, 256):
-            embedder = keras_elmo.Embedder(elmo, batch_tokens=10**9)
-            batch = [["word"] * length] * size
-            embedder.embed(batch)
-            took = seconds(lambda e=embedder, b=batch: e.embed(b), 3)
-            rows.append({"tokens": length, "batch": size, "tokens_per_s": length * size / took})
-    return rows
-
-
-def plot(rows, path):
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6, 4))
-    for length in sorted({row["tokens"] for row in rows}):
-        points = [(r["batch"], r["tokens_per_s"]) for r in rows if r["tokens"] == length]
-        axes.plot(*zip(*points), marker="o", label=f"{length} tokens")
-    axes.set(xscale="log", xlabel="sentences in a batch", ylabel="tokens/s", title="small, float32")
-    axes.legend()
-    figure.savefig(path, dpi=120, bbox_inches="tight")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=pathlib.Path, help="Penn Treebank trees, one a line")
@@ -221,7 +198,6 @@ def main():
     parser.add_argument("--repeats", type=int, default=2, help="repeats of the batched runs")
     parser.add_argument("--batch-tokens", type=int, default=2048)
     parser.add_argument("--allennlp-python", help="a Python that has AllenNLP 2.10.1")
-    parser.add_argument("--plot", help="write a picture of tokens/s over batch size and length")
     parser.add_argument("--json", type=pathlib.Path, help="write all figures to this file")
     parser.add_argument("--table", type=pathlib.Path, help="write a table into this Markdown file")
     arguments = parser.parse_args()
@@ -240,9 +216,6 @@ def main():
         "rows": rows,
     }
     print(as_markdown(result))
-    if arguments.plot:
-        result["sweep"] = sweep(arguments)
-        plot(result["sweep"], arguments.plot)
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
     if arguments.table:
