@@ -56,8 +56,8 @@ class Embedder:
         preset: str, path or ElmoLayer. What ``ElmoLayer.from_preset`` takes, or a built layer.
         dtype: str. ``"float32"`` is exact. ``"bfloat16"`` (engine ``"keras"``) is faster on
             hardware with bfloat16 products, and differs by about 1% of a typical value.
-            ``"int8"`` (engine ``"onnxruntime"``) is the fastest on a CPU, and differs by 2 to
-            3%. Results are always float32. Engine ``"keras"`` keeps the dtype of a given layer.
+            ``"int8"`` (engine ``"onnxruntime"``) is the fastest on a CPU, and differs by 1 to
+            2%. Results are always float32. Engine ``"keras"`` keeps the dtype of a given layer.
         cache: int. Number of tokens whose representations are remembered between calls. Each
             takes ``4 * projection_dim`` bytes. ``embed_file`` ignores remembered tokens, so that a
             resumed run gives the same bits.
