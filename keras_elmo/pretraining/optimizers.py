@@ -159,15 +159,30 @@ class Muon(_Guarded, keras.optimizers.Muon):
         }
 
     def zeropower_via_newtonschulz5(self, x: Tensor, steps: int) -> Tensor:
-        a, b, c = _NEWTON_SCHULZ
         is_tall = x.shape[0] > x.shape[1]
         x = ops.transpose(x) if is_tall else x
-        x = ops.cast(x / (ops.sqrt(ops.sum(ops.square(x))) + 1e-7), self.product_dtype)
-        for _ in range(steps):
-            square = ops.matmul(x, ops.transpose(x))
-            x = a * x + ops.matmul(b * square + c * ops.matmul(square, square), x)
-        x = ops.cast(x, "float32")
+        x = x / (ops.sqrt(ops.sum(ops.square(x))) + 1e-7)
+        if x.shape[1] > 2 * x.shape[0]:
+            # Each step multiplies by a polynomial of x x^T. Such polynomials commute, so the
+            # steps need only small square matrices. In bfloat16 their errors would grow.
+            gram = ops.matmul(x, ops.transpose(x))
+            factors = ops.eye(x.shape[0])
+            for _ in range(steps):
+                factor = _newton_schulz_factor(gram)
+                factors = ops.matmul(factor, factors)
+                gram = ops.matmul(ops.matmul(factor, gram), factor)
+            x = ops.matmul(factors, x)
+        else:
+            x = ops.cast(x, self.product_dtype)
+            for _ in range(steps):
+                x = ops.matmul(_newton_schulz_factor(ops.matmul(x, ops.transpose(x))), x)
+            x = ops.cast(x, "float32")
         return ops.transpose(x) if is_tall else x
+
+
+def _newton_schulz_factor(gram: Tensor) -> Tensor:
+    a, b, c = _NEWTON_SCHULZ
+    return a * ops.eye(gram.shape[0], dtype=gram.dtype) + b * gram + c * ops.matmul(gram, gram)
 
 
 def keras_has_muon() -> bool:

@@ -91,7 +91,7 @@ def test_updates_against_numpy(name):
 
 @needs_muon
 def test_muon_makes_updates_orthogonal_also_in_half_precision():
-    x = np.random.default_rng(0).normal(size=(8, 20)).astype("float32")
+    x = np.random.default_rng(0).normal(size=(8, 12)).astype("float32")
     for dtype, tolerance in (("float32", 1e-4), ("bfloat16", 0.1)):
         muon = Muon(0.1, 1.0, dtype)
         found = numpy(muon.zeropower_via_newtonschulz5(keras.ops.convert_to_tensor(x), 5))
@@ -99,6 +99,17 @@ def test_muon_makes_updates_orthogonal_also_in_half_precision():
         np.testing.assert_allclose(found, newton_schulz(x), atol=tolerance)
         sizes = np.linalg.svd(found.astype("float64"), compute_uv=False)
         assert (0.6 < sizes).all() and (sizes < 1.3).all()
+
+
+@needs_muon
+@pytest.mark.parametrize("decades", [0, 3, 9])
+def test_muon_of_wide_matrices(decades):
+    """They need few products, and no precision is lost to singular values of any size."""
+    rng = np.random.default_rng(0)
+    u, v = (np.linalg.qr(rng.normal(size=(rows, 16)))[0] for rows in (16, 64))
+    x = (u * 10.0 ** -np.linspace(0, decades, 16) @ v.T).astype("float32")
+    found = Muon(0.1, 1.0, "bfloat16").zeropower_via_newtonschulz5(x, 5)
+    np.testing.assert_allclose(numpy(found), newton_schulz(x), atol=1e-4)
 
 
 @needs_muon
