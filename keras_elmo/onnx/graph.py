@@ -160,7 +160,7 @@ class Graph:
         self._constants = constants
         for name, array in large.items():
             tensor = graph.initializer.add(name=name, dims=array.shape, data_location=1)
-            tensor.data_type = _onnx_type(array.dtype)
+            tensor.data_type = _onnx_type(array.dtype.name)
             tensor.external_data.add(key="location", value="given to the session")
         return self._as_model(graph), large
 

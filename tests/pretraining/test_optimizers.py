@@ -104,12 +104,12 @@ def test_muon_makes_updates_orthogonal_also_in_half_precision():
 @needs_muon
 @pytest.mark.parametrize("decades", [0, 3, 9])
 def test_muon_of_wide_matrices(decades):
-    """They need few products, and no precision is lost to singular values of any size."""
+    """Singular values of any size keep three digits, although their squares are iterated."""
     rng = np.random.default_rng(0)
     u, v = (np.linalg.qr(rng.normal(size=(rows, 16)))[0] for rows in (16, 64))
     x = (u * 10.0 ** -np.linspace(0, decades, 16) @ v.T).astype("float32")
     found = Muon(0.1, 1.0, "bfloat16").zeropower_via_newtonschulz5(x, 5)
-    np.testing.assert_allclose(numpy(found), newton_schulz(x), atol=1e-4)
+    np.testing.assert_allclose(numpy(found), newton_schulz(x), atol=1e-3)
 
 
 @needs_muon
