@@ -37,15 +37,28 @@ def model(preset, recurrent):
     return built
 
 
+def tagger(preset):
+    ids = keras.Input((None, 13), dtype="int32")
+    scores = keras_elmo.ScalarMix()(keras_elmo.ElmoLayer.from_preset(preset)(ids))
+    crf = keras_elmo.CRF()
+    scores = crf(
+        layers.Dense(4, kernel_initializer=keras.initializers.RandomNormal(3, seed=0))(scores)
+    )
+    crf.transitions.assign(np.random.default_rng(0).normal(size=(4, 4)))
+    return keras.Model(ids, crf.decode(scores))
+
+
 def _mean(x):
     return keras.ops.mean(x, axis=1)
 
 
-def test_onnx(tiny_preset, tmp_path):
+@pytest.mark.parametrize("make", [lambda preset: model(preset, recurrent=True), tagger])
+def test_onnx(make, tiny_preset, tmp_path):
     """The export takes any batch size and length, and contains LSTMs of both directions."""
     pytest.importorskip("tf2onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
-    ours = model(tiny_preset, recurrent=True)
+    ours = make(tiny_preset)
+    assert len(np.unique(ours(IDS))) > 2
     ours.export(tmp_path / "model.onnx", format="onnx", verbose=False)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     [name] = [value.name for value in session.get_inputs()]
@@ -54,10 +67,11 @@ def test_onnx(tiny_preset, tmp_path):
         np.testing.assert_allclose(found, ours(ids), atol=1e-6)
 
 
-def test_litert(tiny_preset, tmp_path):
+@pytest.mark.parametrize("make", [lambda preset: model(preset, recurrent=False), tagger])
+def test_litert(make, tiny_preset, tmp_path):
     """The export takes one sentence of fixed length and uses operations of LiteRT only."""
     litert = pytest.importorskip("ai_edge_litert.interpreter")
-    ours = model(tiny_preset, recurrent=False)
+    ours = make(tiny_preset)
     file = str(tmp_path / "model.tflite")
     one = keras.InputSpec(shape=(1, 5, 13), dtype="int32")
     ours.export(file, format="litert", input_signature=[one], verbose=False)

@@ -111,7 +111,7 @@ class CRF(keras.layers.Layer):
         scores, is_token = _time_first(scores, mask)
         _, best = self._scan(_best_prefixes, self.start, (scores, is_token))
         _, path = self._scan(_best_path, self.end, (*best, is_token), reverse=True)
-        tags = ops.transpose(ops.cast(ops.argmax(path[0], axis=-1), "int32"))
+        tags = ops.transpose(ops.cast(_argmax(path[0]), "int32"))
         return ops.where(mask, tags, ops.zeros_like(tags))
 
     def decode(self, scores: Any, mask: Tensor | None = None) -> Tensor:
@@ -193,7 +193,7 @@ class CRF(keras.layers.Layer):
         """Run a step. It carries its last output, and the scores to add to the next input."""
         zeros = ops.zeros_like(inputs[0][0])
         transitions = ops.convert_to_tensor(self.transitions)
-        shapes = [(None, self.start.shape[0])]
+        shapes = [inputs[0].shape[1:]]  # LiteRT needs the batch size if known.
         return scan(step, (zeros, zeros + first), inputs, (transitions,), shapes, reverse)
 
     def get_config(self) -> dict:
@@ -329,8 +329,13 @@ def _best_path(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tu
     """Score each tag by its best prefix, given the best tag of the next token."""
     best, is_token = inputs
     output = best + carry[1]
-    before = ops.take(ops.transpose(constants[0]), ops.argmax(output, axis=-1), axis=0)
+    before = ops.take(ops.transpose(constants[0]), _argmax(output), axis=0)
     return _unless_padding(is_token, output, before, carry), (output,)
+
+
+def _argmax(x: Tensor) -> Tensor:
+    # tf2onnx cannot convert the argmax of Keras, which looks at the bits of zeros.
+    return ops.top_k(x, 1)[1][..., 0]
 
 
 def _unless_padding(is_token: Tensor, output: Tensor, addition: Tensor, carry: tuple) -> tuple:

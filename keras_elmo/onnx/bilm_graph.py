@@ -114,9 +114,10 @@ class BiLMGraph:
         gates = [slice(i * size, (i + 1) * size) for i in range(4)]
         bias = self.weights[f"{name}/bias"] + np.repeat(np.array([0, 1, 0, 0], "float32"), size)
         biases = [graph.constant(bias[g], f"{name}/bias_{i}") for i, g in enumerate(gates)]
-        outer = graph.op("Shape", x, end=2)
+        outer, features = graph.op("Shape", x, end=2), graph.op("Shape", x, start=2)
+        count = graph.op("ReduceProd", outer)
         rows, scale = self._left(
-            graph.op("Reshape", x, graph.constant([-1, config.projection_dim]))
+            graph.op("Reshape", x, graph.op("Concat", count, features, axis=0), allowzero=1)
         )
         inputs = {"scale": scale} if scale else {}
         for i, columns in enumerate(gates):
@@ -124,7 +125,8 @@ class BiLMGraph:
             inputs[f"z{i}"] = z if scale else graph.op("Add", z, biases[i])
         for key, value in inputs.items():
             width = graph.constant([1 if key == "scale" else size])
-            inputs[key] = graph.op("Reshape", value, graph.op("Concat", outer, width, axis=0))
+            shape = graph.op("Concat", outer, width, axis=0)
+            inputs[key] = graph.op("Reshape", value, shape, allowzero=1)
 
         step = dataclasses.replace(self, graph=Graph(outer=graph))
         op = step.graph.op
@@ -197,8 +199,7 @@ class BiLMGraph:
             (BEGIN_SENTENCE, from_begin, tokens),
             (END_SENTENCE, whole, from_begin),
         ):
-            row = constant(boundary_row(marker, self.config.max_characters_per_token))
-            row = cast(op("Slice", row, constant([0]), shape), "int64")
+            row = op("Slice", self._boundary_row(marker), constant([0]), shape)
             here = op("Unsqueeze", op("Sub", with_it, without_it), axis)
             padded = op("Where", cast(here, "bool"), row, padded)
         return padded, cast(whole, "bool"), inside
@@ -213,12 +214,21 @@ class BiLMGraph:
             Token representations, float32, shape ``(batch, tokens, projection_dim)``.
         """
         op, constant = self.graph.op, self.graph.constant
-        outer = op("Shape", ids, end=2)
-        rows = op("Reshape", ids, op("Concat", constant([-1]), op("Shape", ids, start=2), axis=0))
+        outer, row = op("Shape", ids, end=2), op("Shape", ids, start=2)
+        count = op("ReduceProd", outer)
+        rows = op("Reshape", ids, op("Concat", count, row, axis=0), allowzero=1)
+        # Unique needs a row, also in a batch of no sentence. All others have a row like this one.
+        first = op("Slice", self._boundary_row(BEGIN_SENTENCE), constant([0]), row)
+        rows = op("Concat", op("Unsqueeze", first, constant([0])), rows, axis=0)
         distinct, _, places = self.graph.split_op("Unique", rows, outputs=3, axis=0, sorted=0)
+        places = op("Slice", places, constant([1]), op("Shape", places))
         found = op("Gather", self.represent(distinct), places)
         shape = op("Concat", outer, constant([self.config.projection_dim]), axis=0)
-        return op("Reshape", found, shape)
+        return op("Reshape", found, shape, allowzero=1)
+
+    def _boundary_row(self, marker: int) -> str:
+        row = boundary_row(marker, self.config.max_characters_per_token)
+        return self.graph.cast(self.graph.constant(row), "int64")
 
     def _affine(self, left: tuple[str, str | None], prefix: str) -> str:
         product = self._scaled_product(left, f"{prefix}_kernel")

@@ -167,6 +167,22 @@ def test_int8_on_the_bundled_bilm(tmp_path):
     np.testing.assert_allclose(exact[0], numpy(whole), atol=5e-5)
 
 
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("shape", [(0, 5, 13), (0, 0, 13), (2, 0, 13)])
+def test_no_sentence_and_no_token(shape, stateful):
+    config = make_config()
+    weights = load(bilm_mapping(config), make_arrays(config))
+    inputs = {"ids": np.zeros(shape, "int32")}
+    for name, width in (("state_h", config.projection_dim), ("state_c", config.lstm_dim)):
+        if stateful:
+            inputs[name] = np.ones((config.n_layers, shape[0], 2 * width), "float32")
+    layers, mask, *states = session(bilm_model(config, weights, stateful=stateful)).run(
+        None, inputs
+    )
+    assert mask.shape == shape[:2] and len(states) == 2 * stateful
+    assert layers.shape == (*shape[:2], config.n_layers + 1, 2 * config.projection_dim)
+
+
 def test_quantize():
     kernel = np.float32([[1, 0, -127], [-0.5, 0, 254]])
     rounded, scale = quantize(kernel)
