@@ -1,0 +1,66 @@
+"""Write all pages of the site as plain Markdown, for any generator of static sites.
+
+    python docs/make_pages.py && mkdocs build
+
+Copies docs/ to build/docs, adds the model cards and the notebooks as Markdown, and MathJax from
+npm. Without npm the equations are shown as TeX.
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+
+import nbconvert
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = ROOT / "build" / "docs"
+MATHJAX = "mathjax@3.2.2"
+
+
+def add_model_cards() -> None:
+    cards = []
+    for folder in sorted(ROOT.glob("weights/*/")):
+        target = PAGES / "weights" / folder.name
+        target.mkdir(parents=True)
+        for file in [*folder.glob("*.png"), folder / "TRAINING.md"]:
+            shutil.copy(file, target)
+        card = (folder / "README.md").read_text("utf-8")
+        cards.append(re.sub(r"\]\((\w+\.(?:png|md))\)", rf"](weights/{folder.name}/\1)", card))
+    (PAGES / "model_cards.md").write_text("\n".join(cards), "utf-8")
+
+
+def add_notebooks() -> None:
+    for notebook in PAGES.glob("notebooks/*.ipynb"):
+        text, resources = nbconvert.MarkdownExporter().from_filename(str(notebook))
+        notebook.with_suffix(".md").write_text(text, "utf-8")
+        for name, content in resources["outputs"].items():
+            (notebook.parent / name).write_bytes(content)
+        notebook.unlink()
+    for page in PAGES.rglob("*.md"):
+        text = page.read_text("utf-8")
+        page.write_text(re.sub(r"(\]\([\w./]+)\.ipynb\)", r"\1.md)", text), "utf-8")
+
+
+def add_mathjax() -> None:
+    if not shutil.which("npm"):
+        print("npm is not installed: the site will show equations as TeX")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        packed = subprocess.run(
+            ["npm", "pack", "--silent", MATHJAX], cwd=folder, check=True, capture_output=True
+        )
+        name = packed.stdout.decode().split()[-1]
+        with tarfile.open(f"{folder}/{name}") as archive:
+            content = archive.extractfile("package/es5/tex-svg.js")
+            (PAGES / "mathjax.js").write_bytes(content.read())
+
+
+if __name__ == "__main__":
+    shutil.rmtree(PAGES, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("*.py"))
+    add_model_cards()
+    add_notebooks()
+    add_mathjax()
