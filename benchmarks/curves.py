@@ -10,6 +10,7 @@ import argparse
 import csv
 import pathlib
 
+from matplotlib import style
 from matplotlib.figure import Figure
 
 
@@ -27,6 +28,7 @@ def main():
     parser.add_argument("picture", type=pathlib.Path)
     parser.add_argument("logs", nargs="+", metavar="NAME=LOG")
     arguments = parser.parse_args()
+    style.use(pathlib.Path(__file__).parents[1] / "docs" / "pictures.mplstyle")
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.add_subplot()
     before = 0.0
@@ -41,8 +43,8 @@ def main():
     axes.set_yticks(ticks := [50, 60, 70, 80, 100, 150, 200, 300, 400], map(str, ticks))
     axes.minorticks_off()
     axes.legend()
-    axes.grid(alpha=0.3)
-    figure.savefig(arguments.picture, dpi=100)
+    axes.grid()
+    figure.savefig(arguments.picture)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ def measure(preset, engine, sentence, batch, words, tokens, file=False):
 def plot(figures, path):
     from matplotlib import pyplot
 
+    pyplot.style.use(pathlib.Path(__file__).parents[1] / "docs" / "pictures.mplstyle")
     figure, axes = pyplot.subplots(2, 4, figsize=(14, 5), sharex="col", layout="constrained")
     for column, (table, rows) in zip(axes.T, figures.items()):
         sizes = [row[VARIED[table]] for row in rows]
@@ -66,7 +67,7 @@ def plot(figures, path):
             axis.plot(sizes, [row[key] for row in rows], marker="o")
             axis.set(xscale="log", ylim=(0, None), ylabel=label)
         column[1].set_xlabel(table)
-    figure.savefig(path, dpi=100)
+    figure.savefig(path)
 
 
 def main():

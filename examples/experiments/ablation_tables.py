@@ -1,11 +1,15 @@
 """Turn the runs of ablations.py into tables and pictures."""
 
+import pathlib
+
 import matplotlib
 import numpy as np
 from several_seeds import mean_and_spread
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+
+plt.style.use(pathlib.Path(__file__).parents[2] / "docs" / "pictures.mplstyle")
 
 SPLITS = "dev", "test"
 
@@ -93,7 +97,7 @@ def plot_sizes(rows, shares, score, path):
     axes.set(xscale="log", xlabel="training data, %", ylabel=f"test {score}, %")
     axes.set_xticks([100 * share for share in shares], map(percent, shares))
     axes.legend()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path)
     plt.close(figure)
 
 
@@ -107,10 +111,13 @@ def plot_weights(rows, path):
     figure, axes = plt.subplots(figsize=(4, 2.5), layout="constrained")
     picture = axes.imshow(list(places.values()), vmin=0, vmax=1, cmap="Blues")
     n_layers = len(next(iter(places.values())))
+    for (y, x), weight in np.ndenumerate(list(places.values())):
+        color = "white" if weight > 0.5 else "black"
+        axes.text(x, y, f"{weight:.2f}", color=color, ha="center", va="center")
     axes.set_yticks(range(len(places)), list(places))
     axes.set_xticks(range(n_layers), [f"layer {i}" for i in range(n_layers)])
     figure.colorbar(picture, label="weight")
-    figure.savefig(path, dpi=120)
+    figure.savefig(path)
     plt.close(figure)
 
 
@@ -127,5 +134,5 @@ def plot_curves(rows, score, path):
     axes.set(xlabel="epoch", ylabel=f"dev {score}, %")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path)
     plt.close(figure)
