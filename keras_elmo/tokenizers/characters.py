@@ -53,7 +53,7 @@ class Alphabet(abc.ABC):
         row_length: int. Ids in a row.
         largest_id: int. The largest id in a row.
         longest: int. Characters of the longest token that is not cut.
-        first_id: int. Added to the codes of ``encode``; makes them ids.
+        offset: int. The difference between the ids and the codes of ``encode``.
         code_points: ``CodePoints`` or None. The characters and words, unless they are all bytes.
     """
 
@@ -63,7 +63,7 @@ class Alphabet(abc.ABC):
     boundary_tokens: tuple[bytes, bytes]
     boundary_ids: tuple[int, int]
     n_characters: int
-    first_id = 0
+    offset = 0
     n_words = 0
     word_dim = 0
     code_points: Any = None
@@ -95,7 +95,7 @@ class Alphabet(abc.ABC):
         characters = rows[:, self.leading :]
         characters[:, 0] = self.begin
         inside = np.arange(self.longest) < lengths[:, None]
-        np.add(codes, self.first_id, out=characters[:, 1:-1], where=inside, dtype="int32")
+        np.add(codes, self.offset, out=characters[:, 1:-1], where=inside, dtype="int32")
         characters[np.arange(len(tokens)), lengths + 1] = self.end
         if self.leading:
             rows[:, 0] = self.word_ids(tokens)
@@ -132,7 +132,7 @@ class ByteAlphabet(Alphabet):
     boundary_tokens = (b"<S>", b"</S>")
     boundary_ids = (BEGIN_SENTENCE + 1, END_SENTENCE + 1)
     n_characters = N_CHARACTERS
-    first_id = 1
+    offset = 1
 
     def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
         longest = self.longest
