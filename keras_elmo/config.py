@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from keras_elmo.options import format_options, parse_options
-from keras_elmo.tokenizers.characters import ByteAlphabet
+from keras_elmo.tokenizers.characters import Alphabet, ByteAlphabet
 from keras_elmo.tokenizers.code_points import CodePointAlphabet, CodePoints
 from keras_elmo.utils.checks import is_number, is_whole, shorten
 
@@ -138,7 +138,7 @@ class BiLMConfig:
         return problems
 
     @functools.cached_property
-    def alphabet(self) -> ByteAlphabet | CodePointAlphabet:
+    def alphabet(self) -> Alphabet:
         """The alphabet that the biLM reads: its sizes, and the character ids of tokens."""
         if self.code_points is None:
             return ByteAlphabet(self.max_characters_per_token)

@@ -34,10 +34,7 @@ _DEFAULTS = {
 _FIXED = {
     "bidirectional": (True, "a biLM that reads in both directions"),
     "reverse": (False, "a biLM whose forward direction reads from the first token"),
-    "share_embedding_softmax": (
-        False,
-        "a biLM over characters, whose softmax shares no weights",
-    ),
+    "share_embedding_softmax": (False, "a biLM over characters, whose softmax shares no weights"),
     "char_cnn.projection_after_highway": (True, "the projection after the highway layers"),
     "char_cnn.projection_location": ("after_highway", "the projection after the highway layers"),
     "char_cnn.do_layer_norm": (False, "a character CNN without layer normalization"),

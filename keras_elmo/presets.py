@@ -41,8 +41,6 @@ FORMATS: tuple[type[Format], ...] = (
     AllenNlpArchive,
     ManyLangs,
 )
-# Their released models were trained on the 1 Billion Word Benchmark.
-_PENN_FORMATS = (AllenNlpArchive.name, HubModule.name)
 _LARGEST_CARD = 1 << 20
 TOKENIZER_FILE = "tokenizer.json"
 _FILES_OF_A_MODEL = tuple(".json .hdf5 .h5 .pb .th .pkl .dic .txt _file checkpoint".split())
@@ -65,9 +63,8 @@ def bundled() -> dict[str, pathlib.Path]:
 def bundled_facts() -> dict[str, dict[str, Any]]:
     """Return facts about each bundled preset, by name. This does not read the weights.
 
-    Returns:
-        dict of dicts with ``description`` (the first paragraph of the model card), ``layers``,
-        ``width``, ``max_characters`` and ``path``.
+    The facts are a dict with ``description`` (the first paragraph of the model card), ``layers``,
+    ``width``, ``max_characters`` and ``path``.
     """
     facts = {}
     for name, directory in bundled().items():
@@ -187,19 +184,15 @@ class Preset:
             content = read_options(self._folder.file(name), shown, "Tokenizer file")
             if isinstance(content, dict) and isinstance(content.get("name"), str):
                 return content["name"]
-        if self._released is not None and self._released.tokenizer is not None:
-            return self._released.tokenizer
-        if self.format.name in _PENN_FORMATS:
-            return "penn"
-        known = ""
-        if self._released is not None:
-            known = f", trained on {self._released.tokens}"
-        elif self.format.name == ManyLangs.name:
-            known = ", trained on the words of Universal Dependencies (UDPipe)"
+        known = (self._released and self._released.tokenizer) or self.format.tokenizer
+        if known is not None:
+            return known
+        tokens = self._released.tokens if self._released else self.format.tokens
+        trained_on = f", trained on {tokens}" if tokens else ""
         raise ValueError(
             "WordTokenizer.from_preset expects a preset that records its tokenizer in "
-            f"tokenizer.json. Received: {self.path}{known}. Pass tokens of that kind to embed, or "
-            'choose a tokenizer, for example WordTokenizer("penn")'
+            f"tokenizer.json. Received: {self.path}{trained_on}. Pass tokens of that kind to "
+            'embed, or choose a tokenizer, for example WordTokenizer("penn")'
         )
 
     def card(self) -> str:
@@ -214,9 +207,8 @@ class Preset:
     def check_sums(self) -> str:
         """Compare the files with the checksums in the model card.
 
-        Returns:
-            ``"ok"``, ``"none stated"``, or ``"mismatch: "`` and the names of the files that are
-            missing or differ.
+        Returns ``"ok"``, ``"none stated"``, or ``"mismatch: "`` and the files that are missing or
+        differ.
         """
         _, _, section = self.card().partition("## Checksums (SHA-256)")
         stated = re.findall(r"^([0-9a-f]{64})  (\S+)$", section, re.MULTILINE)
@@ -236,9 +228,7 @@ def read_preset(preset: PathLike, options: dict | PathLike | None = None) -> BiL
 
 
 def convert(
-    source: PathLike,
-    directory: PathLike,
-    options: dict | PathLike | None = None,
+    source: PathLike, directory: PathLike, options: dict | PathLike | None = None
 ) -> dict[str, Any]:
     """Convert a biLM in any format to a preset in bilm-tf's layout.
 

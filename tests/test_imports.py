@@ -13,14 +13,13 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 # From the bottom up. A module may import modules of earlier lines.
 LINES = [
     {
-        "tokenizers.text",
         "utils.batches",
         "utils.checks",
         "utils.cpu",
         "utils.forks",
         "utils.typing",
     },
-    {"utils.quiet"},
+    {"utils.quiet", "tokenizers.text"},
     {"tokenizers.characters", "tokenizers.penn", "layers.backend.tracing"},
     {"tokenizers.code_points", "tokenizers.words"},
     {"options"},

@@ -135,12 +135,13 @@ def test_one_of_the_two_files(tiny_preset, tmp_path):
         ElmoLayer.from_hdf5(tiny_preset / "options.json", tiny_preset)
 
 
+@pytest.mark.parametrize("pack", [zipped, tarred])
 @pytest.mark.parametrize(
     "name", ["../options.json", "/options.json", "a/../../options.json", r"..\options.json", "C:/x"]
 )
-def test_zip_members_that_point_outside(tmp_path, files, name):
-    path = zipped(tmp_path / "evil.zip", {**files, name: b"{}"})
-    with pytest.raises(ValueError, match="Received: a name that points outside, "):
+def test_members_that_point_outside(tmp_path, files, name, pack):
+    path = pack(tmp_path / "evil", {**files, name: b"{}"})
+    with pytest.raises(ValueError, match="evil must contain .* Received: a name that points outs"):
         ElmoLayer.from_preset(path)
 
 
@@ -226,11 +227,6 @@ def test_tar_archives(tmp_path, files, expected, end, mode):
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(OSError, match=f"elmo{end} is damaged or not a .zip, .tar, "):
-        ElmoLayer.from_preset(path)
-    with tarfile.open(path, mode) as archive:
-        member = tarfile.TarInfo("../options.json")
-        archive.addfile(member)
-    with pytest.raises(ValueError, match="Received: a name that points outside"):
         ElmoLayer.from_preset(path)
     if end != ".tar":
         with tarfile.open(path, mode) as archive:
@@ -329,48 +325,29 @@ def test_weights_hdf5_goes_before_model_hdf5(tmp_path, files, expected):
         ElmoLayer.from_preset(tarred(tmp_path / "two.tgz", more))
 
 
-@pytest.mark.parametrize("name", ["../options.json", "/options.json", "C:/x"])
-def test_tar_members_that_point_outside(tmp_path, files, name):
-    path = tarred(tmp_path / "evil.tar.gz", {**files, name: b"{}"})
-    with pytest.raises(
-        ValueError, match="evil.tar.gz must contain .* Received: a name that points outside"
-    ):
-        ElmoLayer.from_preset(path)
-
-
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE])
-def test_tar_members_that_are_no_files(tmp_path, kind):
-    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as archive:
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, "zip"])
+def test_members_that_are_no_files(tmp_path, kind):
+    path = tmp_path / "evil"
+    if kind == "zip":
+        link = zipfile.ZipInfo("options.json")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(link, "/etc/passwd")
+    else:
         member = tarfile.TarInfo("options.json")
         member.type, member.linkname = kind, "/etc/passwd"
-        archive.addfile(member)
+        with tarfile.open(path, "w:gz") as archive:
+            archive.addfile(member)
     with pytest.raises(ValueError, match="Received: a link or a device, 'options.json"):
-        ElmoLayer.from_preset(tmp_path / "evil.tar.gz")
-
-
-def test_damaged_tar(tmp_path, files):
-    path = tarred(tmp_path / "elmo.tar.gz", files)
-    content = path.read_bytes()
-    path.write_bytes(content[:-200])
-    with pytest.raises(OSError, match="elmo.tar.gz is damaged or not a .zip, .tar, "):
-        ElmoLayer.from_preset(path)
-    path.write_bytes(content[:99] + b"\xff" * 99 + content[198:])
-    with pytest.raises(OSError, match="elmo.tar.gz.* is damaged"):
         ElmoLayer.from_preset(path)
 
 
-def test_bombs(tmp_path, files):
+def test_a_bomb(tmp_path):
     """Refuse a hundred mebibytes of zeros before unpacking them."""
-    files["weights.hdf5"] = bytes(100 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    tarred(tmp_path / "bomb.tgz", files)
-    for name in ("bomb.zip", "bomb.tgz"):
-        with pytest.raises(
-            ValueError, match=f"{name} must unpack to .* Received: .* bytes or more"
-        ):
-            ElmoLayer.from_preset(tmp_path / name)
+        archive.writestr("weights.hdf5", bytes(100 << 20))
+    with pytest.raises(ValueError, match="bomb.zip must unpack to .* Received: .* bytes or more"):
+        ElmoLayer.from_preset(tmp_path / "bomb.zip")
 
 
 @pytest.fixture
@@ -409,15 +386,6 @@ def test_no_space_to_unpack(tmp_path, files, monkeypatch):
     monkeypatch.setattr(zipfile.ZipFile, "extract", fail)
     with pytest.raises(OSError, match="elmo.zip cannot be unpacked to .*No space left.*TMPDIR"):
         presets.Preset(zipped(tmp_path / "elmo.zip", files))
-
-
-def test_zip_members_that_are_links(tmp_path):
-    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
-        member = zipfile.ZipInfo("options.json")
-        member.external_attr = (stat.S_IFLNK | 0o777) << 16
-        archive.writestr(member, "/etc/passwd")
-    with pytest.raises(ValueError, match="Received: a link or a device, 'options.json'"):
-        presets.Preset(tmp_path / "evil.zip")
 
 
 def test_zip_with_a_password(tmp_path, files):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from keras_elmo.embed.parquet import import_pyarrow
-from keras_elmo.tokenizers.text import OPENERS, read_lines
+from keras_elmo.tokenizers.text import OPENERS, join_tokens, read_lines
 from keras_elmo.tokenizers.words import check_row
 
 Source = Any  # str, path or open file
@@ -55,12 +55,7 @@ def input_lines(
 
 def _as_line(cell: Any, number: int, tokenize: Callable[[str], list[str]] | None) -> str:
     if isinstance(cell, list) and all(isinstance(token, str) for token in cell):
-        if wrong := [token for token in cell if not token or re.search(r"\s", token)]:
-            raise ValueError(
-                "Expected tokens without white space in a cell with a list. "
-                f"Received: {wrong[0]!r} in row {number}"
-            )
-        return " ".join(cell)
+        return join_tokens(cell, f"row {number}")
     text = check_row(cell, number)
     return " ".join(tokenize(text)) if tokenize else re.sub(r"[\r\n]+", " ", text)
 

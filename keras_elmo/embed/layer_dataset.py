@@ -13,8 +13,8 @@ import numpy as np
 
 from keras_elmo.embed.parquet import ParquetLayers
 from keras_elmo.formats.hdf5 import open_hdf5
-from keras_elmo.tokenizers.text import rows_of, split_tokens
-from keras_elmo.utils.checks import check_whole, shorten
+from keras_elmo.tokenizers.text import join_tokens, rows_of, split_tokens
+from keras_elmo.utils.checks import check_whole
 from keras_elmo.utils.files import PathLike, local_path
 
 # The tokens of a sentence, or None if a file does not store them.
@@ -150,14 +150,7 @@ class LayerDataset(keras.utils.PyDataset):
         >>> LayerDataset.from_sentences(embedder, sentences, [1, 0], file="train.hdf5")[0][1]
         array([1, 0])
         """
-        lines = []
-        for number, sentence in enumerate(rows_of(sentences)):
-            lines.append(" ".join(sentence))
-            if split_tokens(lines[-1]) != list(sentence):
-                raise ValueError(
-                    "LayerDataset expects tokens that are not empty and contain no white space. "
-                    f"Received: {shorten(list(sentence))} in sentence {number}"
-                )
+        lines = [join_tokens(x, f"sentence {i}") for i, x in enumerate(rows_of(sentences))]
         text = io.StringIO("".join(f"{line}\n" for line in lines))
         embedder.embed_file(text, file, float16=float16, resume=True)
         return cls(file, labels, **kwargs)

@@ -24,6 +24,7 @@ class AllenNlpArchive(Format):
     """
 
     name = "AllenNLP archive"
+    tokenizer = "penn"
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
@@ -87,7 +88,7 @@ class AllenNlpArchive(Format):
     @functools.cached_property
     def _settings(self) -> Any:
         """The content of ``config.json``. It can describe any model."""
-        name = self.folder.pick("config.json", self.folder.named("config.json"))
+        name = self.folder.pick("config.json")
         return self._options_in(name, "Configuration")[0]
 
     @functools.cached_property

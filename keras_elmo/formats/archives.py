@@ -57,37 +57,36 @@ def _unpack_zip(path: pathlib.Path, directory: pathlib.Path) -> None:
     with zipfile.ZipFile(path) as archive:
         files = [member for member in archive.infolist() if not member.is_dir()]
         for member in files:
-            is_link = stat.S_ISLNK(member.external_attr >> 16)
-            limits.check_file(member.filename, member.file_size, is_plain=not is_link)
+            limits.check_file(member.filename, not stat.S_ISLNK(member.external_attr >> 16))
+            limits.add(member.file_size)
         for member in files:  # zipfile unpacks no more than the declared size
             archive.extract(member, directory)
 
 
 def _unpack_tar(path: pathlib.Path, directory: pathlib.Path, opener: Callable[..., Any]) -> None:
-    limits = _Limits(path)
-
     def check(member: tarfile.TarInfo, target: str) -> tarfile.TarInfo | None:
         if member.isdir():
             return None
-        is_plain = member.isreg() and not member.issparse()
-        limits.check_file(member.name, member.size, is_plain)
+        limits.check_file(member.name, member.isreg() and not member.issparse())
         return tarfile.data_filter(member, target)
 
     with opener(path, "rb") as file:
-        stream = cast(Any, _LimitedStream(file, limits))
+        limits = _Limits(path, file)
+        stream = cast(Any, limits)
         with tarfile.open(fileobj=stream, mode="r|", bufsize=tarfile.RECORDSIZE) as archive:
             archive.extractall(directory, filter=check)
 
 
 class _Limits:
-    """The checks of one archive."""
+    """The checks of one archive. For a .tar it is the stream that is read, headers included."""
 
-    def __init__(self, path: pathlib.Path) -> None:
-        self._size = path.stat().st_size
+    def __init__(self, path: pathlib.Path, stream: IO[bytes] | None = None) -> None:
+        self._stored = path.stat().st_size
+        self._stream = stream
         self._files: set[pathlib.PurePosixPath] = set()
-        self._total = 0
+        self._size = 0
 
-    def check_file(self, name: str, size: int, is_plain: bool) -> None:
+    def check_file(self, name: str, is_plain: bool) -> None:
         file = pathlib.PurePosixPath(name.replace("\\", "/"))
         if file.is_absolute() or ".." in file.parts or ":" in name:
             problem = "a name that points outside"
@@ -99,27 +98,18 @@ class _Limits:
             problem = f"more than {_MOST_FILES} files"
         else:
             self._files.add(file)
-            self._total += size
-            return self.check_size(self._total)
+            return
         raise _RefusedError(f"must contain plain files only. Received: {problem}, {name[:100]!r}")
 
-    def check_size(self, size: int) -> None:
-        if size > (most := largest_size(self._size)):
+    def add(self, size: int) -> None:
+        self._size += size
+        if self._size > (most := largest_size(self._stored)):
             raise _RefusedError(
-                f"must unpack to at most {most} bytes, for its {self._size} bytes. "
-                f"Received: {size} bytes or more"
+                f"must unpack to at most {most} bytes, for its {self._stored} bytes. "
+                f"Received: {self._size} bytes or more"
             )
 
-
-class _LimitedStream:
-    """A stream that checks how many bytes were read, names and headers included."""
-
-    def __init__(self, stream: IO[bytes], limits: _Limits) -> None:
-        self._stream, self._limits = stream, limits
-        self._size = 0
-
     def read(self, size: int) -> bytes:
-        block = self._stream.read(size)
-        self._size += len(block)
-        self._limits.check_size(self._size)
+        block = cast(IO[bytes], self._stream).read(size)
+        self.add(len(block))
         return block

@@ -28,14 +28,10 @@ from keras_elmo.utils.files import PathLike, read_options, read_vocabulary_lines
 OPTIONS_NAMES = "*options.json or options_file"
 # bilm-tf's own model has vocab-2016-09-10.txt, and simple_elmo reads vocab.txt.gz.
 _VOCABULARY_NAME = re.compile(r".*vocab.*\.txt(\.gz)?", re.IGNORECASE)
-# The released models have these options. The shapes of tensors do not show them.
-_RELEASED_OPTIONS = {
-    "activation": "relu",
-    "max_characters_per_token": 50,
-    "cell_clip": 3.0,
-    "projection_clip": 3.0,
-    "use_skip_connections": True,
-}
+# The released models have the defaults of these options. The shapes of tensors do not show them.
+_HIDDEN_OPTIONS = (
+    "activation max_characters_per_token cell_clip projection_clip use_skip_connections".split()
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,11 +70,7 @@ class BiLMFile:
 
 
 def convert_bilm(
-    config: BiLMConfig,
-    mapping: list[MappedTensor],
-    arrays: Arrays,
-    kind: str,
-    file_name: str,
+    config: BiLMConfig, mapping: list[MappedTensor], arrays: Arrays, kind: str, file_name: str
 ) -> BiLMFile:
     """Check the tensors of another layout with ``check_tensors``. Convert them to bilm-tf's layout.
 
@@ -111,17 +103,21 @@ class SoftmaxFile:
 
 
 class Format(abc.ABC):
-    """A way in which files hold a biLM. Each format is a subclass.
+    """A way in which files store a biLM. Each format is a subclass.
 
     Args:
-        folder: ``Folder`` with the files.
+        folder: ``Folder``. The files.
         options: dict, path of a JSON file, or None. They replace the options in the files.
 
     Attributes:
         name: str. Name of the format.
+        tokenizer: str or None. The ``WordTokenizer`` of its released models.
+        tokens: str. The tokens of its released models, in words.
     """
 
     name = ""
+    tokenizer: str | None = None
+    tokens = ""
 
     def __init__(self, folder: Folder, options: dict | PathLike | None = None) -> None:
         self.folder = folder
@@ -202,14 +198,14 @@ class Format(abc.ABC):
 
     def vocabulary_name(self) -> str | None:
         """Return the name of ``vocab.txt``, or of the only file with a similar name, or None."""
-        if names := self.folder.named("vocab.txt"):
-            return self.folder.pick("vocab.txt", names)
+        if self.folder.named("vocab.txt"):
+            return self.folder.pick("vocab.txt")
         names = [n for n in self.folder.names if _VOCABULARY_NAME.fullmatch(base_name(n))]
         return names[0] if len(names) == 1 else None
 
     def _config_of(self, file_name: str, **known: Any) -> BiLMConfig:
         """Return a config of the known fields. Warn about fields of the released models."""
-        assumed = {name: value for name, value in _RELEASED_OPTIONS.items() if name not in known}
+        assumed = {n: getattr(BiLMConfig, n) for n in _HIDDEN_OPTIONS if n not in known}
         if assumed:
             shown = ", ".join(f"{name}={value!r}" for name, value in assumed.items())
             warnings.warn(

@@ -24,10 +24,7 @@ def read_bilm(options_file: PathLike, weight_file: PathLike) -> BiLMFile:
 
 
 def _read_weights(
-    config: BiLMConfig,
-    weight_file: PathLike,
-    file_name: str,
-    options_name: str | None,
+    config: BiLMConfig, weight_file: PathLike, file_name: str, options_name: str | None
 ) -> BiLMFile:
     """Read the weights that belong to a config. Names are for errors."""
     with open_hdf5(weight_file, file_name) as file:
@@ -71,11 +68,9 @@ class BilmHdf5(Format):
         return _read_weights(config, file, shown, self.read_options()[1])
 
     def read_mixes(self) -> list[Mix]:
-        names = self.folder.named("scalar_mix.json")
-        if not names:
+        if not self.folder.named("scalar_mix.json"):
             return []
-        name = self.folder.pick("scalar_mix.json", names)
-        values, shown = self._options_in(name, "Scalar mixes")
+        values, shown = self._options_in(self.folder.pick("scalar_mix.json"), "Scalar mixes")
         try:
             return [
                 Mix(tuple(map(float, x["scalars"])), float(x["gamma"]), bool(x["layer_norm"]))
@@ -90,10 +85,9 @@ class BilmHdf5(Format):
     def read_softmax(self) -> SoftmaxFile | None:
         if checkpoint := self._softmax_checkpoint():
             return checkpoint.read_softmax()
-        names = self.folder.named("softmax.hdf5")
-        if not names:
+        if not self.folder.named("softmax.hdf5"):
             return None
-        name = self.folder.pick("softmax.hdf5", names)
+        name = self.folder.pick("softmax.hdf5")
         file, shown = self.folder.file(name), self.folder.shown(name)
         read = functools.partial(read_arrays, file, shown, kind="Softmax file")
         return self._arranged_softmax("softmax.hdf5", read)

@@ -75,12 +75,9 @@ def bilm_mapping(
 ) -> list[MappedTensor]:
     """Return the weight mapping of a biLM. Targets are relative to the ``BiLM``.
 
-    Args:
-        config: ``BiLMConfig``.
-        names: collection of str. Names of the tensors in the file. They show whether the file
-            names a single LSTM layer without its level ``MultiRNNCell/Cell0``.
-        lstm_names: ``LstmNames`` of the file.
-        has_padding_row: bool. Whether ``char_embed`` has a row for the padding id 0.
+    ``names`` are the tensors in the file. They show whether the file names a single LSTM layer
+    without its level ``MultiRNNCell/Cell0``. ``has_padding_row`` says whether ``char_embed`` has a
+    row for the padding id 0.
     """
     characters, cells = config.character_embedding_dim, config.lstm_dim
     features, width = config.n_filters, config.projection_dim

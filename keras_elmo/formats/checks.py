@@ -48,16 +48,9 @@ def check_tensors(
 ) -> None:
     """Check that a file contains the expected tensors. One error names every problem.
 
-    Args:
-        name: str. Kind and name of the file, for errors.
-        tensors: dict of arrays, or of ``Declared``, by name. ``Declared`` has no values to check.
-        expected: dict of shapes by name.
-        kinds: str. Allowed kinds of NumPy dtypes.
-        fits: str. Description of the expectation, for errors.
-        remedy: str. Advice for the reader of the error.
-
-    Raises:
-        ValueError: If the names, shapes or dtypes differ, or a value is not finite in float32.
+    The names, the shapes and the ``kinds`` of NumPy dtypes must be the expected ones. All values
+    must be finite in float32; ``Declared`` has none. ``name`` is the kind and name of the file,
+    ``fits`` describes the expectation, and ``remedy`` is advice, all for the ``ValueError``.
     """
     problems = []
     for key, shape in expected.items():

@@ -28,10 +28,8 @@ class Folder:
             as its prefix ``model.ckpt-400`` or one of its files. A directory whose only model is
             one or two levels deeper is that model.
 
-    Attributes:
-        path: path. The argument.
-        names: list of str. Names of the files, including folders.
-        checkpoint: str or None. Name of the checkpoint, if ``path`` is a checkpoint.
+    ``names`` are the files, including folders. ``checkpoint`` is the name of the checkpoint, if
+    ``path`` is one.
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -78,9 +76,9 @@ class Folder:
     def pick(self, expected: str, *choices: list[str]) -> str:
         """Return the file of the first choice that has files, which must be one.
 
-        Raises:
-            ValueError: If there is no file, or more than one. ``expected`` describes the file.
+        ``expected`` describes it in the ``ValueError``. Without choices it is the name of the file.
         """
+        choices = choices or (self.named(expected),)
         candidates: list[str] = next((names for names in choices if names), [])
         if len(candidates) != 1:
             raise ValueError(

@@ -12,7 +12,6 @@ import contextlib
 import io
 import math
 import os
-import stat
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +19,13 @@ import h5py
 import numpy as np
 
 from keras_elmo.formats.checks import Declared, check_tensors, largest_size
-from keras_elmo.utils.files import PathLike, deferred_signals, local_path, missing_file
+from keras_elmo.utils.files import (
+    PathLike,
+    check_regular,
+    deferred_signals,
+    local_path,
+    missing_file,
+)
 
 _NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
 _LARGEST_CHUNK = 16 << 20  # unless the dataset itself is larger
@@ -57,13 +62,8 @@ class Hdf5Writer:
     """An hdf5 file that is open for writing. Use it in ``with``.
 
     HDF5 crashes the process after it failed to write a file, or after an exception inside its
-    calls. It therefore writes through an object that never fails, and this class raises the error.
-
-    Args:
-        file: str or path. The file.
-
-    Raises:
-        OSError: If the file cannot be written, for example because the disk is full.
+    calls. It therefore writes through an object that never fails, and this class raises the error:
+    an ``OSError`` if the file cannot be written, for example because the disk is full.
     """
 
     def __init__(self, file: PathLike) -> None:
@@ -139,11 +139,7 @@ class _Output(io.FileIO):
 class Hdf5Reader:
     """An hdf5 file that is open for reading. Use it in ``with``, or close it.
 
-    Args:
-        file: str or path. The file.
-        file_name: str or None. Name of the file in errors. Defaults to its path.
-        kind: str. Kind of the file in errors.
-        remedy: str. Advice for the reader of an error.
+    Errors contain the ``kind`` and ``file_name`` of the file, and the ``remedy``.
     """
 
     def __init__(
@@ -157,7 +153,8 @@ class Hdf5Reader:
         self._remedy = remedy
         self._path = local_path(file)
         with self._renamed_errors():
-            self._size = _size_of(self._path)
+            check_regular(self._path, self.name)
+            self._size = os.path.getsize(self._path)
             self._file = h5py.File(self._path, "r")
 
     def __enter__(self) -> "Hdf5Reader":
@@ -202,17 +199,16 @@ class Hdf5Reader:
                     )
                 # Opening each dataset takes 20 times longer.
                 with self._renamed_errors():
-                    is_hard = parent.links.get_info(inner.encode()).type == h5py.h5l.TYPE_HARD
-                    kind = h5py.h5o.get_info(parent, inner.encode()).type if is_hard else None
-                if kind is None:
-                    raise self._refusal("a link", name)
+                    if parent.links.get_info(inner.encode()).type != h5py.h5l.TYPE_HARD:
+                        raise self._refusal("a link", name)
+                    kind = h5py.h5o.get_info(parent, inner.encode()).type
                 (groups if kind == h5py.h5o.TYPE_GROUP else datasets).append(name)
         return sorted(datasets)
 
     def declared(self, name: str) -> Declared:
         """Check a dataset of numbers or text, and return the shape and dtype it declares."""
-        dataset = self._dataset(name)
         with self._renamed_errors():
+            dataset = self._dataset(name)
             return Declared(dataset.shape, dataset.dtype)
 
     def read(self, name: str, shape: tuple | None = None, kinds: str = "fiu") -> np.ndarray:
@@ -256,80 +252,72 @@ class Hdf5Reader:
 
     def read_strings(self, name: str, start: int = 0, stop: int | None = None) -> list[str]:
         """Read texts of a one-dimensional dataset. A scalar text is a list of one."""
-        dataset = self._dataset(name)
         with self._renamed_errors():
-            is_text = dataset.id.get_type().get_class() == h5py.h5t.STRING
-            length = len(dataset) if dataset.ndim == 1 else 1
-        if not is_text or dataset.ndim > 1:
-            raise ValueError(
-                f"{self.name} must contain a list of text in '{name}'. Received: numbers"
-            )
-        strings: list[str] = []
-        total, stop = 0, length if stop is None else min(stop, length)
-        # All elements can refer to one long text: read a few at a time, and count the bytes.
-        for first in range(start, stop, 64):
-            with self._renamed_errors():
+            dataset = self._dataset(name)
+            if dataset.id.get_type().get_class() != h5py.h5t.STRING or dataset.ndim > 1:
+                raise ValueError(
+                    f"{self.name} must contain a list of text in '{name}'. Received: numbers"
+                )
+            length = len(dataset) if dataset.ndim else 1
+            stop = length if stop is None else min(stop, length)
+            strings: list[str] = []
+            total = 0
+            # All elements can refer to one long text: read a few at a time, and count the bytes.
+            for first in range(start, stop, 64):
                 part = dataset[first : min(first + 64, stop)] if dataset.ndim else [dataset[()]]
                 part = [text if isinstance(text, bytes) else bytes(text) for text in part]
                 strings += [text.decode("utf-8") for text in part]
-            total += sum(map(len, part))
-            if total > largest_size(self._size):
-                raise self._refusal("more text than the file has room for", name)
+                total += sum(map(len, part))
+                if total > largest_size(self._size):
+                    raise self._refusal("more text than the file has room for", name)
         return strings
 
     def attribute(self, name: str) -> Any:
         """Return an attribute of the file, which must be a str or a number."""
-        kind = shape = None
         with self._renamed_errors():
+            found = "none"
             if name in self._file.attrs:
-                stored = self._file.attrs.get_id(name)
-                kind, shape = stored.get_type().get_class(), stored.shape
-        if shape != () or kind not in (*_NUMBERS, h5py.h5t.STRING):
-            found = "none" if kind is None else "another type"
+                stored, found = self._file.attrs.get_id(name), "another type"
+                kind = stored.get_type().get_class()
+                if stored.shape == () and kind == h5py.h5t.STRING:
+                    value = self._file.attrs[name]
+                    return (value if isinstance(value, bytes) else value.encode()).decode()
+                if stored.shape == () and kind in _NUMBERS:
+                    return self._file.attrs[name].item()
             raise ValueError(
                 f"{self.name} must have the attribute '{name}', text or a number. "
                 f"Received: {found}. {self._remedy}"
             )
-        with self._renamed_errors():
-            value = self._file.attrs[name]
-            value = value.decode("utf-8") if isinstance(value, bytes) else value
-            return str(value.encode("utf-8"), "utf-8") if isinstance(value, str) else value.item()
 
     def copy(self, name: str, target: h5py.File) -> None:
         """Copy a dataset, still compressed, into an ``h5py.File`` that is open for writing."""
-        dataset = self._dataset(name)
         with self._renamed_errors():
-            self._file.copy(dataset, target, name)
+            self._file.copy(self._dataset(name), target, name)
 
     def _open(self, name: str) -> Any:
         """Return a group or dataset. Follow hard links only."""
         item = self._file
-        for part in name.split("/") if name else ():
-            with self._renamed_errors():
-                exists = isinstance(item, h5py.Group) and item.id.links.exists(part.encode())
-                link = item.id.links.get_info(part.encode()).type if exists else None
-            if not exists:
-                raise ValueError(
-                    f"{self.name} must contain '{name}'. Received: a file without it. "
-                    f"{self._remedy}"
-                )
-            if link != h5py.h5l.TYPE_HARD:
-                raise self._refusal("a link", name)
-            with self._renamed_errors():
+        with self._renamed_errors():
+            for part in name.split("/") if name else ():
+                if not (isinstance(item, h5py.Group) and item.id.links.exists(part.encode())):
+                    raise ValueError(
+                        f"{self.name} must contain '{name}'. Received: a file without it. "
+                        f"{self._remedy}"
+                    )
+                if item.id.links.get_info(part.encode()).type != h5py.h5l.TYPE_HARD:
+                    raise self._refusal("a link", name)
                 item = item[part]
-        if not isinstance(item, h5py.Group | h5py.Dataset):
-            raise self._refusal("a named type", name)
+            if not isinstance(item, h5py.Group | h5py.Dataset):
+                raise self._refusal("a named type", name)
         return item
 
     def _dataset(self, name: str) -> h5py.Dataset:
         """Return a dataset that this file stores completely, in about the size it declares."""
-        dataset = self._open(name)
-        if isinstance(dataset, h5py.Group):
-            raise self._refusal("a group", name)
         with self._renamed_errors():
-            problem = self._problem(dataset)
-        if problem:
-            raise self._refusal(problem, name)
+            dataset = self._open(name)
+            is_group = isinstance(dataset, h5py.Group)
+            if problem := "a group" if is_group else self._problem(dataset):
+                raise self._refusal(problem, name)
         return dataset
 
     def _problem(self, dataset: h5py.Dataset) -> str | None:
@@ -378,6 +366,8 @@ class Hdf5Reader:
         except BlockingIOError as error:
             raise OSError(f"{self.name} is being written by another process") from error
         except Exception as error:
+            if str(error).startswith(self.name):  # an error of this module
+                raise
             reason = " ".join(str(error).split())[:300]
             raise OSError(
                 f"{self.name} is damaged or not an hdf5 file ({reason}). {self._remedy}"
@@ -385,12 +375,3 @@ class Hdf5Reader:
 
 
 open_hdf5 = Hdf5Reader
-
-
-def _size_of(file: PathLike) -> int:
-    status = os.stat(file)
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError("a device or a pipe")
-    return status.st_size

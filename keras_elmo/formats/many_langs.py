@@ -33,6 +33,7 @@ class ManyLangs(Format):
     """
 
     name = "ELMoForManyLangs"
+    tokens = "the words of Universal Dependencies (UDPipe)"
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
@@ -82,14 +83,13 @@ class ManyLangs(Format):
         return sorted(self._tensors), []
 
     def _json(self, name: str) -> tuple[Any, str]:
-        return self._options_in(self.folder.pick(name, self.folder.named(name)), "Configuration")
+        return self._options_in(self.folder.pick(name), "Configuration")
 
     @functools.cached_property
     def _tensors(self) -> dict[str, np.ndarray]:
         tensors: dict[str, np.ndarray] = {}
         for file in _TORCH_FILES:
-            name = self.folder.pick(file, self.folder.named(file))
-            found = read_tensors(self.folder, name)
+            found = read_tensors(self.folder, self.folder.pick(file))
             tensors |= {f"{file}:{key}": x for key, x in found.items()}
         return tensors
 
@@ -105,7 +105,7 @@ class ManyLangs(Format):
 
     def _dictionary(self, name: str, tensor: str, special: tuple[str, ...]) -> dict[str, int]:
         """Return the row of every token in a tensor. Special tokens come first."""
-        name = self.folder.pick(name, self.folder.named(name))
+        name = self.folder.pick(name)
         shown = self.folder.shown(name)
         content = read_bytes(self.folder.file(name), shown, "Dictionary", _LARGEST_DICTIONARY)
         try:

@@ -42,14 +42,9 @@ class _Entry:
 class TensorBundle:
     """A checkpoint that TensorFlow wrote.
 
-    Args:
-        folder: ``Folder`` with its files.
-        index: str. Name of the ``*.index`` file.
-
-    Attributes:
-        declared: dict of ``Declared`` by name. The tensors of numbers.
-        others: list of str. Names of the other variables: text, and tensors stored in slices.
-        file_name: str. Name of the index file for errors.
+    ``index`` is its ``*.index`` file in the ``folder``, and ``file_name`` the name of that file for
+    errors. ``declared`` are shapes and dtypes of the tensors of numbers, by name. ``others`` are
+    the names of the other variables: text, and tensors stored in slices.
     """
 
     def __init__(self, folder: Folder, index: str) -> None:

@@ -183,13 +183,14 @@ class HubModule(_Variables):
     """A module of TF-Hub's first format, or its copy in TF-Hub's cache: a SavedModel."""
 
     name = "TF-Hub module"
+    tokenizer = "penn"
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
         return bool(folder.named("saved_model.pb"))
 
     def index(self) -> str:
-        return self.folder.pick("variables.index", self.folder.named("variables.index"))
+        return self.folder.pick("variables.index")
 
     def read_mixes(self) -> list[Mix]:
         mixes = []

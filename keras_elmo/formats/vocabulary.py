@@ -5,11 +5,11 @@ import re
 
 import numpy as np
 
-from keras_elmo.tokenizers.characters import BOUNDARY_TOKENS
+from keras_elmo.tokenizers.characters import ByteAlphabet
 
 UNKNOWN = "<UNK>"
 # Our vocabularies start with these tokens, in this order.
-SPECIAL_TOKENS = (*(token.decode() for token in BOUNDARY_TOKENS), UNKNOWN)
+SPECIAL_TOKENS = (*(token.decode() for token in ByteAlphabet.boundary_tokens), UNKNOWN)
 # bilm-tf skips this line. It has no row in the softmax.
 _SKIPPED = "!!!MAXTERMID"
 _COUNT = re.compile(r"\d[\d.,]*([eE][-+]?\d+)?")
@@ -19,12 +19,8 @@ _COLUMN = re.compile(r"[^ \t]+")
 def arrange_vocabulary(lines: list[str], name: object) -> tuple[list[str], np.ndarray]:
     """Move the special tokens of a vocabulary to its start, and remove a column of counts.
 
-    Args:
-        lines: list of str. Lines of the file. ``<S>``, ``</S>`` and ``<UNK>`` can be anywhere.
-        name: str or path. Name of the file for errors.
-
-    Returns:
-        The tokens, and for each of them the number of its row in the softmax.
+    Returns the tokens, and for each of them the number of its row in the softmax. ``name`` is the
+    name of the file for errors.
 
     Raises:
         ValueError: If a special token is missing, a token occurs twice, or a line consists of

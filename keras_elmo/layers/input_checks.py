@@ -129,11 +129,11 @@ def _known(alphabet: Any) -> tuple | None:
 def _check_rows(ids: np.ndarray, config: BiLMConfig) -> None:
     """Raise a ValueError if rows are of another alphabet, or the padding is in front."""
     first = ids[..., config.alphabet.leading]
-    wrong = first[(first != config.alphabet.first_id) & ((first != 0) | ids.any(-1))]
+    wrong = first[(first != config.alphabet.begin) & ((first != 0) | ids.any(-1))]
     if wrong.size:
         raise ValueError(
             "ElmoLayer expects the characters of every token to begin with the id "
-            f"{config.alphabet.first_id}. Received: {wrong[0]}, an id of another alphabet. "
+            f"{config.alphabet.begin}. Received: {wrong[0]}, an id of another alphabet. "
             f"{_ADVICE}"
         )
     if (first[:, :1] == 0).any() and (first[first[:, 0] == 0] != 0).any():

@@ -1,5 +1,6 @@
 """Tokens to character ids: the bytes of UTF-8 between word markers, as bilm-tf numbers them."""
 
+import abc
 import re
 import sys
 import warnings
@@ -16,15 +17,9 @@ from keras_elmo.utils.typing import Tensor
 # Every id is a code plus 1: 1 to 256 are bytes, 257 to 261 the codes below. Id 0 is padding.
 N_CHARACTERS = 262
 
-# The codes of the markers, which follow the byte codes 0 to 255.
-BEGIN_SENTENCE = 256
-END_SENTENCE = 257
-BEGIN_WORD = 258
-END_WORD = 259
-PAD = 260  # fills the row of a token after its end; a padding token is a row of 0
-
-# Tokens that become the rows of the sentence boundaries.
-BOUNDARY_TOKENS = {b"<S>": BEGIN_SENTENCE, b"</S>": END_SENTENCE}
+# The codes of the markers, which follow the byte codes 0 to 255. PAD fills the row of a token after
+# its end. A padding token is a row of 0.
+BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD = range(256, 261)
 
 _ADVICE = (
     "Pass a batch of sentences, each a list of tokens, as in "
@@ -36,99 +31,133 @@ _WHOLE_SENTENCE = re.compile(rb"\S\s+\S")
 _WORD_AND_STOP = re.compile(rb"\w[.!?]")
 
 
-class ByteAlphabet:
-    """Turn tokens into rows of byte ids, and give the sizes that a biLM needs.
+class Alphabet(abc.ABC):
+    """Turn tokens into rows of ids, and give the sizes that a biLM needs.
 
-    ``CodePointAlphabet`` has the same attributes and methods.
+    A row is the id of the word, if the biLM knows words; then ``begin``, the ids of the characters,
+    ``end``, ``pad``, ``pad``, ...
 
     Args:
-        max_characters: int. Ids of a token, both word markers included.
+        max_characters: int. Character ids of a token, both word markers included.
 
     Attributes:
+        begin: int. The character id that every token begins with.
+        end: int. The character id after the characters of a token.
+        pad: int. The character id after ``end``.
         boundary_tokens: tuple of bytes. The tokens that become the sentence boundaries.
+        boundary_ids: tuple of int. The character ids of the sentence boundaries.
         n_characters: int. Number of character ids, padding included.
         n_words: int. Number of words with an embedding.
         word_dim: int. Features of a word embedding.
         leading: int. Word ids in a row, before the character ids: 0 or 1.
         row_length: int. Ids in a row.
         largest_id: int. The largest id in a row.
-        first_id: int. The character id that every token begins with.
-        code_points: ``CodePoints`` or None. The known characters and words of another alphabet.
+        longest: int. Characters of the longest token that is not cut.
+        offset: int. The difference between the ids and the codes of ``encode``.
+        code_points: ``CodePoints`` or None. The characters and words, unless they are all bytes.
     """
 
-    boundary_tokens = tuple(BOUNDARY_TOKENS)
-    n_characters = N_CHARACTERS
+    begin: int
+    end: int
+    pad: int
+    boundary_tokens: tuple[bytes, bytes]
+    boundary_ids: tuple[int, int]
+    n_characters: int
+    offset = 0
     n_words = 0
     word_dim = 0
-    leading = 0
-    largest_id = N_CHARACTERS - 1
-    first_id = BEGIN_WORD + 1
-    code_points = None
+    code_points: Any = None
 
     def __init__(self, max_characters: int) -> None:
-        self.row_length = max_characters
+        self.leading = 1 if self.n_words else 0
+        self.row_length = max_characters + self.leading
+        self.largest_id = max(self.n_characters - 1, self.n_words)
+        self.longest = max_characters - 2
+
+    @abc.abstractmethod
+    def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
+        """Encode UTF-8 tokens.
+
+        Returns:
+            The tokens as the biLM sees them. The codes of their characters, int, shape
+            ``(len(tokens), longest)``, with any values after the last one. The number of codes
+            of each token, at most ``longest``.
+        """
+
+    def word_ids(self, tokens: Sequence[bytes]) -> list[int]:
+        """Return the word ids of UTF-8 tokens, for an alphabet with words."""
+        raise NotImplementedError
 
     def rows(self, tokens: Sequence[bytes]) -> np.ndarray:
         """Return the rows of UTF-8 tokens: int32, shape ``(len(tokens), row_length)``."""
-        return character_ids(tokens, self.row_length)
+        tokens, codes, lengths = self.encode(tokens)
+        rows = np.full((len(tokens), self.row_length), self.pad, "int32")
+        characters = rows[:, self.leading :]
+        characters[:, 0] = self.begin
+        inside = np.arange(self.longest) < lengths[:, None]
+        np.add(codes, self.offset, out=characters[:, 1:-1], where=inside, dtype="int32")
+        characters[np.arange(len(tokens)), lengths + 1] = self.end
+        if self.leading:
+            rows[:, 0] = self.word_ids(tokens)
+        for row, token in enumerate(tokens):
+            if token in self.boundary_tokens:
+                boundary = self.boundary_tokens.index(token)
+                rows[row] = self.boundary_rows(self.row_length)[boundary]
+        return rows
 
     def lengths(self, rows: np.ndarray) -> np.ndarray:
         """Return the number of characters in each row: markers count, pads do not."""
-        return (rows != PAD + 1).sum(axis=1)
+        return (rows[:, self.leading :] != self.pad).sum(axis=1)
 
-    def boundary_rows(self, row_length: int) -> list[np.ndarray]:
-        """Return the rows of ``<S>`` and ``</S>``: int32, shape ``(row_length,)``."""
-        return [boundary_row(marker, row_length) for marker in (BEGIN_SENTENCE, END_SENTENCE)]
+    def boundary_rows(self, row_length: int) -> np.ndarray:
+        """Return the rows of the sentence boundaries: int32, shape ``(2, row_length)``."""
+        rows = np.full((2, row_length), self.pad, "int32")
+        for row, boundary in zip(rows, self.boundary_ids):
+            row[: self.leading] = boundary  # a boundary has the same id as a word
+            row[self.leading : self.leading + 3] = self.begin, boundary, self.end
+        return rows
 
     def id_ranges(self, ids: np.ndarray) -> list[tuple[str, np.ndarray, int]]:
         """Return each kind of ids in rows: its name, the ids, the largest allowed."""
-        return [("character ids", ids, self.largest_id)]
+        most = self.n_characters - 1
+        if not self.leading or not ids.ndim:
+            return [("character ids", ids, most)]
+        return [("word ids", ids[..., 0], self.n_words), ("character ids", ids[..., 1:], most)]
+
+
+class ByteAlphabet(Alphabet):
+    """The bytes of UTF-8, as bilm-tf numbers them."""
+
+    begin, end, pad = BEGIN_WORD + 1, END_WORD + 1, PAD + 1
+    boundary_tokens = (b"<S>", b"</S>")
+    boundary_ids = (BEGIN_SENTENCE + 1, END_SENTENCE + 1)
+    n_characters = N_CHARACTERS
+    offset = 1
+
+    def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
+        longest = self.longest
+        lengths = np.array([min(len(token), longest) for token in tokens], "int32")
+        text = b"".join(token[:longest].ljust(longest, b"\0") for token in tokens)
+        codes = np.frombuffer(text, "uint8").reshape(len(tokens), longest)
+        return tokens, codes, lengths
 
 
 def boundary_row(marker: int, max_characters: int) -> np.ndarray:
-    """Return the character ids of ``<S>`` or ``</S>``.
-
-    Args:
-        marker: int. ``BEGIN_SENTENCE`` or ``END_SENTENCE``.
-        max_characters: int. Length of the row, 3 or more.
-
-    Returns:
-        int32, shape ``(max_characters,)``.
-    """
-    row = np.full(max_characters, PAD, "int32")
-    row[:3] = BEGIN_WORD, marker, END_WORD
-    return row + 1
+    """Return the row of ``BEGIN_SENTENCE`` or ``END_SENTENCE``: int32, ``(max_characters,)``."""
+    return ByteAlphabet(max_characters).boundary_rows(max_characters)[marker - BEGIN_SENTENCE]
 
 
 def character_ids(tokens: Sequence[bytes], max_characters: int) -> np.ndarray:
-    """Return the character ids of UTF-8 tokens.
+    """Return the character ids of UTF-8 tokens: int32, shape ``(len(tokens), max_characters)``.
 
-    Args:
-        tokens: sequence of bytes. Bytes of a token beyond ``max_characters - 2`` are cut.
-        max_characters: int. Length of a row.
-
-    Returns:
-        int32, shape ``(len(tokens), max_characters)``. No id is 0.
+    Bytes of a token beyond ``max_characters - 2`` are cut. No id is 0.
 
     Example:
 
     >>> character_ids([b"to"], 6)
     array([[259, 117, 112, 260, 261, 261]], dtype=int32)
     """
-    longest = max_characters - 2
-    lengths = np.array([min(len(token), longest) for token in tokens], "int32")
-    text = b"".join(token[:longest].ljust(longest, b"\0") for token in tokens)
-    codes = np.frombuffer(text, "uint8").reshape(len(tokens), longest)
-    ids = np.full((len(tokens), max_characters), PAD, "int32")
-    ids[:, 0] = BEGIN_WORD
-    inside = np.arange(longest) < lengths[:, None]
-    np.copyto(ids[:, 1:-1], codes, where=inside)
-    ids[np.arange(len(tokens)), lengths + 1] = END_WORD
-    ids += 1
-    for row, token in enumerate(tokens):
-        if token in BOUNDARY_TOKENS:
-            ids[row] = boundary_row(BOUNDARY_TOKENS[token], max_characters)
-    return ids
+    return ByteAlphabet(max_characters).rows(tokens)
 
 
 def unpadded(array: np.ndarray) -> list[list]:
@@ -315,16 +344,25 @@ class CharacterTokenizer(keras.layers.Layer):
 
     def _rows_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         """Return the rows of a dense string tensor."""
-        longest = self.max_characters - 2
+        longest = self.alphabet.longest
         lengths = tf.minimum(tf.strings.length(tokens), longest)[..., None]
         codes = tf.cast(tf.io.decode_raw(tokens, tf.uint8, fixed_length=longest), tf.int32)
-        codes = tf.pad(codes, [[0, 0], [0, 0], [1, 1]])
+        return self._join_row(tf, tokens, codes + 1, lengths)
+
+    def _join_row(
+        self, tf: Any, tokens: Tensor, ids: Tensor, lengths: Tensor, word_ids: Tensor = None
+    ) -> Tensor:
+        """Return the rows of tokens, as ``Alphabet.rows`` does."""
+        alphabet = self.alphabet
         position = tf.range(self.max_characters)
-        ids = tf.where(position <= lengths, codes, PAD)
-        ids = tf.where(position == lengths + 1, END_WORD, ids)
-        ids = tf.where(position == 0, BEGIN_WORD, ids) + 1
-        for token, marker in BOUNDARY_TOKENS.items():
-            row = boundary_row(marker, self.max_characters)
+        ids = tf.pad(ids, [[0, 0], [0, 0], [1, 1]])
+        ids = tf.where(position <= lengths, ids, alphabet.pad)
+        ids = tf.where(position == lengths + 1, alphabet.end, ids)
+        ids = tf.where(position == 0, alphabet.begin, ids)
+        if word_ids is not None:
+            ids = tf.concat([word_ids[..., None], ids], axis=-1)
+        boundaries = alphabet.boundary_rows(alphabet.row_length)
+        for token, row in zip(alphabet.boundary_tokens, boundaries):
             ids = tf.where((tokens == token)[..., None], row, ids)
         return ids
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_elmo.tokenizers.characters import CharacterTokenizer, read_alphabet
+from keras_elmo.tokenizers.characters import Alphabet, CharacterTokenizer, read_alphabet
 from keras_elmo.utils.checks import is_whole, shorten
 from keras_elmo.utils.typing import Tensor
 
@@ -82,28 +82,20 @@ class CodePoints:
         }
 
 
-class CodePointAlphabet:
-    """Turn tokens into rows of code-point ids, and give the sizes that a biLM needs.
+class CodePointAlphabet(Alphabet):
+    """The code points that a biLM of ELMoForManyLangs knows, and its words.
 
-    A token is cut to ``max_characters - 2`` code points. Its row is the id of the word, if the
-    biLM knows words; then ``<eow>``, the characters, ``<bow>``, ``<pad>``, ... ELMoForManyLangs
-    swaps the two markers in training, so this class swaps them too. Ids start at 1; 0 is padding.
+    A token is cut to ``max_characters - 2`` code points, before its word is looked up.
+    ELMoForManyLangs swaps the two word markers in training, so this class swaps them too.
 
     Args:
         code_points: ``CodePoints``. The known characters and words.
         max_characters: int. Character ids of a token, both word markers included.
-
-    Attributes:
-        code_points: ``CodePoints``. The known characters and words.
-        max_characters: int. Character ids of a token.
-        longest: int. Code points of the longest token that is not cut.
-
-    ``ByteAlphabet`` documents the other attributes.
     """
 
-    boundary_tokens = tuple(token.encode() for token in SPECIAL_WORDS[:2])
-    BOS, EOS, BOW, EOW, PAD, OOV = range(1, len(SPECIAL_CHARACTERS) + 1)
-    first_id = EOW
+    boundary_tokens = (b"<bos>", b"<eos>")
+    BOS, EOS, end, begin, pad, OOV = range(1, len(SPECIAL_CHARACTERS) + 1)
+    boundary_ids = (BOS, EOS)
     WORD_OOV = SPECIAL_WORDS.index("<oov>") + 1
 
     def __init__(self, code_points: CodePoints, max_characters: int) -> None:
@@ -112,15 +104,13 @@ class CodePointAlphabet:
         self.n_characters = len(code_points.characters) + 1
         self.n_words = len(code_points.words)
         self.word_dim = code_points.word_dim
-        self.leading = 1 if code_points.words else 0
-        self.row_length = max_characters + self.leading
-        self.largest_id = max(len(code_points.characters), len(code_points.words))
-        self.longest = max_characters - 2
+        super().__init__(max_characters)
 
     @functools.cached_property
-    def word_ids(self) -> dict[str, int]:
-        """The id of every word."""
-        return {word: i for i, word in enumerate(self.code_points.words, 1)}
+    def word_table(self) -> dict[bytes, int]:
+        """The id of every word in UTF-8."""
+        words = (word.encode("utf-8", "surrogatepass") for word in self.code_points.words)
+        return {word: i for i, word in enumerate(words, 1)}
 
     @functools.cached_property
     def character_table(self) -> np.ndarray:
@@ -131,47 +121,16 @@ class CodePointAlphabet:
             table[code] = i
         return table
 
-    def rows(self, tokens: Sequence[bytes]) -> np.ndarray:
-        """Return the rows of UTF-8 tokens: int32, shape ``(len(tokens), row_length)``."""
+    def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
         texts = [token.decode("utf-8", "ignore")[: self.longest] for token in tokens]
-        lengths = np.array([len(text) for text in texts], "int32")
         joined = "".join(text.ljust(self.longest, "\0") for text in texts).encode("utf-32-le")
         codes = np.frombuffer(joined, "<u4").reshape(len(texts), self.longest)
-        codes = np.minimum(codes, len(self.character_table) - 1)
-        ids = np.full((len(texts), self.row_length), self.PAD, "int32")
-        characters = ids[:, self.leading :]
-        characters[:, 0] = self.EOW
-        inside = np.arange(self.longest) < lengths[:, None]
-        np.copyto(characters[:, 1:-1], self.character_table[codes], where=inside)
-        characters[np.arange(len(texts)), lengths + 1] = self.BOW
-        if self.leading:
-            ids[:, 0] = [self.word_ids.get(text, self.WORD_OOV) for text in texts]
-        boundaries = self.boundary_rows(self.row_length)
-        for row, text in enumerate(texts):
-            if text in SPECIAL_WORDS[:2]:
-                ids[row] = boundaries[SPECIAL_WORDS.index(text)]
-        return ids
+        ids = self.character_table[np.minimum(codes, len(self.character_table) - 1)]
+        lengths = np.array([len(text) for text in texts], "int32")
+        return [text.encode() for text in texts], ids, lengths
 
-    def lengths(self, rows: np.ndarray) -> np.ndarray:
-        """Return the number of characters in each row: markers count, pads do not."""
-        return (rows[:, self.leading :] != self.PAD).sum(axis=1)
-
-    def boundary_rows(self, row_length: int) -> list[np.ndarray]:
-        """Return the rows of ``<bos>`` and ``<eos>``: int32, shape ``(row_length,)``."""
-        rows = []
-        for marker in (self.BOS, self.EOS):
-            row = np.full(row_length, self.PAD, "int32")
-            row[: self.leading] = marker  # <bos> and <eos> have the same ids as words
-            row[self.leading : self.leading + 3] = self.EOW, marker, self.BOW
-            rows.append(row)
-        return rows
-
-    def id_ranges(self, ids: np.ndarray) -> list[tuple[str, np.ndarray, int]]:
-        """Return each kind of ids in rows: its name, the ids, the largest allowed."""
-        most = self.n_characters - 1
-        if not self.leading or not ids.ndim:
-            return [("character ids", ids, most)]
-        return [("word ids", ids[..., 0], self.n_words), ("character ids", ids[..., 1:], most)]
+    def word_ids(self, tokens: Sequence[bytes]) -> list[int]:
+        return [self.word_table.get(token, self.WORD_OOV) for token in tokens]
 
     def make_tokenizer(self, **kwargs: Any) -> "CodePointTokenizer":
         """Make the Keras layer for these characters and words."""
@@ -196,15 +155,11 @@ class CodePointTokenizer(CharacterTokenizer):
         max_characters: int. Character ids per token, both word markers included; 3 or more.
         **kwargs: Arguments of ``keras.layers.Layer``.
 
-    Call arguments:
-        inputs: Tokens of a batch of sentences; see ``CharacterTokenizer``.
+    It takes, masks and refuses the same inputs as ``CharacterTokenizer``.
 
     Returns:
         int32, shape ``(batch, tokens, max_characters)``, or one id more with words; padding is
-        a row of 0. The result is a tensor of the Keras backend, and of TensorFlow inside
-        ``tf.data``.
-
-    Masking: receives and returns no mask; ``ElmoLayer`` computes the mask from the ids.
+        a row of 0.
 
     Raises:
         ValueError: If an argument is invalid or the input is not a batch of tokenised
@@ -263,24 +218,14 @@ class CodePointTokenizer(CharacterTokenizer):
         lengths = tf.reduce_sum(tf.cast(codes >= 0, tf.int32), axis=-1, keepdims=True)
         table = tf.constant(alphabet.character_table)
         ids = tf.gather(table, tf.clip_by_value(codes, 0, len(alphabet.character_table) - 1))
-        ids = tf.pad(ids, [[0, 0], [0, 0], [1, 1]])
-        position = tf.range(self.max_characters)
-        ids = tf.where(position <= lengths, ids, alphabet.PAD)
-        ids = tf.where(position == lengths + 1, alphabet.BOW, ids)
-        ids = tf.where(position == 0, alphabet.EOW, ids)
-        if alphabet.leading:
-            word_ids = self._word_table(tf).lookup(words)
-            ids = tf.concat([word_ids[..., None], ids], axis=-1)
-        boundaries = alphabet.boundary_rows(alphabet.row_length)
-        for token, row in zip(alphabet.boundary_tokens, boundaries, strict=True):
-            ids = tf.where((words == token)[..., None], row, ids)
-        return ids
+        word_ids = self._word_table(tf).lookup(words) if alphabet.leading else None
+        return self._join_row(tf, words, ids, lengths, word_ids)
 
     def _word_table(self, tf: Any) -> Any:
         """Return the lookup table of the words; an attribute, so that exports include it."""
         if self._table is None:
             with tf.init_scope():
-                words, ids = zip(*self.alphabet.word_ids.items(), strict=True)
+                words, ids = zip(*self.alphabet.word_table.items(), strict=True)
                 pairs = tf.lookup.KeyValueTensorInitializer(words, tf.constant(ids, tf.int32))
                 self._table = tf.lookup.StaticHashTable(pairs, self.alphabet.WORD_OOV)
         return self._table

@@ -21,7 +21,12 @@ _ABBREVIATIONS = (
 _CLOSING = "[\"')\\]}>]*"
 _OPENING = "[\"'(\\[{<]*"
 
-SENTENCE_RULES = (
+
+def _compiled(*rules: tuple[str, str]) -> tuple[tuple[re.Pattern, str], ...]:
+    return tuple((re.compile(pattern, re.ASCII), rewrite) for pattern, rewrite in rules)
+
+
+SENTENCE_RULES = _compiled(
     (BLANK + "|\x01", " "),
     # Mark the blank behind an abbreviation, so that no sentence ends there.
     (rf"\b({_ABBREVIATIONS}|[A-Za-z])\. ", "\\1.\x01"),
@@ -43,7 +48,7 @@ _CONTRACTIONS = (
     (f"(?i) ('t)(is|was){_END}", r" \1 \2 \3"),
 )
 # ``(?m)`` lets ^ and $ match at the ends of every sentence, which are line breaks by now.
-TOKEN_RULES = (
+TOKEN_RULES = _compiled(
     ("(«|`+)", r" \1 "),
     ('(?m)^"', "``"),
     ("``", " `` "),
@@ -73,27 +78,22 @@ TOKEN_RULES = (
 )
 
 
-def _compiled(rules: tuple) -> list:
-    return [(re.compile(pattern, re.ASCII), rewrite) for pattern, rewrite in rules]
-
-
-_PYTHON = {"sentences": _compiled(SENTENCE_RULES), "tokens": _compiled(TOKEN_RULES)}
-_ONE_SENTENCE = _PYTHON["sentences"][0][0]
-
-
 def cut_sentences(text: str) -> list[str]:
     """Return the sentences of a text."""
-    return _rewritten(text, "sentences").split("\n")
+    return _rewritten(text, SENTENCE_RULES).split("\n")
 
 
 def penn_tokens(text: str, split_sentences: bool = True) -> list[str]:
     """Return the Penn Treebank tokens of a text."""
-    text = _rewritten(text, "sentences") if split_sentences else _ONE_SENTENCE.sub(" ", text)
-    return _rewritten(text, "tokens").split()
+    return _rewritten(text, _rules(split_sentences)).split()
 
 
-def _rewritten(text: str, rules: str) -> str:
-    for pattern, rewrite in _PYTHON[rules]:
+def _rules(split_sentences: bool) -> tuple:
+    return (SENTENCE_RULES if split_sentences else SENTENCE_RULES[:1]) + TOKEN_RULES
+
+
+def _rewritten(text: str, rules: tuple) -> str:
+    for pattern, rewrite in rules:
         text = pattern.sub(rewrite, text)
     return text
 
@@ -102,7 +102,6 @@ def penn_tokens_in_graph(texts: Tensor, split_sentences: bool = True) -> Tensor:
     """Return the tokens of a ``tf.string`` tensor (batch,) as a ragged tensor, in any graph."""
     import tensorflow as tf
 
-    rules = SENTENCE_RULES if split_sentences else SENTENCE_RULES[:1]
-    for pattern, rewrite in rules + TOKEN_RULES:
-        texts = tf.strings.regex_replace(texts, pattern, rewrite)
+    for pattern, rewrite in _rules(split_sentences):
+        texts = tf.strings.regex_replace(texts, pattern.pattern, rewrite)
     return tf.strings.split(texts)

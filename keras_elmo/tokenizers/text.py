@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
+from keras_elmo.utils.checks import shorten
+
 # The function that opens a compressed text, by the ending of the file.
 OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
@@ -28,18 +30,28 @@ def split_tokens(line: str) -> list[str]:
     No other character separates tokens. A no-break space, U+3000 or U+2028 is part of a token,
     because the program that joined the tokens with spaces treated it so.
 
-    Args:
-        line: str. The line, with or without its end, ``\n`` or ``\r\n``.
-
-    Returns:
-        list of str. No token is empty.
-
     Example:
 
     >>> split_tokens("10\u00a0km  on foot\n")
     ['10\xa0km', 'on', 'foot']
     """
     return _TOKEN.findall(without_end(line))
+
+
+def join_tokens(tokens: Iterable[str], place: str) -> str:
+    """Return a line of tokens, which ``split_tokens`` splits again.
+
+    Raises:
+        ValueError: If a token is empty or contains white space. ``place`` is for the error.
+    """
+    tokens = list(tokens)
+    for token in tokens:
+        if not token or re.search(r"[ \t\r\n]", token):
+            raise ValueError(
+                "Expected tokens that are not empty and contain no white space. "
+                f"Received: {shorten(token)} in {place}"
+            )
+    return " ".join(tokens)
 
 
 def rows_of(column: Any) -> Any:
@@ -57,9 +69,7 @@ def rows_of(column: Any) -> Any:
 def read_line(file: IO, number: int, name: str) -> Any:
     """Return the next line of a file, "" or b"" at its end.
 
-    Raises:
-        ValueError: If the line is longer than ``LONGEST_LINE``. ``number`` and ``name`` are for
-            the error.
+    If the line is too long, a ``ValueError`` shows its ``number`` and the ``name`` of the file.
     """
     line = file.readline(LONGEST_LINE + 1)
     if len(line) > LONGEST_LINE:

@@ -120,7 +120,14 @@ class WordTokenizer(keras.layers.Layer):
             return self._tokens_of_tensor(inputs)
         if isinstance(inputs, str):
             return self._tokenize(inputs)
-        return [self._tokenize(text) for text in _checked_rows(inputs)]
+        rows = rows_of(inputs)
+        if not isinstance(rows, list):
+            raise ValueError(
+                "WordTokenizer expects a str, or a list or column of str. "
+                f"Received: {type(inputs).__name__}. Pass one column of a table"
+            )
+        checked = [check_row(text, number) for number, text in enumerate(rows)]
+        return [self._tokenize(text) for text in checked]
 
     def _tokens_of_tensor(self, texts: Tensor) -> Tensor:
         import tensorflow as tf
@@ -131,10 +138,11 @@ class WordTokenizer(keras.layers.Layer):
                 f"Received: dtype={texts.dtype.name}, shape={texts.shape}"
             )
         if self.tokenizer == "whitespace":
-            blanks = tf.strings.regex_replace(texts, "[\r\n]+$", "")
-            return _without_empty(
-                tf.strings.split(tf.strings.regex_replace(blanks, "\t", " "), " ")
-            )
+            texts = tf.strings.regex_replace(texts, "[\r\n]+$", "")
+            tokens = tf.strings.split(tf.strings.regex_replace(texts, "\t", " "), " ")
+            is_ragged = isinstance(tokens, tf.RaggedTensor)
+            select = tf.ragged.boolean_mask if is_ragged else tf.boolean_mask
+            return select(tokens, tokens != "")
         if self.tokenizer == "letters":
             return tf.strings.unicode_split(tf.strings.regex_replace(texts, BLANK, ""), "UTF-8")
         self._check_graph()
@@ -180,9 +188,7 @@ class WordTokenizer(keras.layers.Layer):
 def make_tokenizer(name: str, split_sentences: bool = False) -> Callable[[str], list[str]]:
     """Return the function from a str to its tokens, without Keras around it.
 
-    Args:
-        name: str. One of ``TOKENIZERS``.
-        split_sentences: bool. Whether to cut text into sentences first.
+    The arguments are the first two of ``WordTokenizer``.
     """
     if name == "whitespace":
         return split_tokens
@@ -203,24 +209,6 @@ def _is_tensor(inputs: Any) -> bool:
     return tf is not None and isinstance(inputs, tf.Tensor)
 
 
-def _without_empty(tokens: Tensor) -> Tensor:
-    import tensorflow as tf
-
-    if isinstance(tokens, tf.RaggedTensor):
-        return tf.ragged.boolean_mask(tokens, tokens != "")
-    return tf.boolean_mask(tokens, tokens != "")
-
-
-def _checked_rows(texts: Any) -> list[str]:
-    rows = rows_of(texts)
-    if not isinstance(rows, list):
-        raise ValueError(
-            "WordTokenizer expects a str, or a list or column of str. "
-            f"Received: {type(texts).__name__}. Pass one column of a table"
-        )
-    return [check_row(text, number) for number, text in enumerate(rows)]
-
-
 def check_row(text: Any, number: int) -> str:
     """Return the text of a row; raise a ``ValueError`` that names a row without text."""
     if isinstance(text, bytes):
@@ -235,14 +223,7 @@ def check_row(text: Any, number: int) -> str:
 
 
 def nltk_tokenizers(owner: str = "sentences='punkt'") -> ModuleType:
-    """Return NLTK's package of tokenizers.
-
-    Args:
-        owner: str. The setting that needs NLTK, for the error.
-
-    Raises:
-        ImportError: If NLTK is missing.
-    """
+    """Return NLTK's package of tokenizers. ``owner`` is the setting that needs it, for errors."""
     try:
         import nltk.tokenize.punkt
         import nltk.tokenize.toktok
@@ -257,11 +238,10 @@ def nltk_tokenizers(owner: str = "sentences='punkt'") -> ModuleType:
 def _toktok() -> Callable[[str], list[str]]:
     """Return Toktok's function, without the entities it writes for & and |."""
     tokenize = nltk_tokenizers("WordTokenizer('toktok')").toktok.ToktokTokenizer().tokenize
-
-    def as_written(token: str) -> str:
-        return token.replace("&amp;", "&").replace("&#124;", "|")
-
-    return lambda sentence: [as_written(token) for token in tokenize(" ".join(sentence.split()))]
+    return lambda sentence: [
+        token.replace("&amp;", "&").replace("&#124;", "|")
+        for token in tokenize(" ".join(sentence.split()))
+    ]
 
 
 def _kiwi() -> Callable[[str], list[str]]:

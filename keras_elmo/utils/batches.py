@@ -25,10 +25,8 @@ def group_by_length(
 ) -> list[np.ndarray]:
     """Group sentences of similar length; return the indices of each batch, the longest first.
 
-    Args:
-        lengths: int array. Tokens of each sentence.
-        rows_for: Callable. Maps the longest length of a batch to its number of rows.
-        order: int array or None. The order of sentences of equal length.
+    ``rows_for`` maps the longest length of a batch to its number of rows. Sentences of equal length
+    keep the given order.
     """
     order = np.arange(len(lengths)) if order is None else order
     order = order[np.argsort(-lengths[order], kind="stable")]
@@ -43,10 +41,8 @@ def group_by_length(
 def length_batches(lengths: Iterable[int], batch_tokens: int) -> list[np.ndarray]:
     """Group sentences of similar length; return the indices of each batch, the longest first.
 
-    Args:
-        lengths: Iterable of int. Tokens of each sentence.
-        batch_tokens: int. Bound on the rows times the longest sentence, boundary tokens
-            and padding included. A longer sentence gets a batch for itself.
+    ``batch_tokens`` bounds the rows times the longest sentence, boundary tokens and padding
+    included. A longer sentence gets a batch for itself.
     """
     return group_by_length(
         np.array([*lengths], "int64"), lambda longest: max(1, batch_tokens // (longest + 2))

@@ -27,16 +27,9 @@ def is_number(value: object, above: float | None = None) -> TypeGuard[float]:
 
 
 def check_whole(owner: str, name: str, value: object, least: int = 1) -> int:
-    """Return a whole number as an int.
+    """Return a whole number as an int, or raise a ``ValueError``.
 
-    Args:
-        owner: str. Name of the class or function that received the value.
-        name: str. Name of the argument.
-        value: The value to check.
-        least: int. The smallest number allowed.
-
-    Raises:
-        ValueError: If the value is not a whole number or is too small.
+    ``owner`` is the class or function that received the argument ``name``.
     """
     if not is_whole(value, least):
         raise ValueError(

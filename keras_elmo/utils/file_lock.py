@@ -14,20 +14,11 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 def locked(path: str | os.PathLike, purpose: str) -> Iterator[None]:
     """Lock a file. Two processes, or two threads, cannot lock the same file at once.
 
-    On a file system without locks this does nothing.
-
-    Args:
-        path: str or path. The lock file. It contains the process id and is removed at the end.
-        purpose: str. Action of its owner, for errors, for example ``"writes out.hdf5"``.
+    The file contains the process id and is removed at the end. On a file system without locks this
+    does nothing. The ``purpose`` says in errors what the owner does, as in ``"writes out.hdf5"``.
 
     Raises:
         OSError: If another process or thread has locked the file. The error names the process.
-
-    Example:
-
-    >>> with locked("out.hdf5.lock", "writes out.hdf5"):
-    ...     pathlib.Path("out.hdf5.lock").exists()
-    True
     """
     path = pathlib.Path(path)
     handle = _acquire(path, purpose)

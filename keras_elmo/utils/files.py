@@ -69,10 +69,7 @@ def similar_paths(path: pathlib.Path) -> list[str]:
 
 
 def read_bytes(
-    file: PathLike,
-    file_name: str | None = None,
-    kind: str = "File",
-    most: int | None = None,
+    file: PathLike, file_name: str | None = None, kind: str = "File", most: int | None = None
 ) -> bytes:
     """Read a whole file of at most ``most`` bytes. Errors name its kind and ``file_name``.
 
@@ -236,11 +233,8 @@ def disk_errors(*paths: PathLike) -> Iterator[None]:
 def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
     """Yield temporary paths that replace ``paths`` at the end, unless an exception is raised.
 
-    The temporary files are in the folders of ``paths``. If one of the paths cannot be replaced,
-    the others are restored.
-
-    Raises:
-        OSError: If one of the paths exists and is not a file, or cannot be replaced.
+    The temporary files are in the folders of ``paths``. If one of the paths cannot be replaced, an
+    ``OSError`` is raised, and the others are restored.
 
     Example:
 

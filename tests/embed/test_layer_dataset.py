@@ -366,5 +366,6 @@ def test_sentences_are_embedded_once(tiny_preset, tmp_path, monkeypatch):
     )
     with pytest.raises(ValueError, match="train.hdf5 is finished and contains other lines"):
         LayerDataset.from_sentences(ours, sentences[:-1], file=file)
-    with pytest.raises(ValueError, match="no white space. Received: .'a b'. in sentence 1"):
-        LayerDataset.from_sentences(ours, [["a"], ["a b"]], file=tmp_path / "no.hdf5")
+    for wrong in ("a b", "a\n", ""):
+        with pytest.raises(ValueError, match="no white space. Received: '.*' in sentence 1"):
+            LayerDataset.from_sentences(ours, [["a"], [wrong]], file=tmp_path / "no.hdf5")

@@ -94,7 +94,7 @@ def test_other_things_by_the_name(tmp_path):
         open_hdf5(tmp_path / "gone.hdf5", kind="Part")
     with pytest.raises(IsADirectoryError, match="Weight file .* is a directory"):
         read_arrays(tmp_path)
-    with pytest.raises(OSError, match="/dev/zero is damaged .*a device or a pipe"):
+    with pytest.raises(OSError, match="Weight file /dev/zero is a device or a pipe"):
         read_arrays("/dev/zero")
 
 
@@ -120,20 +120,17 @@ def test_what_was_expected(tmp_path):
         read_arrays(tmp_path / "w", "w", {str(i): (1,) for i in range(27)})
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_values_are_finite(tmp_path, value):
-    write_arrays(tmp_path / "w", {"a": np.full(3, value)})
-    with pytest.raises(ValueError, match="'a' contains NaN or infinite values"):
+@pytest.mark.parametrize(
+    "value, problem",
+    [(np.nan, "NaN or infinite values"), (np.inf, "NaN or inf"), (-1e39, "values beyond float32")],
+)
+def test_values_are_finite_in_float32(tmp_path, value, problem):
+    write_arrays(tmp_path / "w", {"a": np.array([3e38, value])})
+    with pytest.raises(ValueError, match=f"Received: 'a' contains {problem}.*. Fetch"):
         read_arrays(tmp_path / "w")
     with open_hdf5(tmp_path / "w") as file:
-        with pytest.raises(ValueError, match="'a' contains NaN or infinite values"):
+        with pytest.raises(ValueError, match=f"'a' contains {problem}"):
             file.read("a")
-
-
-def test_values_are_within_float32(tmp_path):
-    write_arrays(tmp_path / "w", {"a": np.array([0, -1e39]), "b": np.array([3e38])})
-    with pytest.raises(ValueError, match="Received: 'a' contains values beyond float32. Fetch"):
-        read_arrays(tmp_path / "w")
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">f8", ">f2"])

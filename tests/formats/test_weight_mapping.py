@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from keras_elmo.formats import bilm_weights, weight_mapping
+from keras_elmo.formats import bilm_weights, torch_weights, weight_mapping
 from keras_elmo.formats.base import BiLMFile
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.layers import BiLM
@@ -22,6 +22,11 @@ def cases():
     yield bilm_weights.DROP_LEADING_AXIS, st.tuples(st.just(1), side, side, side)
     yield bilm_weights.SWAP_GATES, side.map(lambda d: (4 * d,))
     yield bilm_weights._split_rows(2), st.tuples(st.integers(3, 6), side.map(lambda d: 4 * d))
+    yield torch_weights.CONVOLUTION, st.tuples(side, side, side)
+    yield torch_weights.TRANSPOSE, st.tuples(side, side)
+    yield torch_weights.SPLIT_HIGHWAY, st.tuples(side.map(lambda d: 2 * d), side)
+    yield torch_weights.SPLIT_HIGHWAY, side.map(lambda d: (2 * d,))
+    yield torch_weights._split_columns(2), st.tuples(side, st.integers(3, 6))
 
 
 @pytest.mark.parametrize("transform, shapes", list(cases()), ids=lambda x: getattr(x, "name", ""))
@@ -58,31 +63,17 @@ def build(config):
 
 
 @pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
-def test_mapping_names_every_variable_once(changes):
+def test_mapping(changes):
+    """It names every variable once, and assigning reverses extracting."""
     config = make_config(**changes)
-    mapping = bilm_mapping(config)
-    targets = [path for tensor in mapping for path in tensor.targets]
-    assert sorted(targets) == sorted(build(config))
+    mapping, variables, arrays = bilm_mapping(config), build(config), make_arrays(config)
+    assert sorted(path for tensor in mapping for path in tensor.targets) == sorted(variables)
     sources = [name for tensor in mapping for name in tensor.sources]
     assert len(set(sources)) == len(sources)
-
-
-@pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
-def test_shapes_come_from_the_config_alone(changes):
-    config = make_config(**changes)
-    arrays = weight_mapping.extract(bilm_mapping(config), build(config))
-    assert weight_mapping.expected_shapes(bilm_mapping(config)) == {
-        n: a.shape for n, a in arrays.items()
-    }
-
-
-@pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
-def test_extract_undoes_assign(changes):
-    config = make_config(**changes)
-    variables = build(config)
-    arrays = make_arrays(config)
-    weight_mapping.assign(bilm_mapping(config), arrays, variables, "w.hdf5")
-    again = weight_mapping.extract(bilm_mapping(config), variables)
+    weight_mapping.assign(mapping, arrays, variables, "w.hdf5")
+    again = weight_mapping.extract(mapping, variables)
+    shapes = {name: array.shape for name, array in again.items()}
+    assert weight_mapping.expected_shapes(mapping) == shapes
     assert again.keys() == arrays.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(again[name], array)
@@ -97,9 +88,9 @@ def test_single_layer_may_omit_the_cell_level():
     np.testing.assert_array_equal(again["RNN_1/RNN/LSTMCell/B"], arrays["RNN_1/RNN/LSTMCell/B"])
 
 
-def damage(arrays):
-    """Arrays with one fault of every kind."""
-    arrays = dict(arrays)
+def damaged():
+    """Return arrays with one fault of every kind."""
+    arrays = make_arrays(make_config())
     del arrays["char_embed"]
     arrays["CNN/b_cnn_0"] = np.zeros(4, "float32")
     arrays["CNN/b_cnn_1"] = np.full(5, np.nan, "float32")
@@ -126,9 +117,7 @@ def test_one_error_names_every_fault_and_nothing_is_loaded():
     before = {path: keras.ops.convert_to_numpy(v.value) for path, v in variables.items()}
     for fault in FAULTS:
         with pytest.raises(ValueError, match=fault):
-            weight_mapping.assign(
-                bilm_mapping(config), damage(make_arrays(config)), variables, "w.hdf5"
-            )
+            weight_mapping.assign(bilm_mapping(config), damaged(), variables, "w.hdf5")
     for path, value in before.items():
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(variables[path].value), value)
 

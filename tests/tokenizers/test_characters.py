@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keras_elmo import CharacterTokenizer, CodePointTokenizer
-from keras_elmo.tokenizers.characters import BEGIN_SENTENCE, boundary_row, character_ids
+from keras_elmo.tokenizers.characters import character_ids
 from tests import reference
 from tests.conftest import BACKEND, SENTENCES, numpy, only_tensorflow, tokenize
 
@@ -142,10 +142,6 @@ def test_raw_text_in_place_of_tokens(sentences, message):
             continue
         with pytest.warns(UserWarning, match=message):
             CharacterTokenizer()(kind)
-
-
-def test_boundary_row():
-    assert boundary_row(BEGIN_SENTENCE, 5).tolist() == [259, 257, 260, 261, 261]
 
 
 def test_config_round_trip():
