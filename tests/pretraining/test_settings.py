@@ -2,15 +2,17 @@
 
 import dataclasses
 import json
+import types
 
 import pytest
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.presets import Preset
+from keras_elmo.pretraining import settings as run_settings
 from keras_elmo.pretraining.growth import check_growth
 from keras_elmo.pretraining.recipe import Recipe
 from keras_elmo.pretraining.run_folder import RunFolder
-from keras_elmo.pretraining.settings import SIZES, merge_settings
+from keras_elmo.pretraining.settings import SIZES
 from tests.conftest import make_config
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "a"]
@@ -18,6 +20,10 @@ ORIGIN = {
     **{"corpus": "0", "init_from": None, "own_vocabulary": False},
     **{"devices": 1, "backend": "tensorflow"},
 }
+
+
+def merge_settings(folder, **arguments):
+    return types.SimpleNamespace(**run_settings.merge_settings(folder, **arguments))
 
 
 @pytest.fixture
