@@ -15,6 +15,9 @@ from keras_elmo.utils.files import atomic_write
 class CheckpointWriter:
     """Write checkpoints in a thread while the training continues.
 
+    ``save``, ``check`` and ``wait`` raise the ``OSError`` of a checkpoint that could not be
+    written, once.
+
     Args:
         path: path. The hdf5 file.
 
@@ -28,7 +31,7 @@ class CheckpointWriter:
     """
 
     def __init__(self, path: str | pathlib.Path) -> None:
-        self.path = path
+        self.path = pathlib.Path(path)
         self._pending: concurrent.futures.Future | None = None
 
     def save(self, variables: dict, facts: dict) -> None:
@@ -37,9 +40,6 @@ class CheckpointWriter:
         Args:
             variables: dict. Lists of Keras variables by the name of their group.
             facts: dict. Anything that JSON can hold.
-
-        Raises:
-            OSError: If the previous checkpoint could not be written.
         """
         self.wait()
         arrays = {name: _copy(variable) for name, variable in _named(variables).items()}
@@ -48,20 +48,12 @@ class CheckpointWriter:
         pool.shutdown(wait=False)  # the thread ends when the file is written
 
     def check(self) -> None:
-        """Raise the error of a failed checkpoint, without waiting.
-
-        Raises:
-            OSError: If the last checkpoint could not be written.
-        """
+        """Raise the error of a failed checkpoint, without waiting."""
         if self._pending and self._pending.done():
             self.wait()
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is written.
-
-        Raises:
-            OSError: If it could not be written. The error is raised once.
-        """
+        """Wait until the last checkpoint is written."""
         if self._pending:
             # After an interrupt here, the next call waits again.
             concurrent.futures.wait([self._pending])

@@ -3,9 +3,12 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self
 
+import keras
 import numpy as np
 
+from keras_elmo.config import BiLMConfig
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS
 from keras_elmo.tokenizers.characters import PAD, character_ids
@@ -51,7 +54,7 @@ class Batcher:
 
     >>> batcher = Batcher(["<S>", "</S>", "<UNK>", ".", "Cats"])
     >>> sentences = batcher.encode([["Dogs", "bark", "."], ["Cats", "do", "n't", "."]])
-    >>> [rows] = batcher.arrange(sentences)
+    >>> [rows] = batcher.arrange(sentences.lengths)
     >>> batcher.batch(sentences, rows)["targets"][0, 0].T
     array([[4, 2, 2, 3, 1],
            [2, 2, 3, 1, 0]], dtype=int32)
@@ -78,6 +81,17 @@ class Batcher:
         self.devices = devices
         self.fixed_shapes = fixed_shapes
         self.parts = range(devices) if parts is None else parts
+
+    @classmethod
+    def for_config(cls, config: BiLMConfig, vocabulary: Sequence[str], **kwargs: Any) -> Self:
+        """Make a ``Batcher`` for the biLM of a config; the backend decides on fixed shapes."""
+        return cls(
+            vocabulary,
+            max_characters=config.max_characters_per_token,
+            widest_filter=config.widest_filter,
+            fixed_shapes=keras.backend.backend() == "jax",
+            **kwargs,
+        )
 
     def encode(
         self, sentences: list[list[str]], max_tokens: int | None = None
@@ -108,21 +122,15 @@ class Batcher:
         )
 
     def arrange(
-        self, sentences: "EncodedSentences", rng: np.random.Generator | None = None
+        self, lengths: np.ndarray, rng: np.random.Generator | None = None
     ) -> list[np.ndarray]:
         """Return the indices of the sentences of each batch.
 
         Args:
-            sentences: EncodedSentences. The result of ``encode``.
+            lengths: int array. Tokens of each sentence.
             rng: numpy Generator or None. Generator for a random order; None for long sentences
                 first.
         """
-        return self.arrange_lengths(sentences.lengths, rng)
-
-    def arrange_lengths(
-        self, lengths: np.ndarray, rng: np.random.Generator | None = None
-    ) -> list[np.ndarray]:
-        """Do the work of ``arrange`` for sentences of known lengths."""
         order = None if rng is None else rng.permutation(len(lengths))
         batches = group_by_length(
             lengths, lambda n: self.devices * self._rows(self._padded(n + 1, 8)), order
@@ -276,7 +284,7 @@ class Corpus:
                 if sentences is None:
                     continue
                 found = True
-                for rows in self.batcher.arrange(sentences, rng)[done:]:
+                for rows in self.batcher.arrange(sentences.lengths, rng)[done:]:
                     if part == 0:
                         count = min(parts(step), len(rows))
                     while part < count:
@@ -311,14 +319,14 @@ class Corpus:
         for file in self.files:
             pieces, _, _ = _pieces(_sentences(file), self.max_tokens)
             lengths[file] = np.array([len(piece) for piece in pieces], int)
-        batches = sum(len(self.batcher.arrange_lengths(of_file)) for of_file in lengths.values())
+        batches = sum(len(self.batcher.arrange(of_file)) for of_file in lengths.values())
         if not batches:
             raise self._no_sentences()
         left, step, epoch = max(1, round(epochs * batches)), 0, 0
         while left:
             # Follow the order of training, because a batch of few sentences has fewer parts.
             for _, file, rng in self._order(epoch):
-                for rows in self.batcher.arrange_lengths(lengths[file], rng)[:left]:
+                for rows in self.batcher.arrange(lengths[file], rng)[:left]:
                     step += min(parts(step), len(rows))
                     left -= 1
             epoch += 1

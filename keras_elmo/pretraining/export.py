@@ -78,7 +78,7 @@ def export_run(
     facts["rounding"] = few and (*bits, len(few), before, after)
     scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
     # A resumed run may have changed these settings after the checkpoint.
-    recipe = dataclasses.asdict(run.read_recipe()) | facts.get("settings", {})
+    recipe = dataclasses.asdict(run.read_settings()[1]) | facts.get("settings", {})
     card = model_card(output.resolve().name, model.config, vocabulary, recipe, facts, scores, data)
     paths = output / "curve.png", output / "log.csv"
     with made_folder(output), atomic_write(*paths) as (picture, log):

@@ -68,8 +68,8 @@ def merge_settings(
     base: dict = {}
     config = None
     if resume and run.has_settings:
-        base, config = dataclasses.asdict(run.read_recipe()), run.read_config()
-        origin = run.read_settings()["origin"]
+        config, stored_recipe, origin = run.read_settings()
+        base = dataclasses.asdict(stored_recipe)
         init_from = init_from or origin["init_from"]
         own_vocabulary = own_vocabulary or origin["own_vocabulary"]
         devices = origin["devices"] if devices is None else devices

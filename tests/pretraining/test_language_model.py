@@ -37,7 +37,7 @@ def make_model(config=None, seed=0, **kwargs):
 def make_batch(sentences=SENTENCES, **kwargs):
     batcher = Batcher(VOCABULARY, max_characters=13, widest_filter=4, **kwargs)
     encoded = batcher.encode(sentences)
-    [rows] = batcher.arrange(encoded)
+    [rows] = batcher.arrange(encoded.lengths)
     return batcher.batch(encoded, rows)
 
 
