@@ -71,15 +71,26 @@ def standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def progress_bar(file: str | pathlib.Path, is_shown: bool) -> tqdm:
-    """Return a progress bar over the bytes of a file."""
-    return tqdm(
-        total=os.path.getsize(local_path(file)),
-        unit="B",
-        unit_scale=True,
-        desc=pathlib.Path(file).name,
-        disable=not is_shown,
-    )
+@contextlib.contextmanager
+def open_lines(file: str | pathlib.Path, progress: bool) -> Iterator[Iterator[str]]:
+    """Open a text as ``open_text`` does; a progress bar follows the bytes that are read."""
+    with (
+        open_text(file) as (raw, text),
+        tqdm(
+            total=os.path.getsize(local_path(file)),
+            unit="B",
+            unit_scale=True,
+            desc=pathlib.Path(file).name,
+            disable=not progress,
+        ) as bar,
+    ):
+
+        def lines() -> Iterator[str]:
+            for line in text:
+                bar.update(raw.tell() - bar.n)
+                yield line
+
+        yield lines()
 
 
 def read_sentences(file: str | pathlib.Path) -> list[list[str]]:
