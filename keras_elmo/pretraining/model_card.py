@@ -31,75 +31,69 @@ def model_card(
         data: str. Markdown on sources, licence and credit.
     """
     filters = ", ".join(f"{count} of width {width}" for width, count in config.filters)
-    lines = [
-        f"# {name}",
-        "",
-        "A bidirectional language model (biLM) for ELMo, trained with keras-elmo.",
-        "",
-        "```python",
-        "import keras_elmo",
-        "",
-        f'layer = keras_elmo.ElmoLayer.from_preset("{name}")',
-        "```",
-        "",
-        "## Sizes",
-        "",
-        f"- {config.n_layers} layers of {config.lstm_dim} LSTM cells, projected to "
-        f"{config.projection_dim}, in each direction: {config.n_layers + 1} layer "
-        f"representations of width {2 * config.projection_dim}",
-        f"- character filters: {filters}; {config.n_highway} highway",
-        f"- a softmax over {len(vocabulary):,} tokens",
-        "",
-        "## Data",
-        "",
-        data.strip() or "Not stated.",
-        "",
-        "## Training",
-        "",
-        *([f"Fine-tuned from `{facts['init_from']}`.", ""] if facts["init_from"] else []),
-        f"{facts['tokens']:,} tokens in {facts['step']:,} steps and {facts['seconds'] / 60:.0f} "
-        "minutes. The recipe:",
-        "",
-        "```json",
-        json.dumps(recipe, indent=2),
-        "```",
-        "",
-        "![loss and held-out perplexity over tokens](curve.png)",
-        "",
-        "`log.csv` has the figures, one row per checkpoint.",
-        "",
-        *(_average_lines(*facts["average"]) if facts["average"] else []),
-        "## Perplexity",
-        "",
-        "Full softmax, whole sentences, zero initial state. Forward also predicts `</S>`, backward",
-        "`<S>`. The biLM reads tokens outside the vocabulary by their characters; they are scored",
-        "as `<UNK>`.",
-        "",
-        "| text | tokens | OOV | forward | backward | joint |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {text} | {s['tokens']:,} | {s['oov_share']:.1%} | {s['forward']:.1f} | "
-        f"{s['backward']:.1f} | {s['perplexity']:.1f} |"
-        for text, s in scores.items()
-    ]
+    average = rounding = ""
+    if facts["average"]:
+        preset, share = facts["average"]
+        average = f"""
+The weights are an average: {1 - share:g} of the end of the run, {share:g} of `{preset}`
+(Wortsman et al., 2022).
+"""
     if facts["rounding"]:
         bits, softmax_bits, count, before, after = facts["rounding"]
-        lines += [
-            "",
-            f"The weights are rounded to {bits} significant bits, the softmax to {softmax_bits}.",
-            f"This changes the perplexity of {count} held-out sentences from {before:.3f} to "
-            f"{after:.3f}.",
-        ]
-    return "\n".join(lines) + "\n"
+        rounding = f"""
+The weights are rounded to {bits} significant bits, the softmax to {softmax_bits}.
+This changes the perplexity of {count} held-out sentences from {before:.3f} to {after:.3f}.
+"""
+    rows = "".join(
+        f"| {text} | {s['tokens']:,} | {s['oov_share']:.1%} | {s['forward']:.1f} | "
+        f"{s['backward']:.1f} | {s['perplexity']:.1f} |\n"
+        for text, s in scores.items()
+    )
+    origin = f"Fine-tuned from `{facts['init_from']}`.\n\n" if facts["init_from"] else ""
+    return f"""# {name}
 
+A bidirectional language model (biLM) for ELMo, trained with keras-elmo.
 
-def _average_lines(preset: str, share: float) -> list[str]:
-    return [
-        f"The weights are an average: {1 - share:g} of the end of the run, {share:g} of `{preset}`",
-        "(Wortsman et al., 2022).",
-        "",
-    ]
+```python
+import keras_elmo
+
+layer = keras_elmo.ElmoLayer.from_preset("{name}")
+```
+
+## Sizes
+
+- {config.n_layers} layers of {config.lstm_dim} LSTM cells, projected to \
+{config.projection_dim}, in each direction: {config.n_layers + 1} layer \
+representations of width {2 * config.projection_dim}
+- character filters: {filters}; {config.n_highway} highway
+- a softmax over {len(vocabulary):,} tokens
+
+## Data
+
+{data.strip() or "Not stated."}
+
+## Training
+
+{origin}{facts["tokens"]:,} tokens in {facts["step"]:,} steps and {facts["seconds"] / 60:.0f} \
+minutes. The recipe:
+
+```json
+{json.dumps(recipe, indent=2)}
+```
+
+![loss and held-out perplexity over tokens](curve.png)
+
+`log.csv` has the figures, one row per checkpoint.
+{average}
+## Perplexity
+
+Full softmax, whole sentences, zero initial state. Forward also predicts `</S>`, backward
+`<S>`. The biLM reads tokens outside the vocabulary by their characters; they are scored
+as `<UNK>`.
+
+| text | tokens | OOV | forward | backward | joint |
+|---|---|---|---|---|---|
+{rows}{rounding}"""
 
 
 def draw_curve(log: str | pathlib.Path, picture: str | pathlib.Path) -> None:
