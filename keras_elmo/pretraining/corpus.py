@@ -15,7 +15,8 @@ from keras_elmo.tokenizers.characters import PAD, character_ids
 from keras_elmo.utils.batches import group_by_length
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL_TOKENS))
-# Epoch, index of the file, index of the batch, part of the batch, and number of parts.
+# Epoch, index in the order of files of the epoch, index in the order of batches of the file, part
+# of the batch, and number of its parts.
 Position = tuple[int, int, int, int, int]
 # The position before the first batch of a Corpus.
 START: Position = (0, 0, 0, 0, 1)
@@ -58,9 +59,6 @@ class Batcher:
     >>> batcher.batch(sentences, rows)["targets"][0, 0].T
     array([[4, 2, 2, 3, 1],
            [2, 2, 3, 1, 0]], dtype=int32)
-
-    Reference:
-        Peters et al., 2018, section 3.1 (the predictions of both directions).
     """
 
     def __init__(
@@ -100,12 +98,10 @@ class Batcher:
 
         A sentence longer than ``max_tokens`` is cut into pieces of about equal length. The
         prediction of the boundary token at a cut does not count, because the text has none there.
-
-        Args:
-            sentences: list of lists of str. No sentence is empty.
-            max_tokens: int or None. Largest number of tokens of a piece.
+        No sentence may be empty.
         """
-        sentences, is_begin, is_end = _pieces(sentences, max_tokens)
+        pieces = _pieces(sentences, max_tokens)
+        sentences = [piece for piece, _, _ in pieces]
         types = {"<S>": _BEGIN, "</S>": _END}
         words = [types.setdefault(t, len(types)) for sentence in sentences for t in sentence]
         lengths = np.array([len(sentence) for sentence in sentences])
@@ -117,8 +113,8 @@ class Batcher:
             vocabulary_ids=np.array([self.vocabulary.get(t, _UNKNOWN) for t in types], "int32"),
             characters=ids,
             widths=(ids != PAD + 1).sum(axis=1),
-            is_begin=np.array(is_begin, bool),
-            is_end=np.array(is_end, bool),
+            is_begin=np.array([is_begin for _, is_begin, _ in pieces], bool),
+            is_end=np.array([is_end for _, _, is_end in pieces], bool),
         )
 
     def arrange(
@@ -264,8 +260,7 @@ class Corpus:
         """Yield batches from a position on, epoch after epoch without end.
 
         Args:
-            position: tuple of int. Epoch, index in the order of files of the epoch, index in the
-                order of batches of the file, part of the batch, and number of its parts.
+            position: Position. Where to begin.
             step: int. Number of the first batch.
             parts: function. Maps the number of a batch to the number of parts that the whole
                 batch from there is split into. Each part is yielded as a batch.
@@ -280,9 +275,10 @@ class Corpus:
         while True:
             found = max(start, done, part) > 0
             for place, file, rng in self._order(epoch, start):
-                sentences = self._read(file)
-                if sentences is None:
+                read = _sentences(file)
+                if not read:
                     continue
+                sentences = self.batcher.encode(read, self.max_tokens)
                 found = True
                 for rows in self.batcher.arrange(sentences.lengths, rng)[done:]:
                     if part == 0:
@@ -317,8 +313,8 @@ class Corpus:
         """
         lengths = {}
         for file in self.files:
-            pieces, _, _ = _pieces(_sentences(file), self.max_tokens)
-            lengths[file] = np.array([len(piece) for piece in pieces], int)
+            pieces = _pieces(_sentences(file), self.max_tokens)
+            lengths[file] = np.array([len(piece) for piece, _, _ in pieces], int)
         batches = sum(len(self.batcher.arrange(of_file)) for of_file in lengths.values())
         if not batches:
             raise self._no_sentences()
@@ -339,10 +335,6 @@ class Corpus:
             rng = np.random.default_rng((self.seed, epoch, place))
             yield place, self.files[order[place]], rng
 
-    def _read(self, file: str) -> EncodedSentences | None:
-        sentences = _sentences(file)
-        return self.batcher.encode(sentences, self.max_tokens) if sentences else None
-
     def _no_sentences(self) -> ValueError:
         return ValueError(
             f"Corpus expects sentences, one per line. Received: none in {', '.join(self.files)}"
@@ -355,18 +347,15 @@ def _sentences(file: str) -> list[list[str]]:
 
 def _pieces(
     sentences: list[list[str]], max_tokens: int | None
-) -> tuple[list[list[str]], list[bool], list[bool]]:
-    """Cut long sentences; return the pieces, and whether each begins and ends a sentence."""
-    pieces: list[list[str]] = []
-    is_begin: list[bool] = []
-    is_end: list[bool] = []
+) -> list[tuple[list[str], bool, bool]]:
+    """Cut long sentences; return each piece, and whether it begins and ends a sentence."""
+    pieces = []
     for sentence in sentences:
-        count = -(-len(sentence) // max_tokens) if max_tokens else 1
+        n, count = len(sentence), -(-len(sentence) // max_tokens) if max_tokens else 1
         for k in range(count):
-            pieces.append(sentence[k * len(sentence) // count : (k + 1) * len(sentence) // count])
-            is_begin.append(k == 0)
-            is_end.append(k == count - 1)
-    return pieces, is_begin, is_end
+            piece = sentence[k * n // count : (k + 1) * n // count]
+            pieces.append((piece, k == 0, k == count - 1))
+    return pieces
 
 
 def _widen(array: np.ndarray, missing: int) -> np.ndarray:

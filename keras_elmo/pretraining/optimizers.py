@@ -74,19 +74,18 @@ class _Guarded(_Optimizer):
             self._is_finite = None
 
     def assign(self, variable: Any, value: Tensor) -> None:
-        if self._is_finite is not None:
-            value = ops.where(self._is_finite, value, ops.convert_to_tensor(variable))
-        super().assign(variable, value)
+        super().assign(variable, self._if_finite(value, ops.convert_to_tensor(variable)))
 
     def assign_add(self, variable: Any, value: Tensor) -> None:
-        if self._is_finite is not None:
-            value = ops.where(self._is_finite, value, 0)
-        super().assign_add(variable, value)
+        super().assign_add(variable, self._if_finite(value, 0))
 
     def assign_sub(self, variable: Any, value: Tensor) -> None:
-        if self._is_finite is not None:
-            value = ops.where(self._is_finite, value, 0)
-        super().assign_sub(variable, value)
+        super().assign_sub(variable, self._if_finite(value, 0))
+
+    def _if_finite(self, value: Tensor, otherwise: Any) -> Tensor:
+        if self._is_finite is None:
+            return value
+        return ops.where(self._is_finite, value, otherwise)
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
