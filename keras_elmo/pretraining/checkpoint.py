@@ -42,7 +42,8 @@ class CheckpointWriter:
             facts: dict. Anything that JSON can hold.
         """
         self.wait()
-        arrays = {name: _copy(variable) for name, variable in _named(variables).items()}
+        arrays = {name: to_numpy(variable) for name, variable in _named(variables).items()}
+        arrays = {name: x if x.flags.owndata else x.copy() for name, x in arrays.items()}
         pool = concurrent.futures.ThreadPoolExecutor(1)
         self._pending = pool.submit(self._write, arrays, json.dumps(facts))
         pool.shutdown(wait=False)  # the thread ends when the file is written
@@ -65,12 +66,6 @@ class CheckpointWriter:
             write_arrays(temporary, arrays, {"facts": facts})
 
 
-def _copy(variable: keras.Variable) -> np.ndarray:
-    """Copy the value of a variable into new memory."""
-    array = to_numpy(variable)
-    return array if array.flags.owndata else array.copy()
-
-
 def to_numpy(variable: keras.Variable) -> np.ndarray:
     """Return the value of a variable that is equal on all devices."""
     if keras.backend.backend() == "tensorflow":
@@ -89,7 +84,16 @@ def load_checkpoint(path: str | pathlib.Path, variables: dict) -> dict:
     groups = {name.partition("/")[0] for name in variables}
     remedy = "Begin anew: there is no older checkpoint"
     with open_hdf5(path, kind="Checkpoint", remedy=remedy) as file:
-        facts = _facts(file.attribute("facts"), path)
+        text = file.attribute("facts")
+        try:
+            facts = json.loads(text)
+        except (TypeError, json.JSONDecodeError, RecursionError) as error:
+            facts = error
+        if not isinstance(facts, dict):
+            raise ValueError(
+                f"Checkpoint {path} must contain the facts of a run as a JSON object. "
+                f"Received: {facts!r:.60}"
+            )
         declared = {n: file.declared(n) for n in file.walk() if n.partition("/")[0] in groups}
         expected = {name: tuple(variable.shape) for name, variable in variables.items()}
         check_tensors(
@@ -103,19 +107,6 @@ def load_checkpoint(path: str | pathlib.Path, variables: dict) -> dict:
         arrays = {name: file.read(name) for name in expected}
     for name, variable in variables.items():
         variable.assign(arrays[name])
-    return facts
-
-
-def _facts(text: str, path: str | pathlib.Path) -> dict:
-    try:
-        facts = json.loads(text)
-    except (TypeError, json.JSONDecodeError, RecursionError) as error:
-        facts = error
-    if not isinstance(facts, dict):
-        raise ValueError(
-            f"Checkpoint {path} must contain the facts of a run as a JSON object. "
-            f"Received: {facts!r:.60}"
-        )
     return facts
 
 

@@ -122,10 +122,8 @@ class Batcher:
     ) -> list[np.ndarray]:
         """Return the indices of the sentences of each batch.
 
-        Args:
-            lengths: int array. Tokens of each sentence.
-            rng: numpy Generator or None. Generator for a random order; None for long sentences
-                first.
+        ``lengths`` are the tokens of each sentence. The order is random with ``rng``; without it,
+        long sentences come first.
         """
         order = None if rng is None else rng.permutation(len(lengths))
         batches = group_by_length(
@@ -302,14 +300,9 @@ class Corpus:
             epoch, start = epoch + 1, 0
 
     def steps(self, epochs: float, parts: Callable[[int], int] = lambda step: 1) -> int:
-        """Return the number of batches of ``epochs`` passes over the files.
+        """Return the number of batches of ``epochs`` passes over the files, whole or not.
 
-        Args:
-            epochs: float. Passes; a fraction is allowed.
-            parts: function. As for ``batches``.
-
-        Raises:
-            ValueError: If no file has a sentence.
+        ``parts`` is as for ``batches``. A ``ValueError`` says that no file has a sentence.
         """
         lengths = {}
         for file in self.files:

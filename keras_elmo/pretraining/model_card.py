@@ -23,8 +23,7 @@ def model_card(
         config: BiLMConfig. Sizes of the biLM.
         vocabulary: list of str. Tokens of the softmax.
         recipe: dict. Settings of the run.
-        facts: dict. ``step``, ``tokens`` and ``seconds`` of the run; ``init_from``, the preset
-            that was fine-tuned, or None; ``rounding``, the significant bits of biLM and softmax,
+        facts: dict. Facts of ``read_run``; ``rounding``, the significant bits of biLM and softmax,
             the number of held-out sentences and their perplexity before and after, or None;
             ``average``, a preset and its share, or None.
         scores: dict. Results of ``Scorer.perplexity`` by the name of the text.
@@ -97,21 +96,9 @@ as `<UNK>`.
 
 
 def draw_curve(log: str | pathlib.Path, picture: str | pathlib.Path) -> None:
-    """Draw the loss and the held-out perplexity of a run over its tokens.
+    """Draw the loss and the held-out perplexity in a ``log.csv`` over the tokens, as a PNG."""
+    from matplotlib.figure import Figure
 
-    Args:
-        log: str or path. The ``log.csv`` of the run.
-        picture: str or path. The PNG to write.
-
-    Raises:
-        ImportError: If matplotlib is missing.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "The training curve needs matplotlib: pip install 'keras-elmo[pretrain]'"
-        ) from error
     with open(log, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     millions = [int(row["tokens"]) / 1e6 for row in rows]

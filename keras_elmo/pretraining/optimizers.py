@@ -22,11 +22,6 @@ class _Guarded(_Optimizer):
     The norm covers the gradient of all devices and counts each row of an embedding once. An
     update whose gradient has NaN or infinite values changes neither weights nor moments.
     ``skipped`` counts such updates, ``skipped_in_a_row`` the ones since the last good update.
-
-    Args:
-        learning_rate: float or schedule. The learning rate.
-        clip_norm: float. Largest global norm of the gradient.
-        **kwargs: Arguments for the optimizer.
     """
 
     def __init__(self, learning_rate: Any, clip_norm: float, **kwargs: Any) -> None:

@@ -133,16 +133,7 @@ class Recipe:
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Compute the learning rate of a ``Recipe`` at every step.
-
-    Args:
-        recipe: Recipe. Its ``steps`` must be known.
-
-    Call arguments:
-        step: int or scalar tensor. Number of updates so far.
-
-    Returns:
-        The learning rate, float32, a scalar.
+    """Compute the learning rate of a ``Recipe``, whose ``steps`` are known, after every step.
 
     Example:
 

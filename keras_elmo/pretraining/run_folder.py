@@ -133,12 +133,10 @@ class RunFolder:
         write_files(self.path, writers)
 
     def load(self, variables: dict, digests: dict[str, str]) -> dict:
-        """Read the checkpoint into variables, all or none, and return its facts.
+        """Read the checkpoint into variables, as ``load_checkpoint`` does, and return its facts.
 
-        Args:
-            variables: dict. The variables by name, as in ``load_checkpoint``.
-            digests: dict. Digests of the corpus and of the vocabulary, to compare with the
-                digests in the checkpoint. Older checkpoints contain none.
+        The ``digests`` of the corpus and the vocabulary must equal those in the checkpoint; older
+        checkpoints contain none.
 
         Raises:
             FileNotFoundError: If there is no checkpoint.
@@ -192,11 +190,9 @@ class RunFolder:
             )
         rows = [row for row in rows if len(row) == len(header)]  # a kill may cut the last row
         rows = [row for row in rows if row[0].isdecimal() and int(row[0]) <= step]
-        for row in rows:
-            values = dict(zip(header, row))
+        for values in (dict(zip(header, row)) for row in rows):
             try:
-                for name in values.keys() & {"tokens", "loss", "perplexity"}:
-                    float(values[name] or 0)
+                [float(values.get(name) or 0) for name in ("tokens", "loss", "perplexity")]
             except ValueError:
                 raise ValueError(
                     f"Log {self._log} must contain the numbers tokens, loss and perplexity. "
@@ -210,10 +206,7 @@ class RunFolder:
     ) -> tuple[BiLMConfig, Recipe, dict]:
         """Check that only changeable settings differ from those of this run; return the latter.
 
-        Args:
-            config: BiLMConfig or None. Sizes to compare, if given.
-            recipe: Recipe. The recipe to compare.
-            origin: dict. Entries of ``origin.json`` to compare.
+        A ``config`` of None and entries that ``origin`` lacks are not compared.
 
         Raises:
             ValueError: If another setting differs.

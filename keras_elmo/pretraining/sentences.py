@@ -75,8 +75,7 @@ def tokenize_file(
         progress: bool. Whether to show a progress bar.
 
     Returns:
-        dict. ``lines`` counts the lines read, ``sentences`` and ``tokens`` count what was
-        written.
+        dict. Counts of the ``lines`` read, and of the ``sentences`` and ``tokens`` written.
 
     Raises:
         OSError: If the input cannot be read.

@@ -31,14 +31,8 @@ def sample_log_uniform(
     each id was drawn independently with the returned probability. Sums over the sample, divided
     by this probability, are therefore unbiased.
 
-    Args:
-        size: int. Ids to draw, fewer than ``vocabulary_size``.
-        vocabulary_size: int. Number of ids.
-        seed: keras.random.SeedGenerator. Source of the noise.
-
-    Returns:
-        The ids, int32, shape ``(size,)``, and the logs of their expected counts, float32, shape
-        ``(size,)``.
+    Returns ``size`` ids, int32, fewer than ``vocabulary_size``, and the logs of their expected
+    counts, float32. ``seed`` gives the noise.
 
     Reference:
         Kool et al., 2019, https://arxiv.org/abs/1903.06059, section 4.2 (the estimator).
@@ -172,14 +166,7 @@ def negative_log_likelihood(
 ) -> Tensor:
     """Return the negative log-likelihood of every target under the full softmax.
 
-    Args:
-        outputs: tensor. Float32, shape ``(n, projection_dim)``.
-        targets: tensor. Vocabulary ids, int32, shape ``(n,)``.
-        kernel: tensor. Float32, shape ``(vocabulary, projection_dim)``.
-        bias: tensor. Float32, shape ``(vocabulary,)``.
-
-    Returns:
-        Nats, float32, shape ``(n,)``.
+    The arguments are those of ``softmax_loss``. Returns nats, float32, shape ``(n,)``.
     """
     kernel, bias = ops.convert_to_tensor(kernel), ops.convert_to_tensor(bias)
     true = ops.sum(outputs * ops.take(kernel, targets, axis=0), axis=-1) + ops.take(bias, targets)

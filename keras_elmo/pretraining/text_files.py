@@ -33,8 +33,7 @@ class _Lines(io.TextIOWrapper):
 def open_text(file: str | pathlib.Path) -> Iterator[tuple[BinaryIO, TextIO]]:
     """Open a UTF-8 text, plain, .gz, .bz2 or .xz, with or without a byte-order mark.
 
-    Yields:
-        The compressed file, whose position shows the progress, and the text.
+    Yields the compressed file, whose position shows the progress, and the text.
 
     Raises:
         OSError: If the file cannot be read or is damaged.
