@@ -29,12 +29,14 @@ class _Guarded(_Optimizer):
         self.clip_norm = clip_norm
         self._is_finite: Any = None
 
+    def get_config(self) -> dict:
+        return {**super().get_config(), "clip_norm": self.clip_norm}
+
     def build(self, variables: list) -> None:
-        if self.built:
-            return
-        super().build(variables)
-        self.skipped = self.add_variable((), dtype="int32", name="skipped")
-        self.skipped_in_a_row = self.add_variable((), dtype="int32", name="skipped_in_a_row")
+        if not self.built:
+            super().build(variables)
+            self.skipped = self.add_variable((), dtype="int32", name="skipped")
+            self.skipped_in_a_row = self.add_variable((), dtype="int32", name="skipped_in_a_row")
 
     def _clip_gradients(self, grads: list) -> list:
         grads = [_dense(gradient) for gradient in grads]
@@ -93,9 +95,6 @@ class Adam(_Guarded, keras.optimizers.Adam):
     10.0
     """
 
-    def get_config(self) -> dict:
-        return {**super().get_config(), "clip_norm": self.clip_norm}
-
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class Muon(_Guarded, keras.optimizers.Muon):
@@ -146,11 +145,8 @@ class Muon(_Guarded, keras.optimizers.Muon):
         self.product_dtype = product_dtype
 
     def get_config(self) -> dict:
-        return {
-            "learning_rate": super().get_config()["learning_rate"],
-            "clip_norm": self.clip_norm,
-            "product_dtype": self.product_dtype,
-        }
+        settings = {**super().get_config(), "product_dtype": self.product_dtype}
+        return {n: settings[n] for n in ("learning_rate", "clip_norm", "product_dtype")}
 
     def zeropower_via_newtonschulz5(self, x: Tensor, steps: int) -> Tensor:
         a, b, c = _NEWTON_SCHULZ

@@ -106,11 +106,6 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         return locked(self.path / "run.lock", f"trains {self.path}")
 
-    def read_tokenizer(self) -> dict | None:
-        """Read ``tokenizer.json``; None if the tokenizer is not known."""
-        path = self.path / TOKENIZER_FILE
-        return read_options(path, str(path)) if path.is_file() else None
-
     def write_settings(
         self,
         config: BiLMConfig,
@@ -224,3 +219,9 @@ class RunFolder:
                 f"Received for {self.path}: another {', '.join(differing)}"
             )
         return stored
+
+
+def read_tokenizer(folder: pathlib.Path) -> dict | None:
+    """Read the ``tokenizer.json`` of a corpus or a run; None if the tokenizer is not known."""
+    path = folder / TOKENIZER_FILE
+    return read_options(path, str(path)) if path.is_file() else None

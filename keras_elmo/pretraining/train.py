@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.presets import TOKENIZER_FILE, Preset
+from keras_elmo.presets import Preset
 from keras_elmo.pretraining.checkpoint import to_numpy
 from keras_elmo.pretraining.corpus import START, Batcher, Corpus
 from keras_elmo.pretraining.devices import current_share
@@ -24,12 +24,12 @@ from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.language_model_files import read_language_model
 from keras_elmo.pretraining.optimizers import make_optimizer
 from keras_elmo.pretraining.recipe import CHANGEABLE, Recipe, Schedule
-from keras_elmo.pretraining.run_folder import RunFolder
+from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.vocabulary import read_vocabulary
 from keras_elmo.utils.checks import check_whole
-from keras_elmo.utils.files import digest_of, local_path, read_options
+from keras_elmo.utils.files import digest_of, local_path
 
 # Held-out tokens that are scored at every checkpoint.
 _SAMPLE_TOKENS = 10_000
@@ -205,24 +205,24 @@ class Pretraining:
 
     def _fit(self, keeper: "_Keeper", callbacks: Iterable) -> None:
         self._failure: Exception | None = None
-        remaining = max(0, self.steps - self.facts["step"])
-        whole, rest = divmod(remaining, self.save_every)
+        whole, rest = divmod(max(0, self.steps - self.facts["step"]), self.save_every)
         try:
             for epochs, steps in ((whole, self.save_every), (1, rest)):
-                if epochs and steps:
-                    keeper.ahead = collections.deque()
-                    # TensorBoard counts epochs from the start of the run.
-                    before = -(-self.facts["step"] // self.save_every)
-                    self.model.fit(
-                        self._feed(keeper.ahead),
-                        steps_per_epoch=steps,
-                        initial_epoch=before,
-                        epochs=before + epochs,
-                        verbose=0,
-                        callbacks=[keeper, *callbacks],
-                    )
-                    if self.model.stop_training:
-                        return
+                if not (epochs and steps):
+                    continue
+                keeper.ahead = collections.deque()
+                # TensorBoard counts epochs from the start of the run.
+                before = -(-self.facts["step"] // self.save_every)
+                self.model.fit(
+                    self._feed(keeper.ahead),
+                    steps_per_epoch=steps,
+                    initial_epoch=before,
+                    epochs=before + epochs,
+                    verbose=0,
+                    callbacks=[keeper, *callbacks],
+                )
+                if self.model.stop_training:
+                    return
         except Exception:
             # tf.data keeps only the message; raise the original error again.
             if self._failure is not None:
@@ -248,9 +248,9 @@ class Pretraining:
 
     def diverged(self, sign: str) -> ValueError:
         """Return the error of a run that diverged."""
-        remedy = "Begin anew"
         with contextlib.suppress(OSError):  # the divergence is the error to raise
             self.folder.writer.wait()
+        remedy = "Begin anew"
         if self.folder.has_checkpoint:
             remedy = f"Resume the earlier checkpoint in {self.folder.path}"
         return ValueError(
@@ -441,9 +441,8 @@ def _digest(files: list[pathlib.Path]) -> str:
 
 def _tokenizer(corpus: pathlib.Path, init_from: Any) -> dict | None:
     """Return the tokenizer of a corpus, or of the preset that a run begins with, if known."""
-    prepared = corpus / TOKENIZER_FILE
-    if prepared.is_file():
-        return read_options(prepared, str(prepared))
+    if tokenizer := read_tokenizer(corpus):
+        return tokenizer
     if init_from is not None:
         with contextlib.suppress(ValueError, OSError):  # the tokenizer is not known
             return {"name": Preset(init_from).read_tokenizer()}

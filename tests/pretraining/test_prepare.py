@@ -198,16 +198,6 @@ def test_files_of_a_line_and_of_none(raw, tmp_path):
     assert (counts["heldout_tokens"], counts["tokens"]) == (2, 204)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_part_of_one_file_is_held_out_whatever_the_seed(raw, tmp_path, seed):
-    """1% of 1.1 million tokens in 20,000 lines: a chance for each block often gave none."""
-    (raw / "a.txt").write_text(
-        "a b c d e f g h i j k l m n o p q r s t u v w x y z . . .\n" * 20000
-    )
-    counts = prepare(raw / "a.txt", tmp_path / "out", **PLAIN, seed=seed, shards=2)
-    assert counts["heldout_tokens"] == 200 * 29
-
-
 def test_weights_of_sources(raw, tmp_path):
     for name, word in (("news", "n"), ("novels.v2", "o"), ("web", "w")):
         (raw / f"{name}.txt").write_text("".join(f"{word}{i} x\n" for i in range(1000)))

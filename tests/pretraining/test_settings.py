@@ -188,12 +188,6 @@ def test_settings_of_a_run_that_are_damaged(begin, name, content, message):
         merge_settings(folder, resume=True)
 
 
-def test_a_list_as_settings(tmp_path):
-    (tmp_path / "settings.json").write_text("[1]")
-    with pytest.raises(ValueError, match="Expected settings as .* Received: list in .*settings"):
-        merge_settings(tmp_path / "run", file=tmp_path / "settings.json")
-
-
 def test_a_log_that_was_cut_anywhere(tmp_path):
     run = RunFolder(tmp_path)
     for step in (4, 8, 12):
