@@ -159,31 +159,26 @@ class Batcher:
         size = int(-(-n // devices))
         if self.fixed_shapes:  # a whole batch, or a half, a quarter, ...
             size = self._rows(tokens) >> max(0, (self._rows(tokens) // size).bit_length() - 1)
-        made: dict[str, list] = {"characters": [], "words": [], "targets": [], "weights": []}
-        most = width = 0
+        parts = {}
         for device in range(devices):
-            if device not in self.parts and not self.fixed_shapes:
-                continue
-            # Deal the rows out in turn, so that all parts have sentences of similar length.
-            mine = slice(device, None, devices)
-            missing = size - len(range(n)[mine])
-            distinct, places = np.unique(words[:, :, mine], return_inverse=True)
-            most = max(most, len(distinct))
-            width = max(width, sentences.widths[distinct].max(initial=0))
-            # Another process makes this part, but all parts need its sizes.
-            if device not in self.parts:
-                continue
-            made["characters"].append(distinct)
-            made["words"].append(_widen(places.reshape(2, tokens, -1).astype("int32"), missing))
-            made["targets"].append(_widen(targets[:, :, mine], missing))
-            made["weights"].append(_widen(weights[:, :, mine], missing))
+            # With fixed shapes, all parts have the sizes of the largest part.
+            if self.fixed_shapes or device in self.parts:
+                # Deal the rows out in turn, so that all parts have sentences of similar length.
+                mine = slice(device, None, devices)
+                distinct, places = np.unique(words[:, :, mine], return_inverse=True)
+                parts[device] = mine, distinct, places.reshape(2, tokens, -1).astype("int32")
+        most = max(len(distinct) for _, distinct, _ in parts.values())
         most = self._padded(most, max(256, self.batch_tokens // 2))
+        width = max(sentences.widths[distinct].max(initial=0) for _, distinct, _ in parts.values())
         width = min(self._padded(width + self.widest_filter, 16), self.max_characters)
-        made["characters"] = [
-            sentences.characters[np.pad(distinct, (0, most - len(distinct))), :width]
-            for distinct in made["characters"]
-        ]
-        return {name: np.stack(parts) for name, parts in made.items()}
+        made = []
+        for mine, distinct, places in (parts[device] for device in self.parts):
+            ids = np.pad(distinct, (0, most - len(distinct)))
+            part = {"words": places, "targets": targets[:, :, mine], "weights": weights[:, :, mine]}
+            missing = [(0, 0), (0, 0), (0, size - places.shape[2])]
+            part = {name: np.pad(array, missing) for name, array in part.items()}
+            made.append({"characters": sentences.characters[ids, :width], **part})
+        return {name: np.stack([part[name] for part in made]) for name in made[0]}
 
     def _rows(self, tokens: int) -> int:
         return max(1, self.batch_tokens // tokens)
@@ -302,7 +297,10 @@ class Corpus:
     def steps(self, epochs: float, parts: Callable[[int], int] = lambda step: 1) -> int:
         """Return the number of batches of ``epochs`` passes over the files, whole or not.
 
-        ``parts`` is as for ``batches``. A ``ValueError`` says that no file has a sentence.
+        ``batches`` describes ``parts``.
+
+        Raises:
+            ValueError: If no file has a sentence.
         """
         lengths = {}
         for file in self.files:
@@ -349,8 +347,3 @@ def _pieces(
             piece = sentence[k * n // count : (k + 1) * n // count]
             pieces.append((piece, k == 0, k == count - 1))
     return pieces
-
-
-def _widen(array: np.ndarray, missing: int) -> np.ndarray:
-    """Append zeros to the last axis."""
-    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)])

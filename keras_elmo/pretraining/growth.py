@@ -178,7 +178,7 @@ def grow_language_model(
 ) -> BiLanguageModel:
     """Return a larger ``BiLanguageModel`` with the same predictions.
 
-    The arguments are those of ``BiLanguageModel``. Its ``seed`` is the seed of ``grow`` too.
+    ``kwargs`` are arguments for ``BiLanguageModel``. ``grow`` uses its ``seed`` too.
     """
     arrays = {path: to_float32(v) for path, v in variables_by_path(model.bilm).items()}
     larger = BiLanguageModel(config, model.vocabulary_size, **kwargs)

@@ -87,13 +87,7 @@ class _Guarded(_Optimizer):
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class Adam(_Guarded, keras.optimizers.Adam):
-    """Adam of Keras (Kingma and Ba, 2015) that clips and skips as ``_Guarded`` does.
-
-    Example:
-
-    >>> Adam(2e-3, clip_norm=10.0).clip_norm
-    10.0
-    """
+    """Adam of Keras (Kingma and Ba, 2015) that clips and skips as ``_Guarded`` does."""
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
@@ -111,11 +105,6 @@ class Muon(_Guarded, keras.optimizers.Muon):
 
     Raises:
         ImportError: If Keras is older than 3.13, which has a different Muon.
-
-    Example:
-
-    >>> Muon(4e-3, clip_norm=10.0).product_dtype
-    'float32'
 
     Reference:
         Liu et al., 2025, https://arxiv.org/abs/2502.16982

@@ -22,7 +22,6 @@ from keras_elmo.pretraining.sentences import SentenceRules
 from keras_elmo.pretraining.text_files import open_lines, open_text
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, read_vocabulary, write_vocabulary
 from keras_elmo.tokenizers.text import OPENERS
-from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS
 from keras_elmo.utils.checks import check_whole, is_number
 from keras_elmo.utils.files import disk_errors, local_path, write_json
 
@@ -371,12 +370,6 @@ def _check(settings: dict[str, Any], files: dict[str, str], heldout_files: dict[
         if not is_number(weight, above=0):
             raise ValueError(
                 f"prepare expects weights above 0. Received: a weight of {weight!r} for {name}"
-            )
-    for name, choices in (("sentences", SENTENCES), ("tokenizer", TOKENIZERS)):
-        if settings[name] not in choices:
-            raise ValueError(
-                f"prepare expects {name} to be one of {', '.join(choices)}. "
-                f"Received: {name}={settings[name]!r}"
             )
     real = {os.path.realpath(file) for file in files.values()}
     if both := sorted(real & {os.path.realpath(file) for file in heldout_files.values()}):

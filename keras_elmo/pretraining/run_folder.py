@@ -199,7 +199,7 @@ class RunFolder:
     def check_same(
         self, config: BiLMConfig | None, recipe: Recipe, origin: dict
     ) -> tuple[BiLMConfig, Recipe, dict]:
-        """Check that only changeable settings differ from those of this run; return the latter.
+        """Return the settings of this run; check that only changeable settings differ from them.
 
         A ``config`` of None and entries that ``origin`` lacks are not compared.
 

@@ -22,7 +22,7 @@ class SentenceRules:
     """Split paragraphs into tokenised sentences.
 
     Args:
-        sentences: str. ``"punkt"``, ``"stops"`` or ``"lines"``, as for ``prepare``.
+        sentences: str. ``"punkt"``, ``"stops"`` or ``"lines"``; see ``prepare``.
         tokenizer: str. A name of ``WordTokenizer``.
         files: iterable of str or path. Texts that Punkt learns from.
 
@@ -35,6 +35,11 @@ class SentenceRules:
     def __init__(
         self, sentences: str, tokenizer: str, files: Iterable[str | os.PathLike[str]]
     ) -> None:
+        if sentences not in SENTENCES:
+            raise ValueError(
+                f"Expected sentences to be one of {', '.join(SENTENCES)}. "
+                f"Received: sentences={sentences!r}"
+            )
         self._split = _make_splitter(sentences, files)
         # The text is cut into sentences already.
         self._tokenize = WordTokenizer(tokenizer, split_sentences=False)
@@ -70,7 +75,7 @@ def tokenize_file(
         output_file: str or path. Text to write, one sentence per line, with spaces between
             tokens; "-" for stdout.
         sentences: str. ``"lines"`` keeps the lines of the input, blank lines too. ``"punkt"``
-            and ``"stops"`` split lines into sentences, as for ``prepare``.
+            and ``"stops"`` split lines into sentences; see ``prepare``.
         tokenizer: str. A name of ``WordTokenizer``; ``"kiwi"`` is for Korean.
         progress: bool. Whether to show a progress bar.
 
@@ -92,11 +97,6 @@ def tokenize_file(
     >>> pathlib.Path("tokens.txt").read_text()
     "It is n't far .\n\nIs it ?\n"
     """
-    if sentences not in SENTENCES:
-        raise ValueError(
-            "tokenize_file expects sentences to be one of punkt, stops, lines. "
-            f"Received: sentences={sentences!r}"
-        )
     is_stdin, by_lines = input_file == "-", sentences == "lines"
     if is_stdin and sentences == "punkt":
         raise ValueError(

@@ -48,8 +48,8 @@ def merge_settings(
         file: str or path. JSON file, ``{"options": {...}, "recipe": {...}}``.
         resume: bool. Whether to continue the run in the folder, if there is one. A run that was
             killed before its first checkpoint keeps its settings too.
-        init_from: str. As for ``Pretraining``.
-        own_vocabulary: bool. As for ``Pretraining``.
+        init_from: str. Preset to start from.
+        own_vocabulary: bool. Whether to predict the tokens of the corpus.
         devices: int. Devices that share each batch; None for the devices of a resumed run, all
             devices of several processes, or one device.
 

@@ -166,7 +166,7 @@ def negative_log_likelihood(
 ) -> Tensor:
     """Return the negative log-likelihood of every target under the full softmax.
 
-    The arguments are those of ``softmax_loss``. Returns nats, float32, shape ``(n,)``.
+    ``softmax_loss`` describes the arguments. Returns nats, float32, shape ``(n,)``.
     """
     kernel, bias = ops.convert_to_tensor(kernel), ops.convert_to_tensor(bias)
     true = ops.sum(outputs * ops.take(kernel, targets, axis=0), axis=-1) + ops.take(bias, targets)

@@ -294,7 +294,7 @@ def test_given_vocabulary_and_texts_to_hold_out(raw, tmp_path):
         ({"weights": {"a": 0}}, ValueError, "weights above 0. Received: a weight of 0 for a"),
         ({"weights": {"a": float("nan")}}, ValueError, "Received: a weight of nan for a"),
         ({"sentences": "x"}, ValueError, "sentences to be one of punkt, stops, lines. .*'x'"),
-        ({"tokenizer": "x"}, ValueError, "tokenizer to be one of penn, toktok, kiwi, letters"),
+        ({"tokenizer": "x"}, ValueError, "expects a name of penn, toktok, kiwi, letters"),
         ({"inputs": ["no*such"]}, FileNotFoundError, "No file matches .*no.such"),
         ({"inputs": ["empty.txt"]}, ValueError, "Expected text to train on. Received: none in"),
         ({"output": "raw"}, FileExistsError, "raw exists. Remove it, or choose another folder"),
