@@ -5,6 +5,7 @@ Ray is optional: ``pip install 'keras-elmo[ray]'``.
 
 import dataclasses
 import inspect
+import itertools
 import os
 import pathlib
 import sys
@@ -35,9 +36,9 @@ ROWS_IN_A_GROUP, TOKENS_IN_A_GROUP = 1000, 10_000
 class EmbedBatch:
     """Add a column of layer representations to a batch of Ray Data.
 
-    Use it in ``map_batches`` with actors: each actor has one ``Embedder``, with as many threads
-    as Ray gives CPUs to the actor. The result depends only on the rows of the batch, so a batch
-    that Ray computes again has the same bits.
+    Each actor of ``map_batches`` has one ``Embedder``, with as many threads as Ray gives CPUs to
+    the actor. The result depends only on the rows of the batch, so a batch that Ray computes
+    again has the same bits.
 
     Args:
         preset: str or path. As in ``ElmoLayer.from_preset``; a path must exist on every node.
@@ -171,8 +172,9 @@ def embed_files(
     if not parts:
         raise ValueError(f"Expected sentences to embed. Received: {source}, without any")
     # Actors have another working directory.
-    paths = {name: _absolute(kwargs[name]) for name in {"options", "token_cache"} & kwargs.keys()}
-    arguments: dict[str, Any] = {"preset": _absolute(preset), **kwargs, **paths}
+    arguments = {"preset": preset, **kwargs}
+    for name in {"preset", "options", "token_cache"} & arguments.keys():
+        arguments[name] = _absolute(arguments[name])
     arguments |= {"column": column if is_parquet else "tokens"}
     arguments |= {"layers": layers, "float16": float16}
     bilm = read_preset(preset, kwargs.get("options"))
@@ -197,11 +199,10 @@ def embed_files(
         claim_folder(folder, settings, resume)
         left = [part for part in parts if not _file_of(folder, part.number).exists()]
         counts = {"sentences": 0, "tokens": 0, "files": len(left)}
-        if left:
-            constructor = (folder, fingerprint, arguments)
-            for row in _map_parts(left, constructor, address, cpus, gpus, progress):
-                counts["sentences"] += row["sentences"]
-                counts["tokens"] += row["tokens"]
+        constructor = (folder, fingerprint, arguments)
+        for row in _map_parts(left, constructor, address, cpus, gpus, progress) if left else ():
+            counts["sentences"] += row["sentences"]
+            counts["tokens"] += row["tokens"]
         for unfinished in folder.glob("*.tmp"):  # Left by actors that were killed.
             unfinished.unlink()
     return {**counts, "resumed_files": len(parts) - len(left)}
@@ -254,8 +255,7 @@ def _parts_of_parquet(path: pathlib.Path, column: str) -> list[_Part]:
     parts: list[_Part] = []
     for file in parquet_files(path):
         with parquet.ParquetFile(file) as opened:
-            names = opened.schema_arrow.names
-            if column not in names:
+            if column not in (names := opened.schema_arrow.names):
                 raise ValueError(
                     f"Expected a column {column!r} of sentences in {file}. "
                     f"Received: columns {', '.join(names)}"
@@ -287,15 +287,14 @@ class _EmbedPart:
         for part in (_Part(**row) for row in batch.to_pylist()):
             table = part.read()
             lengths = [len(sentence or ()) for sentence in _sentences(table, self._column)]
-            rows = range(len(lengths))
             bounds = ROWS_IN_A_GROUP, TOKENS_IN_A_GROUP
+            groups = cut(range(len(lengths)), lengths.__getitem__, *bounds)
+            tables = (self._embed(table.slice(rows[0], len(rows))) for rows in groups)
             with atomic_write(_file_of(self._folder, part.number)) as (temporary,):
-                writer: Any = None
-                for group in cut(rows, lengths.__getitem__, *bounds):
-                    embedded = self._embed(table.slice(group[0], len(group)))
-                    writer = writer or parquet.ParquetWriter(temporary, embedded.schema)
-                    writer.write_table(embedded)
-                writer.close()
+                first = next(tables)
+                with parquet.ParquetWriter(temporary, first.schema) as writer:
+                    for embedded in itertools.chain([first], tables):
+                        writer.write_table(embedded)
             counts.append({"sentences": len(lengths), "tokens": sum(lengths)})
         return pyarrow.Table.from_pylist(counts)
 

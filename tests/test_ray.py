@@ -1,5 +1,6 @@
 """Embed on Ray: batches alone, and a cluster of two nodes that loses processes."""
 
+import dataclasses
 import json
 import os
 import random
@@ -168,6 +169,43 @@ def test_a_job_is_resumed_with_its_bilm_backend_and_token_cache(
     expected = {"cache": "token_cache", "backend": "backend", "options": "preset"}[changed]
     with pytest.raises(ValueError, match=f"other settings. Expected: {{'{expected}': [^:]*}}. Rec"):
         on_ray.embed_files(*arguments, token_cache=pair, resume=True)
+
+
+def test_files_without_a_cluster(tiny_preset, text, expected, tmp_path, monkeypatch):
+    """A part that is missing is written again, with the same bits; Parquet keeps its columns."""
+
+    def in_this_process(parts, constructor, *_):
+        embed = on_ray._EmbedPart(*constructor)
+        for part in parts:
+            yield from embed(pyarrow.Table.from_pylist([dataclasses.asdict(part)])).to_pylist()
+
+    ray = types.ModuleType("ray")
+    ray.is_initialized = lambda: False
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    for name, value in (("_map_parts", in_this_process), ("ROWS_IN_A_FILE", 40)):
+        monkeypatch.setattr(on_ray, name, value)
+    monkeypatch.setattr(on_ray, "ROWS_IN_A_GROUP", 15)
+    arguments = str(tiny_preset), text, tmp_path / "out"
+    counts = on_ray.embed_files(*arguments)
+    tokens = sum(len(line.split()) for line in LINES)
+    assert counts == {"sentences": 90, "tokens": tokens, "files": 3, "resumed_files": 0}
+    table = parquet.read_table(tmp_path / "out")
+    assert table["id"].to_pylist() == list(range(90))
+    same(on_ray.read_layers(table), expected)
+    first = tmp_path / "out" / "layers-00000000.parquet"
+    assert parquet.ParquetFile(first).num_row_groups == 3
+    first.rename(first.with_suffix(".parquet.1.tmp"))
+    again = on_ray.embed_files(*arguments, resume=True)
+    assert (again["files"], again["resumed_files"], again["sentences"]) == (1, 2, 40)
+    assert parquet.read_table(tmp_path / "out").equals(table)
+    assert not list((tmp_path / "out").glob("*.tmp"))
+    rows = pyarrow.table({"key": list(range(90)), "text": LINES})
+    parquet.write_table(rows, tmp_path / "rows.parquet", row_group_size=50)
+    arguments = str(tiny_preset), tmp_path / "rows.parquet", tmp_path / "top"
+    on_ray.embed_files(*arguments, column="text", layers="top")
+    table = parquet.read_table(tmp_path / "top")
+    assert table.column_names == ["key", "text", "layers"] and table["text"].to_pylist() == LINES
+    same(on_ray.read_layers(table), [array[-1] for array in expected])
 
 
 def test_flags_of_the_cluster(monkeypatch):

@@ -1,7 +1,7 @@
 """Layer representations in Arrow tables and Parquet files."""
 
 import bisect
-import collections
+import functools
 import math
 import os
 import threading
@@ -18,11 +18,7 @@ _GROUPS_IN_MEMORY = 8
 
 
 def import_pyarrow() -> tuple[Any, Any]:
-    """Return the modules ``pyarrow`` and ``pyarrow.parquet``.
-
-    Raises:
-        ImportError: If pyarrow is not installed.
-    """
+    """Return the modules ``pyarrow`` and ``pyarrow.parquet``, or say how to install them."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -69,9 +65,6 @@ def add_layers(
 def read_layers(table: Any, name: str = "layers") -> list[np.ndarray | None]:
     """Return the arrays of a column of layer representations, shaped as ``Embedder.embed``.
 
-    The column stores the tokens of a sentence first; the arrays are views with the axes of
-    ``Embedder.embed``.
-
     Args:
         table: pyarrow.Table.
         name: str. Name of the column.
@@ -113,17 +106,13 @@ def layers_shape(schema: Any, name: str) -> tuple[int, ...]:
         ValueError: If the schema has no such column of layer representations.
     """
     pyarrow, _ = import_pyarrow()
-    places = schema.get_all_field_indices(name)
-    if len(places) == 1:
-        field = schema.field(places[0])
-        metadata = field.metadata or {}
-        numbers = [metadata[key] for key in (b"layers", b"width") if key in metadata]
-        if all(number.isdigit() for number in numbers) and b"width" in metadata:
-            shape = tuple(int(number) for number in numbers)
-            kinds = (pyarrow.float32(), pyarrow.float16())
-            if field.type in [
-                pyarrow.large_list(pyarrow.list_(kind, math.prod(shape))) for kind in kinds
-            ]:
+    fields = [field for field in schema if field.name == name]
+    metadata = fields[0].metadata or {} if len(fields) == 1 else {}
+    numbers = [metadata[key] for key in (b"layers", b"width") if key in metadata]
+    if b"width" in metadata and all(number.isdigit() for number in numbers):
+        shape = tuple(map(int, numbers))
+        for kind in (pyarrow.float32(), pyarrow.float16()):
+            if fields[0].type == pyarrow.large_list(pyarrow.list_(kind, math.prod(shape))):
                 return shape
     raise ValueError(
         f"Expected a column {name!r} of layer representations. "
@@ -159,7 +148,7 @@ class ParquetLayers:
             )
         if not paths:
             raise ValueError(f"Expected a folder of Parquet files. Received: {path}, without any")
-        self._files, self._groups, shapes = [], [], set()
+        self._files, self._groups, self._starts, shapes = [], [], [], set()
         self.count = 0
         for file in paths:
             try:
@@ -171,20 +160,21 @@ class ParquetLayers:
             self._files.append(opened)
             shapes.add(layers_shape(opened.schema_arrow, name))
             for group in range(opened.num_row_groups):
-                self._groups.append((self.count, opened, group))
+                self._groups.append((opened, group))
+                self._starts.append(self.count)
                 self.count += opened.metadata.row_group(group).num_rows
-        self._starts = [start for start, _, _ in self._groups]
         if len(shapes) > 1:
             raise ValueError(f"Expected layers of one shape in {path}. Received: {sorted(shapes)}")
         [self.shape] = shapes
-        self._in_memory: collections.OrderedDict = collections.OrderedDict()
+        self._group = functools.lru_cache(_GROUPS_IN_MEMORY)(self._read_group)
         self._lock = threading.Lock()  # A ParquetFile serves one thread at a time.
         self.is_open = True
 
     def array(self, row: int) -> np.ndarray | None:
         """Return the array of a row, as ``read_layers`` does; threads take turns."""
+        place = bisect.bisect_right(self._starts, row) - 1
         with self._lock:
-            array = self._read(row)
+            array = self._group(place)[row - self._starts[place]]
         if array is not None and not np.isfinite(array).all():
             raise ValueError(
                 f"Expected finite layers in {self._path}. Received: NaN or inf in row {row}. "
@@ -192,20 +182,13 @@ class ParquetLayers:
             )
         return array
 
-    def _read(self, row: int) -> np.ndarray | None:
-        place = bisect.bisect_right(self._starts, row) - 1
-        start, file, group = self._groups[place]
-        if place not in self._in_memory:
-            pyarrow, _ = import_pyarrow()
-            try:
-                table = file.read_row_group(group, [self._name])
-                self._in_memory[place] = read_layers(table, self._name)
-            except (OSError, pyarrow.ArrowException) as error:
-                raise OSError(f"{self._path} is damaged ({error})") from None
-            if len(self._in_memory) > _GROUPS_IN_MEMORY:
-                self._in_memory.popitem(last=False)
-        self._in_memory.move_to_end(place)
-        return self._in_memory[place][row - start]
+    def _read_group(self, place: int) -> list[np.ndarray | None]:
+        pyarrow, _ = import_pyarrow()
+        file, group = self._groups[place]
+        try:
+            return read_layers(file.read_row_group(group, [self._name]), self._name)
+        except (OSError, pyarrow.ArrowException) as error:
+            raise OSError(f"{self._path} is damaged ({error})") from None
 
     def tokens(self, row: int) -> int:
         """Return the number of tokens of a row."""
@@ -216,5 +199,5 @@ class ParquetLayers:
         """Close the files."""
         for file in self._files:
             file.close()
-        self._in_memory.clear()
+        self._group.cache_clear()
         self.is_open = False

@@ -15,6 +15,9 @@ from keras_elmo.utils.files import atomic_write
 class CheckpointWriter:
     """Write checkpoints in a thread while the training continues.
 
+    ``save``, ``check`` and ``wait`` raise the ``OSError`` of a checkpoint that could not be
+    written, once.
+
     Args:
         path: path. The hdf5 file.
 
@@ -28,7 +31,7 @@ class CheckpointWriter:
     """
 
     def __init__(self, path: str | pathlib.Path) -> None:
-        self.path = path
+        self.path = pathlib.Path(path)
         self._pending: concurrent.futures.Future | None = None
 
     def save(self, variables: dict, facts: dict) -> None:
@@ -37,31 +40,21 @@ class CheckpointWriter:
         Args:
             variables: dict. Lists of Keras variables by the name of their group.
             facts: dict. Anything that JSON can hold.
-
-        Raises:
-            OSError: If the previous checkpoint could not be written.
         """
         self.wait()
-        arrays = {name: _copy(variable) for name, variable in _named(variables).items()}
+        arrays = {name: to_numpy(variable) for name, variable in _named(variables).items()}
+        arrays = {name: x if x.flags.owndata else x.copy() for name, x in arrays.items()}
         pool = concurrent.futures.ThreadPoolExecutor(1)
         self._pending = pool.submit(self._write, arrays, json.dumps(facts))
         pool.shutdown(wait=False)  # the thread ends when the file is written
 
     def check(self) -> None:
-        """Raise the error of a failed checkpoint, without waiting.
-
-        Raises:
-            OSError: If the last checkpoint could not be written.
-        """
+        """Raise the error of a failed checkpoint, without waiting."""
         if self._pending and self._pending.done():
             self.wait()
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is written.
-
-        Raises:
-            OSError: If it could not be written. The error is raised once.
-        """
+        """Wait until the last checkpoint is written."""
         if self._pending:
             # After an interrupt here, the next call waits again.
             concurrent.futures.wait([self._pending])
@@ -71,12 +64,6 @@ class CheckpointWriter:
     def _write(self, arrays: dict, facts: str) -> None:
         with atomic_write(self.path) as (temporary,):
             write_arrays(temporary, arrays, {"facts": facts})
-
-
-def _copy(variable: keras.Variable) -> np.ndarray:
-    """Copy the value of a variable into new memory."""
-    array = to_numpy(variable)
-    return array if array.flags.owndata else array.copy()
 
 
 def to_numpy(variable: keras.Variable) -> np.ndarray:
@@ -97,7 +84,16 @@ def load_checkpoint(path: str | pathlib.Path, variables: dict) -> dict:
     groups = {name.partition("/")[0] for name in variables}
     remedy = "Begin anew: there is no older checkpoint"
     with open_hdf5(path, kind="Checkpoint", remedy=remedy) as file:
-        facts = _facts(file.attribute("facts"), path)
+        text = file.attribute("facts")
+        try:
+            facts = json.loads(text)
+        except (TypeError, json.JSONDecodeError, RecursionError) as error:
+            facts = error
+        if not isinstance(facts, dict):
+            raise ValueError(
+                f"Checkpoint {path} must contain the facts of a run as a JSON object. "
+                f"Received: {facts!r:.60}"
+            )
         declared = {n: file.declared(n) for n in file.walk() if n.partition("/")[0] in groups}
         expected = {name: tuple(variable.shape) for name, variable in variables.items()}
         check_tensors(
@@ -111,19 +107,6 @@ def load_checkpoint(path: str | pathlib.Path, variables: dict) -> dict:
         arrays = {name: file.read(name) for name in expected}
     for name, variable in variables.items():
         variable.assign(arrays[name])
-    return facts
-
-
-def _facts(text: str, path: str | pathlib.Path) -> dict:
-    try:
-        facts = json.loads(text)
-    except (TypeError, json.JSONDecodeError, RecursionError) as error:
-        facts = error
-    if not isinstance(facts, dict):
-        raise ValueError(
-            f"Checkpoint {path} must contain the facts of a run as a JSON object. "
-            f"Received: {facts!r:.60}"
-        )
     return facts
 
 

@@ -3,16 +3,20 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self
 
+import keras
 import numpy as np
 
+from keras_elmo.config import BiLMConfig
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS
 from keras_elmo.tokenizers.characters import PAD, character_ids
 from keras_elmo.utils.batches import group_by_length
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL_TOKENS))
-# Epoch, index of the file, index of the batch, part of the batch, and number of parts.
+# Epoch, index in the order of files of the epoch, index in the order of batches of the file, part
+# of the batch, and number of its parts.
 Position = tuple[int, int, int, int, int]
 # The position before the first batch of a Corpus.
 START: Position = (0, 0, 0, 0, 1)
@@ -51,13 +55,10 @@ class Batcher:
 
     >>> batcher = Batcher(["<S>", "</S>", "<UNK>", ".", "Cats"])
     >>> sentences = batcher.encode([["Dogs", "bark", "."], ["Cats", "do", "n't", "."]])
-    >>> [rows] = batcher.arrange(sentences)
+    >>> [rows] = batcher.arrange(sentences.lengths)
     >>> batcher.batch(sentences, rows)["targets"][0, 0].T
     array([[4, 2, 2, 3, 1],
            [2, 2, 3, 1, 0]], dtype=int32)
-
-    Reference:
-        Peters et al., 2018, section 3.1 (the predictions of both directions).
     """
 
     def __init__(
@@ -79,6 +80,17 @@ class Batcher:
         self.fixed_shapes = fixed_shapes
         self.parts = range(devices) if parts is None else parts
 
+    @classmethod
+    def for_config(cls, config: BiLMConfig, vocabulary: Sequence[str], **kwargs: Any) -> Self:
+        """Make a ``Batcher`` for the biLM of a config; the backend decides on fixed shapes."""
+        return cls(
+            vocabulary,
+            max_characters=config.max_characters_per_token,
+            widest_filter=config.widest_filter,
+            fixed_shapes=keras.backend.backend() == "jax",
+            **kwargs,
+        )
+
     def encode(
         self, sentences: list[list[str]], max_tokens: int | None = None
     ) -> "EncodedSentences":
@@ -86,12 +98,10 @@ class Batcher:
 
         A sentence longer than ``max_tokens`` is cut into pieces of about equal length. The
         prediction of the boundary token at a cut does not count, because the text has none there.
-
-        Args:
-            sentences: list of lists of str. No sentence is empty.
-            max_tokens: int or None. Largest number of tokens of a piece.
+        No sentence may be empty.
         """
-        sentences, is_begin, is_end = _pieces(sentences, max_tokens)
+        pieces = _pieces(sentences, max_tokens)
+        sentences = [piece for piece, _, _ in pieces]
         types = {"<S>": _BEGIN, "</S>": _END}
         words = [types.setdefault(t, len(types)) for sentence in sentences for t in sentence]
         lengths = np.array([len(sentence) for sentence in sentences])
@@ -103,26 +113,18 @@ class Batcher:
             vocabulary_ids=np.array([self.vocabulary.get(t, _UNKNOWN) for t in types], "int32"),
             characters=ids,
             widths=(ids != PAD + 1).sum(axis=1),
-            is_begin=np.array(is_begin, bool),
-            is_end=np.array(is_end, bool),
+            is_begin=np.array([is_begin for _, is_begin, _ in pieces], bool),
+            is_end=np.array([is_end for _, _, is_end in pieces], bool),
         )
 
     def arrange(
-        self, sentences: "EncodedSentences", rng: np.random.Generator | None = None
+        self, lengths: np.ndarray, rng: np.random.Generator | None = None
     ) -> list[np.ndarray]:
         """Return the indices of the sentences of each batch.
 
-        Args:
-            sentences: EncodedSentences. The result of ``encode``.
-            rng: numpy Generator or None. Generator for a random order; None for long sentences
-                first.
+        ``lengths`` are the tokens of each sentence. The order is random with ``rng``; without it,
+        long sentences come first.
         """
-        return self.arrange_lengths(sentences.lengths, rng)
-
-    def arrange_lengths(
-        self, lengths: np.ndarray, rng: np.random.Generator | None = None
-    ) -> list[np.ndarray]:
-        """Do the work of ``arrange`` for sentences of known lengths."""
         order = None if rng is None else rng.permutation(len(lengths))
         batches = group_by_length(
             lengths, lambda n: self.devices * self._rows(self._padded(n + 1, 8)), order
@@ -157,31 +159,26 @@ class Batcher:
         size = int(-(-n // devices))
         if self.fixed_shapes:  # a whole batch, or a half, a quarter, ...
             size = self._rows(tokens) >> max(0, (self._rows(tokens) // size).bit_length() - 1)
-        made: dict[str, list] = {"characters": [], "words": [], "targets": [], "weights": []}
-        most = width = 0
+        parts = {}
         for device in range(devices):
-            if device not in self.parts and not self.fixed_shapes:
-                continue
-            # Deal the rows out in turn, so that all parts have sentences of similar length.
-            mine = slice(device, None, devices)
-            missing = size - len(range(n)[mine])
-            distinct, places = np.unique(words[:, :, mine], return_inverse=True)
-            most = max(most, len(distinct))
-            width = max(width, sentences.widths[distinct].max(initial=0))
-            # Another process makes this part, but all parts need its sizes.
-            if device not in self.parts:
-                continue
-            made["characters"].append(distinct)
-            made["words"].append(_widen(places.reshape(2, tokens, -1).astype("int32"), missing))
-            made["targets"].append(_widen(targets[:, :, mine], missing))
-            made["weights"].append(_widen(weights[:, :, mine], missing))
+            # With fixed shapes, all parts have the sizes of the largest part.
+            if self.fixed_shapes or device in self.parts:
+                # Deal the rows out in turn, so that all parts have sentences of similar length.
+                mine = slice(device, None, devices)
+                distinct, places = np.unique(words[:, :, mine], return_inverse=True)
+                parts[device] = mine, distinct, places.reshape(2, tokens, -1).astype("int32")
+        most = max(len(distinct) for _, distinct, _ in parts.values())
         most = self._padded(most, max(256, self.batch_tokens // 2))
+        width = max(sentences.widths[distinct].max(initial=0) for _, distinct, _ in parts.values())
         width = min(self._padded(width + self.widest_filter, 16), self.max_characters)
-        made["characters"] = [
-            sentences.characters[np.pad(distinct, (0, most - len(distinct))), :width]
-            for distinct in made["characters"]
-        ]
-        return {name: np.stack(parts) for name, parts in made.items()}
+        made = []
+        for mine, distinct, places in (parts[device] for device in self.parts):
+            ids = np.pad(distinct, (0, most - len(distinct)))
+            part = {"words": places, "targets": targets[:, :, mine], "weights": weights[:, :, mine]}
+            missing = [(0, 0), (0, 0), (0, size - places.shape[2])]
+            part = {name: np.pad(array, missing) for name, array in part.items()}
+            made.append({"characters": sentences.characters[ids, :width], **part})
+        return {name: np.stack([part[name] for part in made]) for name in made[0]}
 
     def _rows(self, tokens: int) -> int:
         return max(1, self.batch_tokens // tokens)
@@ -256,8 +253,7 @@ class Corpus:
         """Yield batches from a position on, epoch after epoch without end.
 
         Args:
-            position: tuple of int. Epoch, index in the order of files of the epoch, index in the
-                order of batches of the file, part of the batch, and number of its parts.
+            position: Position. Where to begin.
             step: int. Number of the first batch.
             parts: function. Maps the number of a batch to the number of parts that the whole
                 batch from there is split into. Each part is yielded as a batch.
@@ -272,11 +268,12 @@ class Corpus:
         while True:
             found = max(start, done, part) > 0
             for place, file, rng in self._order(epoch, start):
-                sentences = self._read(file)
-                if sentences is None:
+                read = _sentences(file)
+                if not read:
                     continue
+                sentences = self.batcher.encode(read, self.max_tokens)
                 found = True
-                for rows in self.batcher.arrange(sentences, rng)[done:]:
+                for rows in self.batcher.arrange(sentences.lengths, rng)[done:]:
                     if part == 0:
                         count = min(parts(step), len(rows))
                     while part < count:
@@ -298,27 +295,25 @@ class Corpus:
             epoch, start = epoch + 1, 0
 
     def steps(self, epochs: float, parts: Callable[[int], int] = lambda step: 1) -> int:
-        """Return the number of batches of ``epochs`` passes over the files.
+        """Return the number of batches of ``epochs`` passes over the files, whole or not.
 
-        Args:
-            epochs: float. Passes; a fraction is allowed.
-            parts: function. As for ``batches``.
+        ``batches`` describes ``parts``.
 
         Raises:
             ValueError: If no file has a sentence.
         """
         lengths = {}
         for file in self.files:
-            pieces, _, _ = _pieces(_sentences(file), self.max_tokens)
-            lengths[file] = np.array([len(piece) for piece in pieces], int)
-        batches = sum(len(self.batcher.arrange_lengths(of_file)) for of_file in lengths.values())
+            pieces = _pieces(_sentences(file), self.max_tokens)
+            lengths[file] = np.array([len(piece) for piece, _, _ in pieces], int)
+        batches = sum(len(self.batcher.arrange(of_file)) for of_file in lengths.values())
         if not batches:
             raise self._no_sentences()
         left, step, epoch = max(1, round(epochs * batches)), 0, 0
         while left:
             # Follow the order of training, because a batch of few sentences has fewer parts.
             for _, file, rng in self._order(epoch):
-                for rows in self.batcher.arrange_lengths(lengths[file], rng)[:left]:
+                for rows in self.batcher.arrange(lengths[file], rng)[:left]:
                     step += min(parts(step), len(rows))
                     left -= 1
             epoch += 1
@@ -330,10 +325,6 @@ class Corpus:
         for place in range(start, len(order)):
             rng = np.random.default_rng((self.seed, epoch, place))
             yield place, self.files[order[place]], rng
-
-    def _read(self, file: str) -> EncodedSentences | None:
-        sentences = _sentences(file)
-        return self.batcher.encode(sentences, self.max_tokens) if sentences else None
 
     def _no_sentences(self) -> ValueError:
         return ValueError(
@@ -347,20 +338,12 @@ def _sentences(file: str) -> list[list[str]]:
 
 def _pieces(
     sentences: list[list[str]], max_tokens: int | None
-) -> tuple[list[list[str]], list[bool], list[bool]]:
-    """Cut long sentences; return the pieces, and whether each begins and ends a sentence."""
-    pieces: list[list[str]] = []
-    is_begin: list[bool] = []
-    is_end: list[bool] = []
+) -> list[tuple[list[str], bool, bool]]:
+    """Cut long sentences; return each piece, and whether it begins and ends a sentence."""
+    pieces = []
     for sentence in sentences:
-        count = -(-len(sentence) // max_tokens) if max_tokens else 1
+        n, count = len(sentence), -(-len(sentence) // max_tokens) if max_tokens else 1
         for k in range(count):
-            pieces.append(sentence[k * len(sentence) // count : (k + 1) * len(sentence) // count])
-            is_begin.append(k == 0)
-            is_end.append(k == count - 1)
-    return pieces, is_begin, is_end
-
-
-def _widen(array: np.ndarray, missing: int) -> np.ndarray:
-    """Append zeros to the last axis."""
-    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)])
+            piece = sentence[k * n // count : (k + 1) * n // count]
+            pieces.append((piece, k == 0, k == count - 1))
+    return pieces

@@ -38,14 +38,7 @@ class Share:
         return self.index == 0
 
     def parts(self, devices: int) -> range:
-        """Return the parts of a batch that this process computes.
-
-        Args:
-            devices: int. Number of parts of a batch.
-
-        Raises:
-            ValueError: If the devices of the processes cannot share the parts evenly.
-        """
+        """Return the numbers of the parts that this process computes, of ``devices`` in all."""
         total = self.processes * self.replicas
         if devices % total:
             raise ValueError(
@@ -68,14 +61,12 @@ def current_share() -> Share:
 def sharing(devices: int | None = None, resume: bool = False) -> Iterator[int]:
     """Build and train models inside the block on several devices.
 
-    Every device has all weights and computes a part of each batch; the gradients are summed. JAX
-    uses ``keras.distribution.DataParallel``, TensorFlow ``tf.distribute.MirroredStrategy`` or
-    ``MultiWorkerMirroredStrategy``. Enter the block before anything is computed.
+    Every device has all weights and computes a part of each batch; the gradients are summed.
+    Enter the block before anything is computed.
 
-    Several processes find each other through the environment. JAX reads the variables of Slurm
-    and Open MPI, TensorFlow ``TF_CONFIG`` and the variables of Slurm. On both backends,
-    ``KERAS_DISTRIBUTION_JOB_ADDRESSES`` can list the addresses of the processes. All processes
-    use equally many devices.
+    Several processes find each other through the environment: JAX reads the variables of Slurm
+    and Open MPI, TensorFlow ``TF_CONFIG`` and the variables of Slurm, and both read
+    ``KERAS_DISTRIBUTION_JOB_ADDRESSES``. All processes use equally many devices.
 
     Args:
         devices: int or None. Number of devices of all processes, and of parts of a batch. None
@@ -141,8 +132,10 @@ def _addresses() -> list[str]:
 
 
 def _index(count: int) -> int:
-    found = {name: os.environ[name] for name in _INDEX if os.environ.get(name)}
-    name, text = next(iter(found.items()), ("none of " + ", ".join(_INDEX), ""))
+    name, text = next(
+        ((name, os.environ[name]) for name in _INDEX if os.environ.get(name)),
+        ("none of " + ", ".join(_INDEX), ""),
+    )
     if not text.isdecimal() or int(text) >= count:
         raise ValueError(
             f"Expected the number of this process, 0 to {count - 1}. Received: {name} {text}. "
@@ -163,12 +156,10 @@ def _begin_jax(count: int, devices: int | None, resume: bool) -> Iterator[Share]
         else:
             keras.distribution.initialize()
     of_process: dict[int, list[str]] = {}
-    for device in jax.devices():
-        name = f"{device.platform}:{device.id}"
-        of_process.setdefault(device.process_index, []).append(name)
-    available = min(map(len, of_process.values()))
-    replicas = _count_replicas(count, devices, available, resume)
-    names = [name for i in sorted(of_process) for name in of_process[i][:replicas]]
+    for device in sorted(jax.devices(), key=lambda device: device.process_index):
+        of_process.setdefault(device.process_index, []).append(f"{device.platform}:{device.id}")
+    replicas = _count_replicas(count, devices, min(map(len, of_process.values())), resume)
+    names = [name for own in of_process.values() for name in own[:replicas]]
     before = keras.distribution.distribution()
     # Each process makes its own part of a batch, so Keras must not split the data again.
     keras.distribution.set_distribution(

@@ -13,7 +13,7 @@ from keras_elmo.pretraining.language_model_files import (
     write_language_model,
 )
 from keras_elmo.pretraining.model_card import draw_curve, model_card
-from keras_elmo.pretraining.run_folder import RunFolder
+from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.train import read_run
@@ -67,9 +67,9 @@ def export_run(
         texts[str(file) if file.name in texts else file.name] = sentences
     run = RunFolder(folder)
     model, vocabulary, facts = read_run(folder)
+    facts["average"] = average
     if average:
         average_weights(model, vocabulary, *average)
-    facts["average"] = average
     scorer = Scorer(model, vocabulary)
     few = next(iter(texts.values()), [])[:_ROUNDING_SENTENCES]
     before = scorer.perplexity(few)["perplexity"] if few else None
@@ -78,11 +78,11 @@ def export_run(
     facts["rounding"] = few and (*bits, len(few), before, after)
     scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
     # A resumed run may have changed these settings after the checkpoint.
-    recipe = dataclasses.asdict(run.read_recipe()) | facts.get("settings", {})
+    recipe = dataclasses.asdict(run.read_settings()[1]) | facts.get("settings", {})
     card = model_card(output.resolve().name, model.config, vocabulary, recipe, facts, scores, data)
     paths = output / "curve.png", output / "log.csv"
     with made_folder(output), atomic_write(*paths) as (picture, log):
         run.copy_log(facts["step"], log)
         draw_curve(log, picture)
-        write_language_model(output, model, vocabulary, card, bits, run.read_tokenizer())
+        write_language_model(output, model, vocabulary, card, bits, read_tokenizer(run.path))
     return scores

@@ -1,5 +1,6 @@
 """Grow a biLM to larger sizes without changing its predictions (Chen et al., 2016)."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -27,16 +28,11 @@ def grow(arrays: dict, config: BiLMConfig, larger: BiLMConfig, seed: int = 0) ->
     Args:
         arrays: dict. Weights of the smaller biLM, NumPy, by their path in the ``BiLM``.
         config: BiLMConfig. Sizes of the smaller biLM.
-        larger: BiLMConfig. Sizes of the larger biLM. ``lstm_dim``, ``projection_dim``,
-            ``character_embedding_dim`` and the filters may grow. Filters of equal width are
-            matched in their order.
+        larger: BiLMConfig. Sizes of the larger biLM; see ``check_growth``.
         seed: int. Seed of the noise, the copies and the new weights.
 
     Returns:
         dict of float32 NumPy arrays by path.
-
-    Raises:
-        ValueError: If ``larger`` differs in another setting, or is smaller in a size.
 
     Reference:
         Chen et al., 2016, https://arxiv.org/abs/1511.05641 (Net2WiderNet).
@@ -58,26 +54,19 @@ def grow(arrays: dict, config: BiLMConfig, larger: BiLMConfig, seed: int = 0) ->
 
 
 def check_growth(config: BiLMConfig, larger: BiLMConfig) -> None:
-    """Raise a ``ValueError`` unless a biLM of these sizes can grow to the larger ones."""
-    may_grow = ("lstm_dim", "projection_dim", "character_embedding_dim")
-    problems = [
-        f"{name}={getattr(larger, name)} is less than {getattr(config, name)}"
-        for name in may_grow
-        if getattr(larger, name) < getattr(config, name)
-    ]
-    problems += [
-        f"{name}={getattr(larger, name)!r} is not {getattr(config, name)!r}"
-        for name in (
-            "n_layers",
-            "n_highway",
-            "activation",
-            "max_characters_per_token",
-            "cell_clip",
-            "projection_clip",
-            "use_skip_connections",
-        )
-        if getattr(larger, name) != getattr(config, name)
-    ]
+    """Raise a ``ValueError`` unless a biLM of these sizes can grow to the larger ones.
+
+    ``lstm_dim``, ``projection_dim``, ``character_embedding_dim`` and the filters may grow. Filters
+    of equal width are matched in their order. All else must be equal.
+    """
+    problems = []
+    for field in dataclasses.fields(BiLMConfig):
+        name, old, new = field.name, getattr(config, field.name), getattr(larger, field.name)
+        if name in ("lstm_dim", "projection_dim", "character_embedding_dim"):
+            if new < old:
+                problems.append(f"{name}={new} is less than {old}")
+        elif name != "filters" and new != old:
+            problems.append(f"{name}={new!r} is not {old!r}")
     if _places_of_filters(config.filters, larger.filters) is None:
         problems.append(f"filters={larger.filters} do not contain {config.filters}")
     for name, sizes in (("smaller", config), ("larger", larger)):
@@ -88,11 +77,6 @@ def check_growth(config: BiLMConfig, larger: BiLMConfig) -> None:
             "A biLM can grow in lstm_dim, projection_dim, character_embedding_dim and filters "
             f"only. Received: {'; '.join(problems)}"
         )
-
-
-def widen_softmax(kernel: np.ndarray, projection_dim: int) -> np.ndarray:
-    """Return a softmax kernel ``(vocabulary, width)`` with zeros for the new features."""
-    return np.pad(kernel, [(0, 0), (0, projection_dim - kernel.shape[1])])
 
 
 def _places_of_filters(filters: tuple, larger: tuple) -> list[int] | None:
@@ -148,7 +132,9 @@ def _grow_characters(
     projection[:, :width] = 0
     projection[features, :width] = arrays["char_cnn/projection_kernel"]
     grown["char_cnn/projection_kernel"] = projection
-    grown["char_cnn/projection_bias"] = _widened(arrays["char_cnn/projection_bias"], projection)
+    grown["char_cnn/projection_bias"] = _widened(
+        arrays["char_cnn/projection_bias"], larger.projection_dim
+    )
     return grown
 
 
@@ -182,8 +168,9 @@ def _glorot(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     return rng.uniform(-bound, bound, shape)
 
 
-def _widened(bias: np.ndarray, projection: np.ndarray) -> np.ndarray:
-    return np.pad(bias, (0, projection.shape[1] - len(bias)))
+def _widened(array: np.ndarray, size: int) -> np.ndarray:
+    """Return an array with zeros for new features on its last axis."""
+    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, size - array.shape[-1])])
 
 
 def grow_language_model(
@@ -191,21 +178,14 @@ def grow_language_model(
 ) -> BiLanguageModel:
     """Return a larger ``BiLanguageModel`` with the same predictions.
 
-    Args:
-        model: BiLanguageModel. The smaller model.
-        config: BiLMConfig. Sizes of the larger model.
-        **kwargs: Arguments for ``BiLanguageModel``. Its ``seed`` is the seed of ``grow`` too.
-
-    Raises:
-        ValueError: If ``config`` is smaller in a size, or differs in another setting.
+    ``kwargs`` are arguments for ``BiLanguageModel``. ``grow`` uses its ``seed`` too.
     """
     arrays = {path: to_float32(v) for path, v in variables_by_path(model.bilm).items()}
     larger = BiLanguageModel(config, model.vocabulary_size, **kwargs)
     grown = grow(arrays, model.config, config, larger.seed)
     for path, variable in variables_by_path(larger.bilm).items():
         variable.assign(grown[path])
-    larger.softmax_kernel.assign(
-        widen_softmax(to_float32(model.softmax_kernel), config.projection_dim)
-    )
+    kernel = to_float32(model.softmax_kernel)
+    larger.softmax_kernel.assign(_widened(kernel, config.projection_dim))
     larger.softmax_bias.assign(to_float32(model.softmax_bias))
     return larger

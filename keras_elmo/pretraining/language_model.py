@@ -134,12 +134,7 @@ class BiLanguageModel(keras.Model):
     def read(self, inputs: dict, training: bool = False) -> list[Tensor]:
         """Return the top outputs of both directions, each in the order in which it reads.
 
-        Args:
-            inputs: dict. A batch of ``Corpus``.
-            training: bool. Whether to apply dropout.
-
-        Returns:
-            Two tensors, float32, shape ``(tokens, devices * batch, projection_dim)``.
+        Returns two tensors, float32, shape ``(tokens, devices * batch, projection_dim)``.
         """
         devices, distinct, characters = ops.shape(inputs["characters"])
         rows = ops.reshape(inputs["characters"], (-1, characters))
@@ -158,11 +153,7 @@ class BiLanguageModel(keras.Model):
     def score(self, inputs: dict) -> Tensor:
         """Return the negative log-likelihoods of a batch under the full softmax.
 
-        Args:
-            inputs: dict. A batch of ``Corpus``.
-
-        Returns:
-            Nats, float32, shape ``(2, tokens, devices * batch)``, in the order of ``targets``.
+        Returns nats, float32, shape ``(2, tokens, devices * batch)``, in the order of ``targets``.
         """
         found = []
         for d, outputs in enumerate(self.read(inputs)):

@@ -23,101 +23,82 @@ def model_card(
         config: BiLMConfig. Sizes of the biLM.
         vocabulary: list of str. Tokens of the softmax.
         recipe: dict. Settings of the run.
-        facts: dict. ``step``, ``tokens`` and ``seconds`` of the run; ``init_from``, the preset
-            that was fine-tuned, or None; ``rounding``, the significant bits of biLM and softmax,
+        facts: dict. Facts of ``read_run``; ``rounding``, the significant bits of biLM and softmax,
             the number of held-out sentences and their perplexity before and after, or None;
             ``average``, a preset and its share, or None.
         scores: dict. Results of ``Scorer.perplexity`` by the name of the text.
         data: str. Markdown on sources, licence and credit.
     """
     filters = ", ".join(f"{count} of width {width}" for width, count in config.filters)
-    lines = [
-        f"# {name}",
-        "",
-        "A bidirectional language model (biLM) for ELMo, trained with keras-elmo.",
-        "",
-        "```python",
-        "import keras_elmo",
-        "",
-        f'layer = keras_elmo.ElmoLayer.from_preset("{name}")',
-        "```",
-        "",
-        "## Sizes",
-        "",
-        f"- {config.n_layers} layers of {config.lstm_dim} LSTM cells, projected to "
-        f"{config.projection_dim}, in each direction: {config.n_layers + 1} layer "
-        f"representations of width {2 * config.projection_dim}",
-        f"- character filters: {filters}; {config.n_highway} highway",
-        f"- a softmax over {len(vocabulary):,} tokens",
-        "",
-        "## Data",
-        "",
-        data.strip() or "Not stated.",
-        "",
-        "## Training",
-        "",
-        *([f"Fine-tuned from `{facts['init_from']}`.", ""] if facts["init_from"] else []),
-        f"{facts['tokens']:,} tokens in {facts['step']:,} steps and {facts['seconds'] / 60:.0f} "
-        "minutes. The recipe:",
-        "",
-        "```json",
-        json.dumps(recipe, indent=2),
-        "```",
-        "",
-        "![loss and held-out perplexity over tokens](curve.png)",
-        "",
-        "`log.csv` has the figures, one row per checkpoint.",
-        "",
-        *(_average_lines(*facts["average"]) if facts["average"] else []),
-        "## Perplexity",
-        "",
-        "Full softmax, whole sentences, zero initial state. Forward also predicts `</S>`, backward",
-        "`<S>`. The biLM reads tokens outside the vocabulary by their characters; they are scored",
-        "as `<UNK>`.",
-        "",
-        "| text | tokens | OOV | forward | backward | joint |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {text} | {s['tokens']:,} | {s['oov_share']:.1%} | {s['forward']:.1f} | "
-        f"{s['backward']:.1f} | {s['perplexity']:.1f} |"
-        for text, s in scores.items()
-    ]
+    average = rounding = ""
+    if facts["average"]:
+        preset, share = facts["average"]
+        average = f"""
+The weights are an average: {1 - share:g} of the end of the run, {share:g} of `{preset}`
+(Wortsman et al., 2022).
+"""
     if facts["rounding"]:
         bits, softmax_bits, count, before, after = facts["rounding"]
-        lines += [
-            "",
-            f"The weights are rounded to {bits} significant bits, the softmax to {softmax_bits}.",
-            f"This changes the perplexity of {count} held-out sentences from {before:.3f} to "
-            f"{after:.3f}.",
-        ]
-    return "\n".join(lines) + "\n"
+        rounding = f"""
+The weights are rounded to {bits} significant bits, the softmax to {softmax_bits}.
+This changes the perplexity of {count} held-out sentences from {before:.3f} to {after:.3f}.
+"""
+    rows = "".join(
+        f"| {text} | {s['tokens']:,} | {s['oov_share']:.1%} | {s['forward']:.1f} | "
+        f"{s['backward']:.1f} | {s['perplexity']:.1f} |\n"
+        for text, s in scores.items()
+    )
+    origin = f"Fine-tuned from `{facts['init_from']}`.\n\n" if facts["init_from"] else ""
+    return f"""# {name}
 
+A bidirectional language model (biLM) for ELMo, trained with keras-elmo.
 
-def _average_lines(preset: str, share: float) -> list[str]:
-    return [
-        f"The weights are an average: {1 - share:g} of the end of the run, {share:g} of `{preset}`",
-        "(Wortsman et al., 2022).",
-        "",
-    ]
+```python
+import keras_elmo
+
+layer = keras_elmo.ElmoLayer.from_preset("{name}")
+```
+
+## Sizes
+
+- {config.n_layers} layers of {config.lstm_dim} LSTM cells, projected to \
+{config.projection_dim}, in each direction: {config.n_layers + 1} layer \
+representations of width {2 * config.projection_dim}
+- character filters: {filters}; {config.n_highway} highway
+- a softmax over {len(vocabulary):,} tokens
+
+## Data
+
+{data.strip() or "Not stated."}
+
+## Training
+
+{origin}{facts["tokens"]:,} tokens in {facts["step"]:,} steps and {facts["seconds"] / 60:.0f} \
+minutes. The recipe:
+
+```json
+{json.dumps(recipe, indent=2)}
+```
+
+![loss and held-out perplexity over tokens](curve.png)
+
+`log.csv` has the figures, one row per checkpoint.
+{average}
+## Perplexity
+
+Full softmax, whole sentences, zero initial state. Forward also predicts `</S>`, backward
+`<S>`. The biLM reads tokens outside the vocabulary by their characters; they are scored
+as `<UNK>`.
+
+| text | tokens | OOV | forward | backward | joint |
+|---|---|---|---|---|---|
+{rows}{rounding}"""
 
 
 def draw_curve(log: str | pathlib.Path, picture: str | pathlib.Path) -> None:
-    """Draw the loss and the held-out perplexity of a run over its tokens.
+    """Draw the loss and the held-out perplexity in a ``log.csv`` over the tokens, as a PNG."""
+    from matplotlib.figure import Figure
 
-    Args:
-        log: str or path. The ``log.csv`` of the run.
-        picture: str or path. The PNG to write.
-
-    Raises:
-        ImportError: If matplotlib is missing.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "The training curve needs matplotlib: pip install 'keras-elmo[pretrain]'"
-        ) from error
     with open(log, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     millions = [int(row["tokens"]) / 1e6 for row in rows]

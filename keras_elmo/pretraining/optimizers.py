@@ -22,11 +22,6 @@ class _Guarded(_Optimizer):
     The norm covers the gradient of all devices and counts each row of an embedding once. An
     update whose gradient has NaN or infinite values changes neither weights nor moments.
     ``skipped`` counts such updates, ``skipped_in_a_row`` the ones since the last good update.
-
-    Args:
-        learning_rate: float or schedule. The learning rate.
-        clip_norm: float. Largest global norm of the gradient.
-        **kwargs: Arguments for the optimizer.
     """
 
     def __init__(self, learning_rate: Any, clip_norm: float, **kwargs: Any) -> None:
@@ -34,12 +29,14 @@ class _Guarded(_Optimizer):
         self.clip_norm = clip_norm
         self._is_finite: Any = None
 
+    def get_config(self) -> dict:
+        return {**super().get_config(), "clip_norm": self.clip_norm}
+
     def build(self, variables: list) -> None:
-        if self.built:
-            return
-        super().build(variables)
-        self.skipped = self.add_variable((), dtype="int32", name="skipped")
-        self.skipped_in_a_row = self.add_variable((), dtype="int32", name="skipped_in_a_row")
+        if not self.built:
+            super().build(variables)
+            self.skipped = self.add_variable((), dtype="int32", name="skipped")
+            self.skipped_in_a_row = self.add_variable((), dtype="int32", name="skipped_in_a_row")
 
     def _clip_gradients(self, grads: list) -> list:
         grads = [_dense(gradient) for gradient in grads]
@@ -74,33 +71,23 @@ class _Guarded(_Optimizer):
             self._is_finite = None
 
     def assign(self, variable: Any, value: Tensor) -> None:
-        if self._is_finite is not None:
-            value = ops.where(self._is_finite, value, ops.convert_to_tensor(variable))
-        super().assign(variable, value)
+        super().assign(variable, self._if_finite(value, ops.convert_to_tensor(variable)))
 
     def assign_add(self, variable: Any, value: Tensor) -> None:
-        if self._is_finite is not None:
-            value = ops.where(self._is_finite, value, 0)
-        super().assign_add(variable, value)
+        super().assign_add(variable, self._if_finite(value, 0))
 
     def assign_sub(self, variable: Any, value: Tensor) -> None:
-        if self._is_finite is not None:
-            value = ops.where(self._is_finite, value, 0)
-        super().assign_sub(variable, value)
+        super().assign_sub(variable, self._if_finite(value, 0))
+
+    def _if_finite(self, value: Tensor, otherwise: Any) -> Tensor:
+        if self._is_finite is None:
+            return value
+        return ops.where(self._is_finite, value, otherwise)
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class Adam(_Guarded, keras.optimizers.Adam):
-    """Adam of Keras (Kingma and Ba, 2015) that clips and skips as ``_Guarded`` does.
-
-    Example:
-
-    >>> Adam(2e-3, clip_norm=10.0).clip_norm
-    10.0
-    """
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "clip_norm": self.clip_norm}
+    """Adam of Keras (Kingma and Ba, 2015) that clips and skips as ``_Guarded`` does."""
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
@@ -118,11 +105,6 @@ class Muon(_Guarded, keras.optimizers.Muon):
 
     Raises:
         ImportError: If Keras is older than 3.13, which has a different Muon.
-
-    Example:
-
-    >>> Muon(4e-3, clip_norm=10.0).product_dtype
-    'float32'
 
     Reference:
         Liu et al., 2025, https://arxiv.org/abs/2502.16982
@@ -152,11 +134,8 @@ class Muon(_Guarded, keras.optimizers.Muon):
         self.product_dtype = product_dtype
 
     def get_config(self) -> dict:
-        return {
-            "learning_rate": super().get_config()["learning_rate"],
-            "clip_norm": self.clip_norm,
-            "product_dtype": self.product_dtype,
-        }
+        settings = {**super().get_config(), "product_dtype": self.product_dtype}
+        return {n: settings[n] for n in ("learning_rate", "clip_norm", "product_dtype")}
 
     def zeropower_via_newtonschulz5(self, x: Tensor, steps: int) -> Tensor:
         is_tall = x.shape[0] > x.shape[1]

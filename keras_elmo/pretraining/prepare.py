@@ -17,14 +17,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from tqdm import tqdm
-
 from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.pretraining.sentences import SentenceRules
-from keras_elmo.pretraining.text_files import open_text, progress_bar
+from keras_elmo.pretraining.text_files import open_lines, open_text
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, read_vocabulary, write_vocabulary
 from keras_elmo.tokenizers.text import OPENERS
-from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS
 from keras_elmo.utils.checks import check_whole, is_number
 from keras_elmo.utils.files import disk_errors, local_path, write_json
 
@@ -84,8 +81,8 @@ def prepare(
         shards: int. Number of training files.
         sentences: str. ``"punkt"`` uses NLTK's Punkt, trained without supervision on the start
             of every file, for scripts with capitals. ``"stops"`` splits after every full stop,
-            question mark or exclamation mark before a space, except in initials and numbers, for
-            scripts without capitals. ``"lines"`` takes every line as one sentence.
+            question mark or exclamation mark before a space, except in initials and numbers.
+            ``"lines"`` takes every line as one sentence.
         tokenizer: str. A name of ``WordTokenizer``; ``"kiwi"`` is for Korean, ``"whitespace"``
             for tokenised text.
         seed: int. Seed of the training files and of the held-out part.
@@ -114,7 +111,7 @@ def prepare(
     Reference:
         Kiss and Strunk, 2006, https://aclanthology.org/J06-4003 (Punkt).
     """
-    files = _find_files(inputs)
+    files, heldout_files = _find_files(inputs), _find_files(heldout)
     settings = {
         "vocabulary_size": vocabulary_size,
         "heldout_share": heldout_share,
@@ -125,13 +122,11 @@ def prepare(
         "seed": seed,
     }
     settings = {name: _to_python(value) for name, value in settings.items()}
-    _check(settings, files)
+    _check(settings, files, heldout_files)
     workers = check_whole("prepare", "workers", workers)
     given = None
     if vocabulary is not None:
         given, settings["vocabulary_size"] = read_vocabulary(os.fspath(vocabulary)), None
-    heldout_files = _find_files(heldout)
-    _check_heldout(files, heldout_files, bool(heldout_share))
     output = local_path(output)
     if output.exists():
         raise FileExistsError(f"{output} exists. Remove it, or choose another folder")
@@ -169,32 +164,22 @@ def _write(
             for i in range(n_shards)
         ]
         run = stack.enter_context(_start_workers(rules, workers))
-        for name, file in files.items():
-            size, held_blocks = _choose_blocks(
-                file, settings["heldout_share"], f"{settings['seed']} {name}"
-            )
+        for name, file in [*files.items(), *heldout_files.items()]:
+            is_heldout = file in heldout_files.values()
+            share = 0 if is_heldout else settings["heldout_share"]
+            size, held_blocks = _choose_blocks(file, share, f"{settings['seed']} {name}")
             weight = settings["weights"].get(name, 1)
-            with (
-                _create(folder / f"heldout-{name}.txt") as heldout,
-                progress_bar(file, progress) as bar,
-            ):
-                for number, sentences in enumerate(run(_read_blocks(file, size, bar))):
-                    if number in held_blocks:
+            with _create(folder / f"heldout-{name}.txt") as heldout:
+                for number, sentences in enumerate(run(_read_blocks(file, size, progress))):
+                    if is_heldout or number in held_blocks:
                         heldout.writelines(sentence + "\n" for sentence in sentences)
-                        heldout_seen.update(_tokens(sentences))
+                        for sentence in sentences:
+                            heldout_seen.update(sentence.split(" "))
                         continue
                     for sentence in _repeat(sentences, weight, draw):
                         shards[draw.randrange(n_shards)].write(sentence + "\n")
                         seen.update(sentence.split(" "))
                         n_sentences += 1
-        for name, file in heldout_files.items():
-            with (
-                _create(folder / f"heldout-{name}.txt") as heldout,
-                progress_bar(file, progress) as bar,
-            ):
-                for sentences in run(_read_blocks(file, _LINES_PER_BLOCK, bar)):
-                    heldout.writelines(sentence + "\n" for sentence in sentences)
-                    heldout_seen.update(_tokens(sentences))
     for path in folder.glob("heldout-*.txt"):
         if not path.stat().st_size:
             path.unlink()
@@ -237,11 +222,8 @@ def _write(
 
 
 def _create(path: pathlib.Path) -> TextIO:
-    return open(path, "w", encoding="utf-8", newline="\n")
-
-
-def _tokens(sentences: list[str]) -> Iterator[str]:
-    return itertools.chain.from_iterable(sentence.split(" ") for sentence in sentences)
+    # An input and a held-out file may have one name: the first writes nothing then.
+    return open(path, "a", encoding="utf-8", newline="\n")
 
 
 def _repeat(sentences: list[str], weight: float, draw: random.Random) -> Iterator[str]:
@@ -267,14 +249,11 @@ def _choose_blocks(file: str, share: float, seed: str) -> tuple[int, frozenset[i
     return size, frozenset(draw.sample(range(blocks), min(most, round(wanted / size))))
 
 
-def _read_blocks(file: str, size: int, bar: tqdm) -> Iterator[list[str]]:
+def _read_blocks(file: str, size: int, progress: bool) -> Iterator[list[str]]:
     """Yield the lines of a file, block by block."""
-    done = 0
-    with open_text(file) as (raw, text):
-        while lines := list(itertools.islice(text, size)):
-            bar.update(raw.tell() - done)
-            done = raw.tell()
-            yield lines
+    with open_lines(file, progress) as lines:
+        while block := list(itertools.islice(lines, size)):
+            yield block
 
 
 @contextlib.contextmanager
@@ -354,12 +333,12 @@ def _find_files(inputs: _Inputs) -> dict[str, str]:
         if not matches:
             raise FileNotFoundError(f"No file matches {pattern}")
         for match in matches:
-            real = os.path.realpath(match)
+            real, path = os.path.realpath(match), pathlib.Path(match)
             if real in seen:  # another name of a file would get another held-out part
                 continue
             seen.add(real)
-            stem = pathlib.Path(match).name.removesuffix(pathlib.Path(match).suffix)
-            if pathlib.Path(match).suffix.lower() in OPENERS:
+            stem = path.stem
+            if path.suffix.lower() in OPENERS:
                 stem = stem.removesuffix(".txt")
             name, n = stem, 1
             while name in files:
@@ -369,26 +348,12 @@ def _find_files(inputs: _Inputs) -> dict[str, str]:
     return files
 
 
-def _check_heldout(files: dict[str, str], heldout_files: dict[str, str], is_split: bool) -> None:
-    real = {os.path.realpath(file) for file in files.values()}
-    if both := sorted(real & {os.path.realpath(file) for file in heldout_files.values()}):
-        raise ValueError(
-            f"prepare expects heldout to be other files than the inputs. Received: {both[0]} as "
-            "both"
-        )
-    if is_split and (both := sorted(files.keys() & heldout_files.keys())):
-        raise ValueError(
-            "prepare expects heldout files to have other names than the inputs, because both "
-            f"write heldout-NAME.txt. Received: {both[0]} twice. Rename {heldout_files[both[0]]}"
-        )
-
-
 def _to_python(value: Any) -> Any:
     """Convert a NumPy number to a Python number, for JSON."""
     return value.item() if hasattr(value, "item") else value
 
 
-def _check(settings: dict[str, Any], files: dict[str, str]) -> None:
+def _check(settings: dict[str, Any], files: dict[str, str], heldout_files: dict[str, str]) -> None:
     for name, least in (("vocabulary_size", len(SPECIAL_TOKENS) + 1), ("shards", 1), ("seed", 0)):
         check_whole("prepare", name, settings[name], least)
     share = settings["heldout_share"]
@@ -406,9 +371,14 @@ def _check(settings: dict[str, Any], files: dict[str, str]) -> None:
             raise ValueError(
                 f"prepare expects weights above 0. Received: a weight of {weight!r} for {name}"
             )
-    for name, choices in (("sentences", SENTENCES), ("tokenizer", TOKENIZERS)):
-        if settings[name] not in choices:
-            raise ValueError(
-                f"prepare expects {name} to be one of {', '.join(choices)}. "
-                f"Received: {name}={settings[name]!r}"
-            )
+    real = {os.path.realpath(file) for file in files.values()}
+    if both := sorted(real & {os.path.realpath(file) for file in heldout_files.values()}):
+        raise ValueError(
+            "prepare expects heldout to be other files than the inputs. "
+            f"Received: {both[0]} as both"
+        )
+    if share and (both := sorted(files.keys() & heldout_files.keys())):
+        raise ValueError(
+            "prepare expects heldout files to have other names than the inputs, because both "
+            f"write heldout-NAME.txt. Received: {both[0]} twice. Rename {heldout_files[both[0]]}"
+        )

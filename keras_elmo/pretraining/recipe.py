@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -19,6 +20,23 @@ CHOICES = {
     "decay_shape": ("linear", "1-sqrt"),
     "precision": ("float32", "bfloat16"),
 }
+
+# Names of settings, what their values must be, and the same in words.
+_CHECKS: list[tuple[str, Callable[[Any], bool], str]] = [
+    ("batch_tokens max_tokens", lambda x: is_whole(x, 1), "whole, 1 or more"),
+    ("warmup ramp_steps seed", lambda x: is_whole(x), "whole, 0 or more"),
+    (
+        "steps negatives first_batch_tokens",
+        lambda x: x is None or is_whole(x, 1),
+        "whole, 1 or more, or None",
+    ),
+    ("learning_rate clip_norm", lambda x: is_number(x, above=0), "more than 0"),
+    ("epochs", lambda x: x is None or is_number(x, above=0), "more than 0, or None"),
+    ("decay", lambda x: is_number(x) and 0 <= x <= 1, "from 0 to 1"),
+    ("dropout", lambda x: is_number(x) and 0 <= x < 1, "0 or more and below 1"),
+    ("frozen_bilm", lambda x: isinstance(x, bool), "True or False"),
+    *((name, choices.__contains__, " or ".join(choices)) for name, choices in CHOICES.items()),
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,27 +99,9 @@ class Recipe:
         for field in dataclasses.fields(self):  # JSON has no NumPy numbers
             if isinstance(value := getattr(self, field.name), np.generic):
                 object.__setattr__(self, field.name, value.item())
-        least = {"batch_tokens": 1, "max_tokens": 1, "warmup": 0, "ramp_steps": 0, "seed": 0}
-        for name, smallest in least.items():
-            fits = is_whole(getattr(self, name), smallest)
-            self._check(name, fits, f"whole, {smallest} or more")
-        for name in ("steps", "negatives", "first_batch_tokens"):
-            value = getattr(self, name)
-            self._check(name, value is None or is_whole(value, 1), "whole, 1 or more, or None")
-        for name in ("learning_rate", "clip_norm"):
-            self._check(name, is_number(getattr(self, name), above=0), "more than 0")
-        epochs_fit = self.epochs is None or is_number(self.epochs, above=0)
-        self._check("epochs", epochs_fit, "more than 0, or None")
-        self._check("decay", is_number(self.decay) and 0 <= self.decay <= 1, "from 0 to 1")
-        self._check(
-            "dropout", is_number(self.dropout) and 0 <= self.dropout < 1, "0 or more and below 1"
-        )
-        self._check("frozen_bilm", isinstance(self.frozen_bilm, bool), "True or False")
-        for name, choices in CHOICES.items():
-            self._check(name, getattr(self, name) in choices, " or ".join(choices))
-        self._check_pairs()
-
-    def _check_pairs(self) -> None:
+        for names, is_valid, expected in _CHECKS:
+            for name in names.split():
+                self._check(name, is_valid(getattr(self, name)), expected)
         if self.steps is not None and self.epochs is not None:
             raise ValueError(
                 "Recipe expects steps or epochs, not both. "
@@ -133,16 +133,7 @@ class Recipe:
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Compute the learning rate of a ``Recipe`` at every step.
-
-    Args:
-        recipe: Recipe. Its ``steps`` must be known.
-
-    Call arguments:
-        step: int or scalar tensor. Number of updates so far.
-
-    Returns:
-        The learning rate, float32, a scalar.
+    """Compute the learning rate of a ``Recipe``, whose ``steps`` are known, after every step.
 
     Example:
 

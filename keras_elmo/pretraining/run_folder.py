@@ -39,35 +39,25 @@ class RunFolder:
 
     Args:
         path: str or path. The folder; it need not exist.
-
-    Attributes:
-        path: pathlib.Path. The folder.
-        writer: CheckpointWriter. Writes the checkpoints.
-
-    Example:
-
-    >>> RunFolder("run").has_checkpoint
-    False
     """
 
     def __init__(self, path: str | pathlib.Path) -> None:
         self.path = local_path(path)
-        self._checkpoint = self.path / "checkpoint.hdf5"
-        self.writer = CheckpointWriter(self._checkpoint)
+        self.writer = CheckpointWriter(self.path / "checkpoint.hdf5")
         self._log = self.path / "log.csv"
 
     @property
     def has_checkpoint(self) -> bool:
         """Return whether the folder contains a checkpoint."""
-        return self._checkpoint.is_file()
+        return self.writer.path.is_file()
 
     @property
     def has_settings(self) -> bool:
         """Return whether the folder contains settings; a run writes them before its first step."""
         return (self.path / "origin.json").is_file()
 
-    def read_settings(self) -> dict:
-        """Read the ``options``, ``recipe`` and ``origin`` as dicts.
+    def read_settings(self) -> tuple[BiLMConfig, Recipe, dict]:
+        """Read the sizes of the biLM, the recipe and ``origin.json``.
 
         Raises:
             FileNotFoundError: If the folder contains no run.
@@ -78,36 +68,30 @@ class RunFolder:
                 "Expected a folder of keras-elmo pretrain. "
                 f"Received: {self.path}, without origin.json"
             )
-        settings = {}
-        for name in _SETTINGS:
-            path = self.path / f"{name}.json"
-            settings[name] = read_options(path, str(path))
-            if not isinstance(settings[name], dict):
+        contents = []
+        for path in (self.path / f"{name}.json" for name in _SETTINGS):
+            content = read_options(path, str(path))
+            if not isinstance(content, dict):
                 raise ValueError(
-                    f"{path} must contain a JSON object. Received: {type(settings[name]).__name__}"
+                    f"{path} must contain a JSON object. Received: {type(content).__name__}"
                 )
-        if missing := [name for name in ORIGIN if name not in settings["origin"]]:
-            raise ValueError(
-                f"{self.path / 'origin.json'} must contain {', '.join(ORIGIN)}. "
-                f"Received: no {', '.join(missing)}"
-            )
-        return settings
-
-    def read_recipe(self) -> Recipe:
-        """Read the ``Recipe`` of the run."""
-        settings = {**_ADDED_LATER, **self.read_settings()["recipe"]}
-        known = {field.name for field in dataclasses.fields(Recipe)}
-        if differing := sorted(settings.keys() ^ known):
+            contents.append(content)
+        options, recipe, origin = contents
+        recipe = {**_ADDED_LATER, **recipe}
+        if differing := sorted(
+            recipe.keys() ^ {field.name for field in dataclasses.fields(Recipe)}
+        ):
             raise ValueError(
                 f"{self.path / 'recipe.json'} must contain the recipe of a run. "
                 f"Received: {', '.join(differing)} missing or unknown"
             )
-        return Recipe(**settings)
-
-    def read_config(self) -> BiLMConfig:
-        """Read the ``BiLMConfig`` of the run."""
-        path = self.path / "options.json"
-        return BiLMConfig.from_options(self.read_settings()["options"], str(path))
+        if missing := [name for name in ORIGIN if name not in origin]:
+            raise ValueError(
+                f"{self.path / 'origin.json'} must contain {', '.join(ORIGIN)}. "
+                f"Received: no {', '.join(missing)}"
+            )
+        config = BiLMConfig.from_options(options, str(self.path / "options.json"))
+        return config, Recipe(**recipe), origin
 
     def read_vocabulary(self) -> list[str]:
         """Read the vocabulary of the run."""
@@ -122,11 +106,6 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         return locked(self.path / "run.lock", f"trains {self.path}")
 
-    def read_tokenizer(self) -> dict | None:
-        """Read ``tokenizer.json``; None if the tokenizer is not known."""
-        path = self.path / TOKENIZER_FILE
-        return read_options(path, str(path)) if path.is_file() else None
-
     def write_settings(
         self,
         config: BiLMConfig,
@@ -138,23 +117,21 @@ class RunFolder:
         """Write the settings, the vocabulary and the tokenizer; the caller holds the lock."""
         for unfinished in self.path.glob("checkpoint.hdf5.*.tmp"):  # a killed run left it
             unfinished.unlink()
-        contents = dict(zip(_SETTINGS, (config.to_options(), dataclasses.asdict(recipe), origin)))
-        writers: dict[str, Callable] = {
-            f"{name}.json": functools.partial(write_json, value=content)
-            for name, content in contents.items()
-        }
-        writers["vocab.txt"] = lambda path: write_vocabulary(path, vocabulary)
+        contents = zip(_SETTINGS, (config.to_options(), dataclasses.asdict(recipe), origin))
+        files = {f"{name}.json": content for name, content in contents}
         if tokenizer is not None:
-            writers[TOKENIZER_FILE] = functools.partial(write_json, value=tokenizer)
+            files[TOKENIZER_FILE] = tokenizer
+        writers: dict[str, Callable] = {
+            name: functools.partial(write_json, value=content) for name, content in files.items()
+        }
+        writers["vocab.txt"] = functools.partial(write_vocabulary, tokens=vocabulary)
         write_files(self.path, writers)
 
     def load(self, variables: dict, digests: dict[str, str]) -> dict:
-        """Read the checkpoint into variables, all or none, and return its facts.
+        """Read the checkpoint into variables, as ``load_checkpoint`` does, and return its facts.
 
-        Args:
-            variables: dict. The variables by name, as in ``load_checkpoint``.
-            digests: dict. Digests of the corpus and of the vocabulary, to compare with the
-                digests in the checkpoint. Older checkpoints contain none.
+        The ``digests`` of the corpus and the vocabulary must equal those in the checkpoint; older
+        checkpoints contain none.
 
         Raises:
             FileNotFoundError: If there is no checkpoint.
@@ -165,11 +142,11 @@ class RunFolder:
                 "Expected a folder with a checkpoint of keras-elmo pretrain. "
                 f"Received: {self.path}, without checkpoint.hdf5"
             )
-        facts = load_checkpoint(self._checkpoint, variables)
+        facts = load_checkpoint(self.writer.path, variables)
         stored = facts.get("digests", digests)
         if differing := [name for name in digests if stored.get(name) != digests[name]]:
             raise ValueError(
-                f"{self._checkpoint} was trained with another {' and '.join(differing)}. Expected "
+                f"{self.writer.path} was trained with another {' and '.join(differing)}. Expected "
                 f"SHA-256: {[stored.get(name) for name in differing]}. Received: "
                 f"{[digests[name] for name in differing]}. Restore the earlier files, or begin anew"
             )
@@ -208,11 +185,9 @@ class RunFolder:
             )
         rows = [row for row in rows if len(row) == len(header)]  # a kill may cut the last row
         rows = [row for row in rows if row[0].isdecimal() and int(row[0]) <= step]
-        for row in rows:
-            values = dict(zip(header, row))
+        for values in (dict(zip(header, row)) for row in rows):
             try:
-                for name in values.keys() & {"tokens", "loss", "perplexity"}:
-                    float(values[name] or 0)
+                [float(values.get(name) or 0) for name in ("tokens", "loss", "perplexity")]
             except ValueError:
                 raise ValueError(
                     f"Log {self._log} must contain the numbers tokens, loss and perplexity. "
@@ -221,26 +196,32 @@ class RunFolder:
         with open(output, "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([header, *rows])
 
-    def check_same(self, config: BiLMConfig | None, recipe: Recipe, origin: dict) -> None:
-        """Check that only changeable settings differ from the settings of this run.
+    def check_same(
+        self, config: BiLMConfig | None, recipe: Recipe, origin: dict
+    ) -> tuple[BiLMConfig, Recipe, dict]:
+        """Return the settings of this run; check that only changeable settings differ from them.
 
-        Args:
-            config: BiLMConfig or None. Sizes to compare, if given.
-            recipe: Recipe. The recipe to compare.
-            origin: dict. Corpus, preset, devices and backend to compare.
+        A ``config`` of None and entries that ``origin`` lacks are not compared.
 
         Raises:
             ValueError: If another setting differs.
         """
-        stored = self.read_settings()
-        before, after = dataclasses.asdict(self.read_recipe()), dataclasses.asdict(recipe)
+        stored_config, stored_recipe, stored_origin = stored = self.read_settings()
+        before, after = dataclasses.asdict(stored_recipe), dataclasses.asdict(recipe)
         differing = [n for n in after if before[n] != after[n] and n not in CHANGEABLE]
-        if config not in (None, self.read_config()):
+        if config not in (None, stored_config):
             differing.append("options of the biLM")
-        differing += [name for name in origin if origin[name] != stored["origin"].get(name)]
+        differing += [name for name in origin if origin[name] != stored_origin[name]]
         if differing:
             raise ValueError(
                 "A resumed run expects the settings that it began with, except "
                 f"{', '.join(CHANGEABLE)}. "
                 f"Received for {self.path}: another {', '.join(differing)}"
             )
+        return stored
+
+
+def read_tokenizer(folder: pathlib.Path) -> dict | None:
+    """Read the ``tokenizer.json`` of a corpus or a run; None if the tokenizer is not known."""
+    path = folder / TOKENIZER_FILE
+    return read_options(path, str(path)) if path.is_file() else None

@@ -40,17 +40,10 @@ class Scorer:
     def __init__(
         self, model: BiLanguageModel, vocabulary: list[str], batch_tokens: int = 2048
     ) -> None:
-        config = model.config
         self._model = model
         self._vocabulary = vocabulary
         self._known = set(vocabulary) - {UNKNOWN}
-        self._batcher = Batcher(
-            vocabulary,
-            max_characters=config.max_characters_per_token,
-            widest_filter=config.widest_filter,
-            batch_tokens=batch_tokens,
-            fixed_shapes=keras.backend.backend() == "jax",
-        )
+        self._batcher = Batcher.for_config(model.config, vocabulary, batch_tokens=batch_tokens)
         self._score, self._read = _compiled(model.score), _compiled(model.read)
 
     def log_probabilities(self, sentences: Any) -> list[np.ndarray]:
@@ -73,7 +66,7 @@ class Scorer:
             raise ValueError("Scorer expects tokens in every sentence. Received: an empty sentence")
         found: list = [None] * len(sentences)
         encoded = self._batcher.encode(sentences)
-        for rows in self._batcher.arrange(encoded):
+        for rows in self._batcher.arrange(encoded.lengths):
             batch = self._batcher.batch(encoded, rows)
             nll = self._score(batch)
             for column, row in enumerate(rows):

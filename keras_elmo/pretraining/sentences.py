@@ -5,11 +5,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO, TextIO
 
-from tqdm import tqdm
-
-from keras_elmo.pretraining.text_files import open_text, progress_bar, standard_input
+from keras_elmo.pretraining.text_files import open_lines, open_text, standard_input
 from keras_elmo.tokenizers.text import read_lines, without_end
 from keras_elmo.tokenizers.words import SENTENCES, WordTokenizer, nltk_tokenizers, plain_quotes
 from keras_elmo.utils.files import atomic_write
@@ -25,28 +22,24 @@ class SentenceRules:
     """Split paragraphs into tokenised sentences.
 
     Args:
-        sentences: str. ``"punkt"`` uses NLTK's Punkt, trained without supervision on the start
-            of every file. ``"stops"`` splits after every full stop, question mark or exclamation
-            mark before a space, except in initials and numbers. ``"lines"`` takes every line as
-            one sentence.
+        sentences: str. ``"punkt"``, ``"stops"`` or ``"lines"``; see ``prepare``.
         tokenizer: str. A name of ``WordTokenizer``.
         files: iterable of str or path. Texts that Punkt learns from.
-
-    Raises:
-        ImportError: If NLTK or Kiwi is needed and missing.
 
     Example:
 
     >>> SentenceRules("lines", "whitespace", [])(["Dogs bark ."])
     ['Dogs bark .']
-
-    Reference:
-        Kiss and Strunk, 2006, https://aclanthology.org/J06-4003 (Punkt).
     """
 
     def __init__(
         self, sentences: str, tokenizer: str, files: Iterable[str | os.PathLike[str]]
     ) -> None:
+        if sentences not in SENTENCES:
+            raise ValueError(
+                f"Expected sentences to be one of {', '.join(SENTENCES)}. "
+                f"Received: sentences={sentences!r}"
+            )
         self._split = _make_splitter(sentences, files)
         # The text is cut into sentences already.
         self._tokenize = WordTokenizer(tokenizer, split_sentences=False)
@@ -82,13 +75,12 @@ def tokenize_file(
         output_file: str or path. Text to write, one sentence per line, with spaces between
             tokens; "-" for stdout.
         sentences: str. ``"lines"`` keeps the lines of the input, blank lines too. ``"punkt"``
-            and ``"stops"`` split lines into sentences, as for ``prepare``.
+            and ``"stops"`` split lines into sentences; see ``prepare``.
         tokenizer: str. A name of ``WordTokenizer``; ``"kiwi"`` is for Korean.
         progress: bool. Whether to show a progress bar.
 
     Returns:
-        dict. ``lines`` counts the lines read, ``sentences`` and ``tokens`` count what was
-        written.
+        dict. Counts of the ``lines`` read, and of the ``sentences`` and ``tokens`` written.
 
     Raises:
         OSError: If the input cannot be read.
@@ -105,11 +97,6 @@ def tokenize_file(
     >>> pathlib.Path("tokens.txt").read_text()
     "It is n't far .\n\nIs it ?\n"
     """
-    if sentences not in SENTENCES:
-        raise ValueError(
-            "tokenize_file expects sentences to be one of punkt, stops, lines. "
-            f"Received: sentences={sentences!r}"
-        )
     is_stdin, by_lines = input_file == "-", sentences == "lines"
     if is_stdin and sentences == "punkt":
         raise ValueError(
@@ -134,19 +121,12 @@ def tokenize_file(
     return counts
 
 
-@contextlib.contextmanager
-def _open_lines(file: str | os.PathLike[str], progress: bool) -> Iterator[Iterable[str]]:
+def _open_lines(
+    file: str | os.PathLike[str], progress: bool
+) -> contextlib.AbstractContextManager[Iterable[str]]:
     if file == "-":
-        yield read_lines(standard_input())
-        return
-    with open_text(os.fspath(file)) as (raw, text), progress_bar(os.fspath(file), progress) as bar:
-        yield _with_progress(raw, text, bar)
-
-
-def _with_progress(raw: BinaryIO, text: TextIO, bar: tqdm) -> Iterator[str]:
-    for line in text:
-        bar.update(raw.tell() - bar.n)
-        yield line
+        return contextlib.nullcontext(read_lines(standard_input()))
+    return open_lines(os.fspath(file), progress)
 
 
 @contextlib.contextmanager

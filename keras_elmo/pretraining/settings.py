@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from typing import Any
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.presets import Preset
@@ -22,26 +23,6 @@ SIZES = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    """Collect the settings of a run.
-
-    Attributes:
-        config: BiLMConfig or None. Sizes of the biLM; None for the sizes of ``init_from``.
-        recipe: Recipe. How the biLM is trained.
-        init_from: str or None. Preset to start from.
-        own_vocabulary: bool. Whether to predict the tokens of the corpus, not of ``init_from``.
-        devices: int or None. Devices that share each batch; None for all devices of several
-            processes, or one device.
-    """
-
-    config: BiLMConfig | None
-    recipe: Recipe
-    init_from: str | None = None
-    own_vocabulary: bool = False
-    devices: int | None = None
-
-
 def merge_settings(
     folder: str | pathlib.Path,
     *,
@@ -53,8 +34,8 @@ def merge_settings(
     init_from: str | None = None,
     own_vocabulary: bool = False,
     devices: int | None = None,
-) -> RunSettings:
-    """Merge the settings of a run.
+) -> dict[str, Any]:
+    """Return the arguments of ``Pretraining`` for a run, new or resumed.
 
     Arguments win over ``file``. ``file`` wins over the settings of the resumed run, or over the
     defaults of a new run. ``sizes`` win over ``size``.
@@ -63,26 +44,23 @@ def merge_settings(
         folder: str or path. Folder of the run.
         sizes: dict. Fields of ``BiLMConfig``.
         recipe: dict. Fields of ``Recipe``.
-        size: str. ``"mini"``, ``"small"``, ``"medium"`` or ``"original"``.
+        size: str. Named sizes of a biLM; the default is ``"original"``.
         file: str or path. JSON file, ``{"options": {...}, "recipe": {...}}``.
         resume: bool. Whether to continue the run in the folder, if there is one. A run that was
             killed before its first checkpoint keeps its settings too.
-        init_from: str. Preset to start from. With sizes too, its biLM grows to them.
+        init_from: str. Preset to start from.
         own_vocabulary: bool. Whether to predict the tokens of the corpus.
-        devices: int. Devices that share each batch; None for the devices of the resumed run.
-
-    Returns:
-        The ``RunSettings``.
+        devices: int. Devices that share each batch; None for the devices of a resumed run, all
+            devices of several processes, or one device.
 
     Raises:
         ValueError: If a setting is unknown or contradicts another.
 
     Example:
 
-    >>> merge_settings("run", size="mini", recipe={"steps": 100}).config.lstm_dim
+    >>> merge_settings("run", size="mini", recipe={"steps": 100})["config"].lstm_dim
     512
     """
-    sizes, recipe = dict(sizes or {}), dict(recipe or {})
     if size is not None and size not in SIZES:
         raise ValueError(f"Expected a size of {', '.join(SIZES)}. Received: size={size!r}")
     from_file = _read(file) if file else {}
@@ -90,8 +68,8 @@ def merge_settings(
     base: dict = {}
     config = None
     if resume and run.has_settings:
-        base, config = dataclasses.asdict(run.read_recipe()), run.read_config()
-        origin = run.read_settings()["origin"]
+        config, stored_recipe, origin = run.read_settings()
+        base = dataclasses.asdict(stored_recipe)
         init_from = init_from or origin["init_from"]
         own_vocabulary = own_vocabulary or origin["own_vocabulary"]
         devices = origin["devices"] if devices is None else devices
@@ -99,37 +77,29 @@ def merge_settings(
         config = BiLMConfig.from_options(from_file["options"], str(file))
     if size is not None:
         config = SIZES[size]
-    if sizes:
-        config = dataclasses.replace(config or _base_config(init_from), **sizes)
-    if config is None and init_from is None:
-        config = _ORIGINAL
+    if config is None and (sizes or init_from is None):
+        config = _ORIGINAL if init_from is None else Preset(init_from).read_config()
+    if config is not None:
+        config = dataclasses.replace(config, **(sizes or {}))
     if own_vocabulary and not init_from:
         raise ValueError("own_vocabulary requires init_from. Received: init_from=None")
-    recipe_from_file = from_file.get("recipe", {})
     known = [field.name for field in dataclasses.fields(Recipe)]
-    if unknown := sorted((recipe_from_file.keys() | recipe.keys()) - set(known)):
-        raise ValueError(
-            f"A recipe has the settings {', '.join(known)}. Received: {', '.join(unknown)}"
-        )
-    return RunSettings(
-        config=config,
-        recipe=Recipe(**_override(_override(base, recipe_from_file), recipe)),
-        init_from=init_from,
-        own_vocabulary=own_vocabulary,
-        devices=devices,
-    )
-
-
-def _override(base: dict, given: dict) -> dict:
-    """Return the settings of ``base`` with those given; steps and epochs replace each other."""
-    lengths = ("steps", "epochs")
-    if any(given.get(name) is not None for name in lengths):
-        base = {name: value for name, value in base.items() if name not in lengths}
-    return base | given
-
-
-def _base_config(init_from: str | None) -> BiLMConfig:
-    return _ORIGINAL if init_from is None else Preset(init_from).read_config()
+    for given in (from_file.get("recipe", {}), recipe or {}):
+        if unknown := sorted(given.keys() - set(known)):
+            raise ValueError(
+                f"A recipe has the settings {', '.join(known)}. Received: {', '.join(unknown)}"
+            )
+        if given.get("steps") is not None or given.get("epochs") is not None:
+            # Steps and epochs replace each other.
+            base = {name: value for name, value in base.items() if name not in ("steps", "epochs")}
+        base |= given
+    return {
+        "config": config,
+        "recipe": Recipe(**base),
+        "init_from": init_from,
+        "own_vocabulary": own_vocabulary,
+        "devices": devices,
+    }
 
 
 def _read(file: str | pathlib.Path) -> dict:

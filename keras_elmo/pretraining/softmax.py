@@ -31,14 +31,8 @@ def sample_log_uniform(
     each id was drawn independently with the returned probability. Sums over the sample, divided
     by this probability, are therefore unbiased.
 
-    Args:
-        size: int. Ids to draw, fewer than ``vocabulary_size``.
-        vocabulary_size: int. Number of ids.
-        seed: keras.random.SeedGenerator. Source of the noise.
-
-    Returns:
-        The ids, int32, shape ``(size,)``, and the logs of their expected counts, float32, shape
-        ``(size,)``.
+    Returns ``size`` ids, int32, fewer than ``vocabulary_size``, and the logs of their expected
+    counts, float32. ``seed`` gives the noise.
 
     Reference:
         Kool et al., 2019, https://arxiv.org/abs/1903.06059, section 4.2 (the estimator).
@@ -104,23 +98,19 @@ def softmax_loss(
     columns = ops.arange(n_candidates, dtype="int32")
 
     def one_part(
-        x: Tensor,
-        weights: Tensor,
-        place: Tensor,
-        candidates: Tensor,
-        offsets: Tensor,
-        true_kernel: Tensor,
-        true_bias: Tensor,
+        x: Tensor, rows: slice, candidates: Tensor, offsets: Tensor, kernel: Tensor, bias: Tensor
     ) -> tuple[Tensor, ...]:
+        """Return the loss of some rows, and its gradients."""
+        x, true_kernel = x[rows], ops.take(kernel, targets[rows], axis=0)
         logits = mixed_matmul(x, ops.transpose(candidates), product_dtype) + offsets
-        logits = ops.where(place[:, None] == columns, -1e9, logits)
-        true = ops.sum(x * true_kernel, axis=-1) + true_bias
+        logits = ops.where(place[rows][:, None] == columns, -1e9, logits)
+        true = ops.sum(x * true_kernel, axis=-1) + ops.take(bias, targets[rows])
         largest = ops.maximum(ops.max(logits, axis=-1, initial=-1e9), true)
         exps, true_exp = ops.exp(logits - largest[:, None]), ops.exp(true - largest)
         total = ops.sum(exps, axis=-1) + true_exp
-        loss = ops.sum(weights * (ops.log(total) + largest - true))
-        errors = exps * (weights / total)[:, None]
-        true_errors = weights * (true_exp / total - 1)
+        loss = ops.sum(weights[rows] * (ops.log(total) + largest - true))
+        errors = exps * (weights[rows] / total)[:, None]
+        true_errors = weights[rows] * (true_exp / total - 1)
         return (
             loss,
             mixed_matmul(ops.transpose(errors), x, product_dtype),
@@ -137,7 +127,6 @@ def softmax_loss(
         else:
             candidates = ops.take(kernel, drawn, axis=0)
             offsets = ops.take(bias, drawn) - log_expected
-        true_kernel, true_bias = ops.take(kernel, targets, axis=0), ops.take(bias, targets)
         # Sum in place: with the full softmax, each term is as large as the vocabulary.
         loss: Any = 0.0
         d_candidates: Any = 0.0
@@ -145,13 +134,7 @@ def softmax_loss(
         of_rows: list = []
         for rows in _parts(ops.shape(outputs)[0], n_candidates):
             part_loss, d_part, d_part_offsets, *of_part = one_part(
-                outputs[rows],
-                weights[rows],
-                place[rows],
-                candidates,
-                offsets,
-                true_kernel[rows],
-                true_bias[rows],
+                outputs, rows, candidates, offsets, kernel, bias
             )
             loss, d_candidates = loss + part_loss, d_candidates + d_part
             d_offsets = d_offsets + d_part_offsets
@@ -183,14 +166,7 @@ def negative_log_likelihood(
 ) -> Tensor:
     """Return the negative log-likelihood of every target under the full softmax.
 
-    Args:
-        outputs: tensor. Float32, shape ``(n, projection_dim)``.
-        targets: tensor. Vocabulary ids, int32, shape ``(n,)``.
-        kernel: tensor. Float32, shape ``(vocabulary, projection_dim)``.
-        bias: tensor. Float32, shape ``(vocabulary,)``.
-
-    Returns:
-        Nats, float32, shape ``(n,)``.
+    ``softmax_loss`` describes the arguments. Returns nats, float32, shape ``(n,)``.
     """
     kernel, bias = ops.convert_to_tensor(kernel), ops.convert_to_tensor(bias)
     true = ops.sum(outputs * ops.take(kernel, targets, axis=0), axis=-1) + ops.take(bias, targets)

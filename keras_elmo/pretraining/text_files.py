@@ -33,8 +33,7 @@ class _Lines(io.TextIOWrapper):
 def open_text(file: str | pathlib.Path) -> Iterator[tuple[BinaryIO, TextIO]]:
     """Open a UTF-8 text, plain, .gz, .bz2 or .xz, with or without a byte-order mark.
 
-    Yields:
-        The compressed file, whose position shows the progress, and the text.
+    Yields the compressed file, whose position shows the progress, and the text.
 
     Raises:
         OSError: If the file cannot be read or is damaged.
@@ -71,15 +70,26 @@ def standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def progress_bar(file: str | pathlib.Path, is_shown: bool) -> tqdm:
-    """Return a progress bar over the bytes of a file."""
-    return tqdm(
-        total=os.path.getsize(local_path(file)),
-        unit="B",
-        unit_scale=True,
-        desc=pathlib.Path(file).name,
-        disable=not is_shown,
-    )
+@contextlib.contextmanager
+def open_lines(file: str | pathlib.Path, progress: bool) -> Iterator[Iterator[str]]:
+    """Open a text as ``open_text`` does; a progress bar follows the bytes that are read."""
+    with (
+        open_text(file) as (raw, text),
+        tqdm(
+            total=os.path.getsize(local_path(file)),
+            unit="B",
+            unit_scale=True,
+            desc=pathlib.Path(file).name,
+            disable=not progress,
+        ) as bar,
+    ):
+
+        def lines() -> Iterator[str]:
+            for line in text:
+                bar.update(raw.tell() - bar.n)
+                yield line
+
+        yield lines()
 
 
 def read_sentences(file: str | pathlib.Path) -> list[list[str]]:

@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.presets import TOKENIZER_FILE, Preset
+from keras_elmo.presets import Preset
 from keras_elmo.pretraining.checkpoint import to_numpy
 from keras_elmo.pretraining.corpus import START, Batcher, Corpus
 from keras_elmo.pretraining.devices import current_share
@@ -24,12 +24,12 @@ from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.language_model_files import read_language_model
 from keras_elmo.pretraining.optimizers import make_optimizer
 from keras_elmo.pretraining.recipe import CHANGEABLE, Recipe, Schedule
-from keras_elmo.pretraining.run_folder import RunFolder
+from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.vocabulary import read_vocabulary
 from keras_elmo.utils.checks import check_whole
-from keras_elmo.utils.files import digest_of, local_path, read_options
+from keras_elmo.utils.files import digest_of, local_path
 
 # Held-out tokens that are scored at every checkpoint.
 _SAMPLE_TOKENS = 10_000
@@ -103,7 +103,12 @@ class Pretraining:
         self.share = current_share()
         self.parts = self.share.parts(devices)
         corpus = local_path(corpus)
-        files = _training_files(corpus)
+        files = sorted(corpus.glob("train-*.txt"))
+        if not files:
+            raise ValueError(
+                "Pretraining expects a folder of keras-elmo prepare. "
+                f"Received: {corpus}, without train-*.txt"
+            )
         origin = {
             "corpus": _digest(files),
             "init_from": init_from and str(init_from),
@@ -115,16 +120,16 @@ class Pretraining:
         keras.utils.set_random_seed(recipe.seed)
         self.settings = settings_at_checkpoint = _changeable(recipe)
         has_checkpoint = self.folder.has_checkpoint
+        if has_checkpoint and not resume:
+            raise ValueError(
+                f"Pretraining expects a folder without a run. Received: {folder}, with a "
+                "checkpoint. Resume it, or choose another folder"
+            )
         if has_checkpoint or (resume and self.folder.has_settings):
-            if not resume:
-                raise ValueError(
-                    f"Pretraining expects a folder without a run. Received: {folder}, with a "
-                    "checkpoint. Resume it, or choose another folder"
-                )
-            config = self._check_resumed(config, recipe, origin, init_from is not None)
-            settings_at_checkpoint = _changeable(self.folder.read_recipe())
-        else:
-            _check_new(config, recipe, init_from)
+            if init_from is None:  # the caller need not repeat the preset
+                del origin["init_from"], origin["own_vocabulary"]
+            config, stored_recipe, origin = self.folder.check_same(config, recipe, origin)
+            settings_at_checkpoint = _changeable(stored_recipe)
         if has_checkpoint:
             assert config is not None  # the folder has one
             self.vocabulary = self.folder.read_vocabulary()
@@ -133,12 +138,23 @@ class Pretraining:
             vocabulary = read_vocabulary(corpus / "vocab.txt")
             start = origin["init_from"], origin["own_vocabulary"]
             self.model, self.vocabulary = _first_model(config, recipe, vocabulary, *start)
-        self._corpus = self._make_corpus(files, recipe, devices)
+        batcher = Batcher.for_config(
+            self.model.config,
+            self.vocabulary,
+            batch_tokens=recipe.batch_tokens,
+            devices=devices,
+            parts=self.parts,
+        )
+        self._corpus = Corpus(files, batcher, recipe.max_tokens, recipe.seed)
         self.recipe, self.steps = recipe, recipe.steps or 0
         if recipe.epochs is not None:
             self.steps = self._corpus.steps(recipe.epochs, recipe.parts)
             self.recipe = dataclasses.replace(recipe, steps=self.steps, epochs=None)
-        self._compile()
+        self.model.bilm.trainable = not recipe.frozen_bilm
+        self.optimizer = make_optimizer(self.recipe, Schedule(self.recipe))
+        # On TensorFlow, XLA would compile every batch anew; JAX gets batches of fixed shapes.
+        self.model.compile(self.optimizer, jit_compile=keras.backend.backend() == "jax")
+        self.optimizer.build(self.model.trainable_variables)
         self.facts: dict[str, Any] = {
             "step": 0,
             "tokens": 0,
@@ -161,36 +177,6 @@ class Pretraining:
                 self.folder.write_settings(
                     self.model.config, recipe, origin, self.vocabulary, tokenizer
                 )
-
-    def _check_resumed(
-        self, config: BiLMConfig | None, recipe: Recipe, origin: dict, has_preset: bool
-    ) -> BiLMConfig:
-        """Check the settings of a resumed run, and return its config."""
-        if not has_preset:  # the caller need not repeat the preset
-            stored = self.folder.read_settings()["origin"]
-            origin.update({name: stored[name] for name in ("init_from", "own_vocabulary")})
-        self.folder.check_same(config, recipe, origin)
-        return self.folder.read_config()
-
-    def _make_corpus(self, files: list[pathlib.Path], recipe: Recipe, devices: int) -> Corpus:
-        config = self.model.config
-        batcher = Batcher(
-            self.vocabulary,
-            max_characters=config.max_characters_per_token,
-            widest_filter=config.widest_filter,
-            batch_tokens=recipe.batch_tokens,
-            devices=devices,
-            fixed_shapes=keras.backend.backend() == "jax",
-            parts=self.parts,
-        )
-        return Corpus(files, batcher, recipe.max_tokens, recipe.seed)
-
-    def _compile(self) -> None:
-        self.model.bilm.trainable = not self.recipe.frozen_bilm
-        self.optimizer = make_optimizer(self.recipe, Schedule(self.recipe))
-        # On TensorFlow, XLA would compile every batch anew; JAX gets batches of fixed shapes.
-        self.model.compile(self.optimizer, jit_compile=keras.backend.backend() == "jax")
-        self.optimizer.build(self.model.trainable_variables)
 
     def _variables(self) -> dict:
         return {"model": self.model.variables, "optimizer": self.optimizer.variables}
@@ -219,38 +205,29 @@ class Pretraining:
 
     def _fit(self, keeper: "_Keeper", callbacks: Iterable) -> None:
         self._failure: Exception | None = None
-        remaining = max(0, self.steps - self.facts["step"])
-        whole, rest = divmod(remaining, self.save_every)
+        whole, rest = divmod(max(0, self.steps - self.facts["step"]), self.save_every)
         try:
             for epochs, steps in ((whole, self.save_every), (1, rest)):
-                if epochs and steps:
-                    keeper.ahead = collections.deque()
-                    # TensorBoard counts epochs from the start of the run.
-                    before = -(-self.facts["step"] // self.save_every)
-                    self.model.fit(
-                        self._feed(keeper.ahead),
-                        steps_per_epoch=steps,
-                        initial_epoch=before,
-                        epochs=before + epochs,
-                        verbose=0,
-                        callbacks=[keeper, *callbacks],
-                    )
-                    if self.model.stop_training:
-                        return
+                if not (epochs and steps):
+                    continue
+                keeper.ahead = collections.deque()
+                # TensorBoard counts epochs from the start of the run.
+                before = -(-self.facts["step"] // self.save_every)
+                self.model.fit(
+                    self._feed(keeper.ahead),
+                    steps_per_epoch=steps,
+                    initial_epoch=before,
+                    epochs=before + epochs,
+                    verbose=0,
+                    callbacks=[keeper, *callbacks],
+                )
+                if self.model.stop_training:
+                    return
         except Exception:
             # tf.data keeps only the message; raise the original error again.
             if self._failure is not None:
                 raise self._failure from None
             raise
-
-    def save(self) -> None:
-        """Write the checkpoint."""
-        self.begin_to_save()
-        self.folder.writer.wait()
-
-    def begin_to_save(self) -> None:
-        """Start to write the checkpoint while the training continues."""
-        self.folder.writer.save(self._variables(), self.facts)
 
     def heldout_perplexity(self) -> float | None:
         """Return the joint perplexity of a held-out sample, None without held-out text."""
@@ -260,9 +237,8 @@ class Pretraining:
         """Return how many updates were skipped, as not finite: in all, and in a row until now."""
         if keras.backend.backend() == "jax":
             self.model.jax_state_sync()
-        counts = (self.optimizer.skipped, self.optimizer.skipped_in_a_row)
-        total, in_a_row = (int(to_numpy(count)) for count in counts)
-        return total, in_a_row
+        counts = self.optimizer.skipped, self.optimizer.skipped_in_a_row
+        return int(to_numpy(counts[0])), int(to_numpy(counts[1]))
 
     def check(self) -> None:
         """Raise a ``ValueError`` if too many updates in a row were skipped."""
@@ -272,9 +248,9 @@ class Pretraining:
 
     def diverged(self, sign: str) -> ValueError:
         """Return the error of a run that diverged."""
-        remedy = "Begin anew"
         with contextlib.suppress(OSError):  # the divergence is the error to raise
             self.folder.writer.wait()
+        remedy = "Begin anew"
         if self.folder.has_checkpoint:
             remedy = f"Resume the earlier checkpoint in {self.folder.path}"
         return ValueError(
@@ -309,12 +285,12 @@ class Pretraining:
             return ((batch,) for batch in batches())
         import tensorflow as tf
 
-        n = len(self.parts)
+        axes = {"characters": 2, "words": 3, "targets": 3, "weights": 3}
         spec = {
-            "characters": tf.TensorSpec((n, None, None), tf.int32),
-            "words": tf.TensorSpec((n, 2, None, None), tf.int32),
-            "targets": tf.TensorSpec((n, 2, None, None), tf.int32),
-            "weights": tf.TensorSpec((n, 2, None, None), tf.float32),
+            name: tf.TensorSpec(
+                (len(self.parts), *[None] * n), tf.float32 if name == "weights" else tf.int32
+            )
+            for name, n in axes.items()
         }
         feed = tf.data.Dataset.from_generator(batches, output_signature=spec)
         if self.share.processes == 1:  # Keras distributes the batch
@@ -392,35 +368,11 @@ class _Keeper(keras.callbacks.Callback):
         if run.share.is_first:
             # Log first: if no checkpoint follows, resuming removes the row.
             run.folder.log(row)
-            run.begin_to_save()
+            run.folder.writer.save(run._variables(), facts)
 
 
 def _changeable(recipe: Recipe) -> dict:
     return {name: getattr(recipe, name) for name in CHANGEABLE}
-
-
-def _check_new(config: BiLMConfig | None, recipe: Recipe, init_from: str | None) -> None:
-    """Check the start of a new run."""
-    if init_from is None and config is None:
-        raise ValueError(
-            "Pretraining expects the config of a new run, or a preset to start from. "
-            "Received: config=None, init_from=None"
-        )
-    if init_from is None and recipe.frozen_bilm:
-        raise ValueError(
-            "Pretraining expects a preset to start from with frozen_bilm, because a random biLM "
-            "predicts nothing. Received: init_from=None"
-        )
-
-
-def _training_files(corpus: pathlib.Path) -> list[pathlib.Path]:
-    files = sorted(corpus.glob("train-*.txt"))
-    if not files:
-        raise ValueError(
-            "Pretraining expects a folder of keras-elmo prepare. "
-            f"Received: {corpus}, without train-*.txt"
-        )
-    return files
 
 
 def _first_model(
@@ -433,7 +385,16 @@ def _first_model(
     """Return the model of a new run, and its vocabulary."""
     settings = model_settings(recipe)
     if init_from is None:
-        assert config is not None  # _check_new
+        if config is None:
+            raise ValueError(
+                "Pretraining expects the config of a new run, or a preset to start from. "
+                "Received: config=None, init_from=None"
+            )
+        if recipe.frozen_bilm:
+            raise ValueError(
+                "Pretraining expects a preset to start from with frozen_bilm, because a random "
+                "biLM predicts nothing. Received: init_from=None"
+            )
         return BiLanguageModel(config, len(vocabulary), **settings), vocabulary
     wanted = vocabulary if own_vocabulary else None
     model, vocabulary = read_language_model(init_from, wanted, softmax_needed=False, **settings)
@@ -453,9 +414,9 @@ def read_run(folder: str | pathlib.Path) -> tuple[BiLanguageModel, list[str], di
         FileNotFoundError: If the folder contains no checkpoint.
     """
     run = RunFolder(folder)
-    origin = run.read_settings()["origin"]
+    config, recipe, origin = run.read_settings()
     vocabulary = run.read_vocabulary()
-    model = BiLanguageModel(run.read_config(), len(vocabulary), **model_settings(run.read_recipe()))
+    model = BiLanguageModel(config, len(vocabulary), **model_settings(recipe))
     facts = run.load({"model": model.variables}, _digest_vocabulary(vocabulary))
     return model, vocabulary, {**facts, "init_from": origin["init_from"]}
 
@@ -480,9 +441,8 @@ def _digest(files: list[pathlib.Path]) -> str:
 
 def _tokenizer(corpus: pathlib.Path, init_from: Any) -> dict | None:
     """Return the tokenizer of a corpus, or of the preset that a run begins with, if known."""
-    prepared = corpus / TOKENIZER_FILE
-    if prepared.is_file():
-        return read_options(prepared, str(prepared))
+    if tokenizer := read_tokenizer(corpus):
+        return tokenizer
     if init_from is not None:
         with contextlib.suppress(ValueError, OSError):  # the tokenizer is not known
             return {"name": Preset(init_from).read_tokenizer()}

@@ -38,7 +38,7 @@ def test_batches_hold_every_sentence_once_in_both_directions(
     encoded = batcher.encode(sentences)
     rng = np.random.default_rng(0)
     seen = []
-    for rows in batcher.arrange(encoded, rng):
+    for rows in batcher.arrange(encoded.lengths, rng):
         batch = batcher.batch(encoded, rows)
         seen += list(rows)
         lengths = [len(sentences[row]) + 1 for row in rows]
@@ -77,7 +77,7 @@ def test_batches_hold_every_sentence_once_in_both_directions(
 def test_distinct_tokens_occur_once():
     batcher = Batcher(VOCABULARY)
     encoded = batcher.encode([["a", "b", "a"], ["b", "a", "b"]])
-    [rows] = batcher.arrange(encoded)
+    [rows] = batcher.arrange(encoded.lengths)
     assert batcher.batch(encoded, rows)["characters"].shape[1] == 4  # a, b and both boundaries
 
 
@@ -90,7 +90,7 @@ def test_fixed_shapes_are_few():
     for fixed in (False, True):
         batcher = Batcher(VOCABULARY, batch_tokens=512, fixed_shapes=fixed)
         encoded = batcher.encode(sentences)
-        batches = [batcher.batch(encoded, rows) for rows in batcher.arrange(encoded)]
+        batches = [batcher.batch(encoded, rows) for rows in batcher.arrange(encoded.lengths)]
         shapes[fixed] = {tuple(x.shape for x in batch.values()) for batch in batches}
     assert len(shapes[True]) <= 6 < 15 < len(shapes[False])
 
@@ -270,7 +270,7 @@ def test_pieces_hold_every_token_once(lengths, max_tokens, batch_tokens, devices
         [end - n + np.cumsum(p)[:-1] for n, end, p in zip(lengths, ends, pieces)]
     )
     counted = [[], []]
-    for rows in batcher.arrange(encoded):
+    for rows in batcher.arrange(encoded.lengths):
         batch = batcher.batch(encoded, rows)
         for d in range(2):
             counted[d] += batch["targets"][:, d][batch["weights"][:, d] > 0].tolist()

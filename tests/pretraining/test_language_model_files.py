@@ -138,7 +138,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("name, order, layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_vocabularies_of_other_programs(preset, tmp_path, name, order, layout):
-    expected = Scorer(*read_language_model(preset)).perplexity(SENTENCES)
+    expected, _ = read_language_model(preset)
     (preset / "vocab.txt").unlink()
     content = layout([VOCABULARY[row] for row in order]).encode()
     (preset / name).write_bytes(
@@ -154,7 +154,8 @@ def test_vocabularies_of_other_programs(preset, tmp_path, name, order, layout):
     for path in (preset, tmp_path / "converted"):
         model, vocabulary = read_language_model(path)
         assert vocabulary == VOCABULARY
-        assert Scorer(model, vocabulary).perplexity(SENTENCES) == expected
+        for ours, theirs in zip(model.get_weights(), expected.get_weights(), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,17 @@
 
 import dataclasses
 import json
+import types
 
 import pytest
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.presets import Preset
+from keras_elmo.pretraining import settings as run_settings
 from keras_elmo.pretraining.growth import check_growth
 from keras_elmo.pretraining.recipe import Recipe
 from keras_elmo.pretraining.run_folder import RunFolder
-from keras_elmo.pretraining.settings import SIZES, merge_settings
+from keras_elmo.pretraining.settings import SIZES
 from tests.conftest import make_config
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "a"]
@@ -18,6 +20,10 @@ ORIGIN = {
     **{"corpus": "0", "init_from": None, "own_vocabulary": False},
     **{"devices": 1, "backend": "tensorflow"},
 }
+
+
+def merge_settings(folder, **arguments):
+    return types.SimpleNamespace(**run_settings.merge_settings(folder, **arguments))
 
 
 @pytest.fixture
@@ -180,12 +186,6 @@ def test_settings_of_a_run_that_are_damaged(begin, name, content, message):
     (folder / f"{name}.json").write_text(content)
     with pytest.raises(ValueError, match=message):
         merge_settings(folder, resume=True)
-
-
-def test_a_list_as_settings(tmp_path):
-    (tmp_path / "settings.json").write_text("[1]")
-    with pytest.raises(ValueError, match="Expected settings as .* Received: list in .*settings"):
-        merge_settings(tmp_path / "run", file=tmp_path / "settings.json")
 
 
 def test_a_log_that_was_cut_anywhere(tmp_path):
