@@ -51,11 +51,10 @@ class BiLMConfig:
     Raises:
         ValueError: If attributes are invalid; the error names all of them.
 
-    Example:
-
-    >>> small = BiLMConfig(lstm_dim=1024, projection_dim=128, n_highway=1)
-    >>> BiLMConfig.from_options(small.to_options()) == small
-    True
+    Examples:
+        >>> small = BiLMConfig(lstm_dim=1024, projection_dim=128, n_highway=1)
+        >>> BiLMConfig.from_options(small.to_options()) == small
+        True
 
     Reference:
         Peters et al., 2018, sections 3 and 3.4, https://arxiv.org/abs/1802.05365

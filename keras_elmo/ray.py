@@ -61,22 +61,21 @@ class EmbedBatch:
         ValueError: If the table does not have the column, or already has the new one; errors of
             ``Embedder``.
 
-    Example:
+    Examples:
+        >>> import pyarrow
+        >>> embed = EmbedBatch("elmo_mini_en", layers="top")
+        >>> table = embed(pyarrow.table({"id": [7], "tokens": [["One", "sentence"]]}))
+        >>> table.column_names, read_layers(table)[0].shape
+        (['id', 'tokens', 'layers'], (2, 256))
 
-    >>> import pyarrow
-    >>> embed = EmbedBatch("elmo_mini_en", layers="top")
-    >>> table = embed(pyarrow.table({"id": [7], "tokens": [["One", "sentence"]]}))
-    >>> table.column_names, read_layers(table)[0].shape
-    (['id', 'tokens', 'layers'], (2, 256))
+        In Ray::
 
-    In Ray::
-
-        ds.map_batches(
-            EmbedBatch,
-            fn_constructor_args=["elmo_mini_en"],
-            batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=8),
-        )
+            ds.map_batches(
+                EmbedBatch,
+                fn_constructor_args=["elmo_mini_en"],
+                batch_format="pyarrow",
+                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=8),
+            )
     """
 
     def __init__(

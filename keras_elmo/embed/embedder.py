@@ -83,14 +83,13 @@ class Embedder:
         RuntimeError: If this process was forked from one that had made an ``Embedder``.
         ValueError: If an argument is invalid; errors of ``ElmoLayer.from_preset``.
 
-    Example:
-
-    >>> config = keras_elmo.BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6), (3, 8)))
-    >>> layer = keras_elmo.ElmoLayer(config)
-    >>> layer.build((None, None, 50))
-    >>> embedder = Embedder(layer)
-    >>> [array.shape for array in embedder.embed([["One", "sentence", "."], ["Two"]])]
-    [(3, 3, 8), (3, 1, 8)]
+    Examples:
+        >>> config = keras_elmo.BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6), (3, 8)))
+        >>> layer = keras_elmo.ElmoLayer(config)
+        >>> layer.build((None, None, 50))
+        >>> embedder = Embedder(layer)
+        >>> [array.shape for array in embedder.embed([["One", "sentence", "."], ["Two"]])]
+        [(3, 3, 8), (3, 1, 8)]
 
     Reference:
         Peters et al., 2018, https://arxiv.org/abs/1802.05365

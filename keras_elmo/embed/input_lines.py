@@ -34,11 +34,10 @@ def input_lines(
         OSError: If the file cannot be read.
         ValueError: If the input is not valid, or a cell has no text; the error names the row.
 
-    Example:
-
-    >>> _ = pathlib.Path("reviews.csv").write_text("text,label\nGood film.,1\n")
-    >>> list(input_lines("reviews.csv", "text", keras_elmo.WordTokenizer("penn")))
-    ['Good film .']
+    Examples:
+        >>> _ = pathlib.Path("reviews.csv").write_text("text,label\nGood film.,1\n")
+        >>> list(input_lines("reviews.csv", "text", keras_elmo.WordTokenizer("penn")))
+        ['Good film .']
     """
     if column is not None:
         for number, cell in enumerate(_cells(source, column)):

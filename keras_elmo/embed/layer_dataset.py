@@ -68,16 +68,15 @@ class LayerDataset(keras.utils.PyDataset):
             ``batch_size`` is less than 1. A batch raises it if the layers of a sentence are not
             finite or have another shape.
 
-    Example:
-
-    >>> import io
-    >>> text = io.StringIO("One sentence .\nTwo")
-    >>> embedder = keras_elmo.Embedder("elmo_mini_en")
-    >>> _ = embedder.embed_file(text, "layers.hdf5", progress=False)
-    >>> with LayerDataset("layers.hdf5", labels=[1, 0]) as dataset:
-    ...     inputs, labels = dataset[0]
-    >>> inputs["layers"].shape, inputs["mask"].shape, labels.shape
-    ((2, 3, 3, 256), (2, 3), (2,))
+    Examples:
+        >>> import io
+        >>> text = io.StringIO("One sentence .\nTwo")
+        >>> embedder = keras_elmo.Embedder("elmo_mini_en")
+        >>> _ = embedder.embed_file(text, "layers.hdf5", progress=False)
+        >>> with LayerDataset("layers.hdf5", labels=[1, 0]) as dataset:
+        ...     inputs, labels = dataset[0]
+        >>> inputs["layers"].shape, inputs["mask"].shape, labels.shape
+        ((2, 3, 3, 256), (2, 3), (2,))
 
     Reference:
         Peters et al., 2018, section 3.2, https://arxiv.org/abs/1802.05365
@@ -143,12 +142,11 @@ class LayerDataset(keras.utils.PyDataset):
             ValueError: If the file exists and was made from other sentences or another biLM; if
                 a token is empty or contains white space; errors of ``LayerDataset``.
 
-        Example:
-
-        >>> embedder = keras_elmo.Embedder("elmo_mini_en")
-        >>> sentences = [["Good", "."], ["Bad", "."]]
-        >>> LayerDataset.from_sentences(embedder, sentences, [1, 0], file="train.hdf5")[0][1]
-        array([1, 0])
+        Examples:
+            >>> embedder = keras_elmo.Embedder("elmo_mini_en")
+            >>> sentences = [["Good", "."], ["Bad", "."]]
+            >>> LayerDataset.from_sentences(embedder, sentences, [1, 0], file="train.hdf5")[0][1]
+            array([1, 0])
         """
         lines = [join_tokens(x, f"sentence {i}") for i, x in enumerate(rows_of(sentences))]
         text = io.StringIO("".join(f"{line}\n" for line in lines))

@@ -69,12 +69,11 @@ class LayerFileWriter:
         resume: bool. Whether to use the parts of an earlier run, or its finished file.
         compression: str or None. ``"gzip"`` or ``"lzf"``, as in ``h5py``.
 
-    Example:
-
-    >>> with LayerFileWriter(Path("layers.hdf5"), {"layers": "top"}) as writer:
-    ...     for part in writer.parts(["a b", "c"]):
-    ...         writer.write(part, enumerate([np.zeros((2, 6)), np.zeros((1, 6))]))
-    ...     writer.finish()
+    Examples:
+        >>> with LayerFileWriter(Path("layers.hdf5"), {"layers": "top"}) as writer:
+        ...     for part in writer.parts(["a b", "c"]):
+        ...         writer.write(part, enumerate([np.zeros((2, 6)), np.zeros((1, 6))]))
+        ...     writer.finish()
     """
 
     def __init__(

@@ -77,13 +77,12 @@ def read_layers(table: Any, name: str = "layers") -> list[np.ndarray | None]:
         ImportError: If pyarrow is not installed.
         ValueError: If there is no such column.
 
-    Example:
-
-    >>> import pyarrow
-    >>> from keras_elmo.ray import EmbedBatch
-    >>> table = EmbedBatch("elmo_mini_en")(pyarrow.table({"tokens": [["One", "sentence"]]}))
-    >>> read_layers(table)[0].shape
-    (3, 2, 256)
+    Examples:
+        >>> import pyarrow
+        >>> from keras_elmo.ray import EmbedBatch
+        >>> table = EmbedBatch("elmo_mini_en")(pyarrow.table({"tokens": [["One", "sentence"]]}))
+        >>> read_layers(table)[0].shape
+        (3, 2, 256)
     """
     shape = layers_shape(table.schema, name)
     arrays: list[np.ndarray | None] = []

@@ -22,10 +22,9 @@ def crc32c(data: bytes) -> int:
     NumPy computes the checksums of many pieces at once, from the start value 0. The checksum is
     linear: a piece adds its checksum to the checksum of the bytes before it and of zeros.
 
-    Example:
-
-    >>> hex(crc32c(b"123456789"))
-    '0xe3069283'
+    Examples:
+        >>> hex(crc32c(b"123456789"))
+        '0xe3069283'
     """
     table, (t0, t1, t2, t3) = _tables()
     array = np.frombuffer(data, "uint8")

@@ -50,12 +50,11 @@ class BiLM(FreezableLayer):
         ``(batch, tokens, projection_dim)``, 0 in padding. The second contains the final
         ``[h, c]`` of ``forward_1`` to ``backward_L``.
 
-    Example:
-
-    >>> bilm = BiLM(BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6),)))
-    >>> representations, state = bilm(keras.ops.ones((2, 7, 50), dtype="int32"))
-    >>> keras.ops.shape(representations["backward_2"])
-    (2, 7, 4)
+    Examples:
+        >>> bilm = BiLM(BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6),)))
+        >>> representations, state = bilm(keras.ops.ones((2, 7, 50), dtype="int32"))
+        >>> keras.ops.shape(representations["backward_2"])
+        (2, 7, 4)
 
     Reference:
         Peters et al., 2018, section 3.1, https://arxiv.org/abs/1802.05365

@@ -31,10 +31,9 @@ class TokenMask(keras.layers.Layer):
     Returns:
         Bool, shape ``(batch, tokens)``, or ``(batch, tokens + 2)`` with boundaries.
 
-    Example:
-
-    >>> keras.ops.convert_to_numpy(TokenMask()(np.array([[[259, 98, 260], [0, 0, 0]]])))
-    array([[ True, False]])
+    Examples:
+        >>> keras.ops.convert_to_numpy(TokenMask()(np.array([[[259, 98, 260], [0, 0, 0]]])))
+        array([[ True, False]])
     """
 
     def __init__(self, boundaries: bool = False, **kwargs: Any) -> None:

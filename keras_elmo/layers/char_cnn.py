@@ -48,12 +48,11 @@ class CharCNN(FreezableLayer):
     Returns:
         Token representations, float, shape ``(..., projection_dim)``.
 
-    Example:
-
-    >>> ids = keras.ops.ones((2, 7, 50), dtype="int32")
-    >>> cnn = CharCNN(((1, 4), (3, 8)), character_embedding_dim=4, n_highway=1, projection_dim=5)
-    >>> keras.ops.shape(cnn(ids))
-    (2, 7, 5)
+    Examples:
+        >>> ids = keras.ops.ones((2, 7, 50), dtype="int32")
+        >>> cnn = CharCNN(((1, 4),), character_embedding_dim=4, n_highway=1, projection_dim=5)
+        >>> keras.ops.shape(cnn(ids))
+        (2, 7, 5)
 
     Reference:
         Kim et al., 2016, https://arxiv.org/abs/1508.06615

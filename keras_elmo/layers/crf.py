@@ -63,16 +63,15 @@ class CRF(keras.layers.Layer):
     Raises:
         ValueError: In ``build``, if the input is not 3-D or ``n_tags`` is unknown.
 
-    Example:
-
-    >>> crf = CRF()
-    >>> scores = np.array([[[2.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]])
-    >>> mask = np.array([[True, True, False]])
-    >>> keras.ops.convert_to_numpy(crf.decode(scores, mask)).tolist()
-    [[0, 2, 0]]
-    >>> log_p = keras.ops.convert_to_numpy(crf.log_likelihood(scores, [[0, 2, -1]]))
-    >>> round(np.exp(log_p).item(), 4)  # e**2 / (e**2 + 2) * e / (e + 2)
-    0.4534
+    Examples:
+        >>> crf = CRF()
+        >>> scores = np.array([[[2.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]])
+        >>> mask = np.array([[True, True, False]])
+        >>> keras.ops.convert_to_numpy(crf.decode(scores, mask)).tolist()
+        [[0, 2, 0]]
+        >>> log_p = keras.ops.convert_to_numpy(crf.log_likelihood(scores, [[0, 2, -1]]))
+        >>> round(np.exp(log_p).item(), 4)  # e**2 / (e**2 + 2) * e / (e + 2)
+        0.4534
 
     Reference:
         Lafferty et al., 2001, https://repository.upenn.edu/cis_papers/159. Lample et al.,
@@ -238,13 +237,12 @@ class CRFLoss(keras.losses.Loss):
         ValueError: If ``y_true`` or ``sample_weight`` has another shape, if ``fit`` received a
             ``class_weight``, or if a tag is too large (see ``CRF.log_likelihood``).
 
-    Example:
-
-    >>> crf = CRF()
-    >>> crf.build((None, None, 2))
-    >>> loss = CRFLoss(crf)(np.array([[0, 1, -1]]), np.zeros((1, 3, 2)))
-    >>> np.exp(keras.ops.convert_to_numpy(loss)).round(4).item()  # 1 sequence in 2 * 2
-    4.0
+    Examples:
+        >>> crf = CRF()
+        >>> crf.build((None, None, 2))
+        >>> loss = CRFLoss(crf)(np.array([[0, 1, -1]]), np.zeros((1, 3, 2)))
+        >>> np.exp(keras.ops.convert_to_numpy(loss)).round(4).item()  # 1 sequence in 2 * 2
+        4.0
     """
 
     def __init__(

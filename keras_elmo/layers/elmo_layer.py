@@ -109,13 +109,12 @@ class ElmoLayer(keras.layers.Layer):
             waits for its biLM, because it was made from a config, as by ``model_from_json``, or
             saved with ``save_bilm=False``.
 
-    Example:
-
-    >>> config = BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6), (3, 8)))
-    >>> layer = ElmoLayer(config)
-    >>> ids = keras_elmo.CharacterTokenizer()([["One", "sentence", "."], ["Two"]])
-    >>> keras.ops.shape(layer(ids))
-    (2, 3, 3, 8)
+    Examples:
+        >>> config = BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6), (3, 8)))
+        >>> layer = ElmoLayer(config)
+        >>> ids = keras_elmo.CharacterTokenizer()([["One", "sentence", "."], ["Two"]])
+        >>> keras.ops.shape(layer(ids))
+        (2, 3, 3, 8)
 
     Reference:
         Peters et al., 2018, https://arxiv.org/abs/1802.05365

@@ -27,10 +27,9 @@ class Highway(FreezableLayer):
     Returns:
         Float, shape of the inputs.
 
-    Example:
-
-    >>> keras.ops.shape(Highway()(keras.ops.ones((2, 7))))
-    (2, 7)
+    Examples:
+        >>> keras.ops.shape(Highway()(keras.ops.ones((2, 7))))
+        (2, 7)
 
     Reference:
         Srivastava et al., 2015, https://arxiv.org/abs/1505.00387

@@ -61,12 +61,11 @@ def projected_lstm(
         The outputs, float, shape ``(tokens, batch, projection_dim)``, and the final
         ``(h, c)``. Gradients of all three reach ``gates``, the weights and ``state``.
 
-    Example:
-
-    >>> gates = keras.ops.ones((7, 2, 20))
-    >>> outputs, (h, c) = projected_lstm(gates, keras.ops.ones((3, 20)), keras.ops.ones((5, 3)))
-    >>> keras.ops.shape(outputs), keras.ops.shape(c)
-    ((7, 2, 3), (2, 5))
+    Examples:
+        >>> gates = keras.ops.ones((7, 2, 20))
+        >>> outputs, (h, c) = projected_lstm(gates, keras.ops.ones((3, 20)), keras.ops.ones((5, 3)))
+        >>> keras.ops.shape(outputs), keras.ops.shape(c)
+        ((7, 2, 3), (2, 5))
 
     Reference:
         Sak et al., 2014, https://arxiv.org/abs/1402.1128
@@ -260,12 +259,11 @@ class ProjectedLSTM(FreezableLayer):
 
     Masking: padding does not change the state; its output is 0.
 
-    Example:
-
-    >>> lstm = ProjectedLSTM(lstm_dim=5, projection_dim=3, go_backwards=True)
-    >>> outputs, (h, c) = lstm(keras.ops.ones((2, 7, 4)))
-    >>> keras.ops.shape(outputs)
-    (2, 7, 3)
+    Examples:
+        >>> lstm = ProjectedLSTM(lstm_dim=5, projection_dim=3, go_backwards=True)
+        >>> outputs, (h, c) = lstm(keras.ops.ones((2, 7, 4)))
+        >>> keras.ops.shape(outputs)
+        (2, 7, 3)
 
     Reference:
         Sak et al., 2014, https://arxiv.org/abs/1402.1128

@@ -49,11 +49,10 @@ class ScalarMix(keras.layers.Layer):
         ValueError: If an argument is invalid; in ``build``, if the input is not 4-D or
             ``layers`` is unknown.
 
-    Example:
-
-    >>> layers = np.random.rand(2, 7, 3, 1024)  # 2 sentences, 7 tokens, 3 layers
-    >>> keras.ops.shape(ScalarMix()(layers))
-    (2, 7, 1024)
+    Examples:
+        >>> layers = np.random.rand(2, 7, 3, 1024)  # 2 sentences, 7 tokens, 3 layers
+        >>> keras.ops.shape(ScalarMix()(layers))
+        (2, 7, 1024)
 
     Reference:
         Peters et al., 2018, section 3.2, https://arxiv.org/abs/1802.05365; Ba et al., 2016,

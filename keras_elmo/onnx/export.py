@@ -42,10 +42,9 @@ def export_onnx(
         OSError: If a file cannot be read or written.
         ValueError: If the preset is invalid, or the biLM does not read bytes (ELMoForManyLangs).
 
-    Example:
-
-    >>> export_onnx("elmo_mini_en", "elmo.onnx")["outputs"]["layers"]
-    ['batch', 'tokens', 3, 256]
+    Examples:
+        >>> export_onnx("elmo_mini_en", "elmo.onnx")["outputs"]["layers"]
+        ['batch', 'tokens', 3, 256]
     """
     try:
         import onnx  # noqa: F401

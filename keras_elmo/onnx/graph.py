@@ -19,12 +19,11 @@ class Graph:
         outer: Graph or None. The graph that contains this one. All constants go to the outermost
             graph, so that ONNX Runtime arranges them once, and not at every step of a loop.
 
-    Example:
-
-    >>> graph = Graph()
-    >>> total = graph.op("Add", "x", graph.constant(np.float32(1)), name="y")
-    >>> graph.model({"x": ("float32", ["rows"])}, {"y": ("float32", ["rows"])}).graph.name
-    'biLM'
+    Examples:
+        >>> graph = Graph()
+        >>> total = graph.op("Add", "x", graph.constant(np.float32(1)), name="y")
+        >>> graph.model({"x": ("float32", ["rows"])}, {"y": ("float32", ["rows"])}).graph.name
+        'biLM'
     """
 
     def __init__(self, outer: Self | None = None) -> None:

@@ -21,13 +21,12 @@ class CheckpointWriter:
     Args:
         path: path. The hdf5 file.
 
-    Example:
-
-    >>> writer = CheckpointWriter("checkpoint.hdf5")
-    >>> writer.save({"model": [keras.Variable([1.0], name="w")]}, {"step": 7})
-    >>> writer.wait()
-    >>> load_checkpoint("checkpoint.hdf5", {"model": [keras.Variable([0.0], name="w")]})
-    {'step': 7}
+    Examples:
+        >>> writer = CheckpointWriter("checkpoint.hdf5")
+        >>> writer.save({"model": [keras.Variable([1.0], name="w")]}, {"step": 7})
+        >>> writer.wait()
+        >>> load_checkpoint("checkpoint.hdf5", {"model": [keras.Variable([0.0], name="w")]})
+        {'step': 7}
     """
 
     def __init__(self, path: str | pathlib.Path) -> None:

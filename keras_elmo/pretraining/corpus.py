@@ -51,14 +51,13 @@ class Batcher:
         fixed_shapes: bool. Whether to round sizes up to a few values, for backends that compile
             once per shape.
 
-    Example:
-
-    >>> batcher = Batcher(["<S>", "</S>", "<UNK>", ".", "Cats"])
-    >>> sentences = batcher.encode([["Dogs", "bark", "."], ["Cats", "do", "n't", "."]])
-    >>> [rows] = batcher.arrange(sentences.lengths)
-    >>> batcher.batch(sentences, rows)["targets"][0, 0].T
-    array([[4, 2, 2, 3, 1],
-           [2, 2, 3, 1, 0]], dtype=int32)
+    Examples:
+        >>> batcher = Batcher(["<S>", "</S>", "<UNK>", ".", "Cats"])
+        >>> sentences = batcher.encode([["Dogs", "bark", "."], ["Cats", "do", "n't", "."]])
+        >>> [rows] = batcher.arrange(sentences.lengths)
+        >>> batcher.batch(sentences, rows)["targets"][0, 0].T
+        array([[4, 2, 2, 3, 1],
+               [2, 2, 3, 1, 0]], dtype=int32)
     """
 
     def __init__(
@@ -222,14 +221,13 @@ class Corpus:
         max_tokens: int. Longer sentences are read in pieces of this length.
         seed: int. Seed of the order of files, sentences and batches.
 
-    Example:
-
-    >>> import pathlib
-    >>> _ = pathlib.Path("a.txt").write_text("Dogs bark .\nCats do n't .\n")
-    >>> corpus = Corpus(["a.txt"], Batcher(["<S>", "</S>", "<UNK>", "."]))
-    >>> batch, tokens, position = next(corpus.batches())
-    >>> tokens, position
-    (7, (0, 0, 1, 0, 1))
+    Examples:
+        >>> import pathlib
+        >>> _ = pathlib.Path("a.txt").write_text("Dogs bark .\nCats do n't .\n")
+        >>> corpus = Corpus(["a.txt"], Batcher(["<S>", "</S>", "<UNK>", "."]))
+        >>> batch, tokens, position = next(corpus.batches())
+        >>> tokens, position
+        (7, (0, 0, 1, 0, 1))
     """
 
     def __init__(

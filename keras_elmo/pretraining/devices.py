@@ -81,11 +81,10 @@ def sharing(devices: int | None = None, resume: bool = False) -> Iterator[int]:
             processes cannot share the devices evenly; if the environment is incomplete; if the
             backend is PyTorch.
 
-    Example:
-
-    >>> with sharing(1) as devices:
-    ...     devices
-    1
+    Examples:
+        >>> with sharing(1) as devices:
+        ...     devices
+        1
     """
     if devices is not None and devices < 1:
         raise ValueError(f"Expected 1 device or more. Received: devices={devices}")

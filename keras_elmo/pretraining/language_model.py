@@ -45,19 +45,18 @@ class BiLanguageModel(keras.Model):
     Returns:
         The loss in nats per token, float32, a scalar.
 
-    Example:
-
-    >>> config = BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6),))
-    >>> model = BiLanguageModel(config, vocabulary_size=10, n_negatives=None)
-    >>> model.compile(keras.optimizers.Adam(0.01))
-    >>> batch = {
-    ...     "characters": np.ones((1, 3, 10), "int32"),
-    ...     "words": np.array([[[[0], [2]], [[1], [2]]]], "int32"),
-    ...     "targets": np.array([[[[5], [1]], [[5], [0]]]], "int32"),
-    ...     "weights": np.full((1, 2, 2, 1), 0.5, "float32"),
-    ... }
-    >>> float(model.train_on_batch(batch)) > 0
-    True
+    Examples:
+        >>> config = BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6),))
+        >>> model = BiLanguageModel(config, vocabulary_size=10, n_negatives=None)
+        >>> model.compile(keras.optimizers.Adam(0.01))
+        >>> batch = {
+        ...     "characters": np.ones((1, 3, 10), "int32"),
+        ...     "words": np.array([[[[0], [2]], [[1], [2]]]], "int32"),
+        ...     "targets": np.array([[[[5], [1]], [[5], [0]]]], "int32"),
+        ...     "weights": np.full((1, 2, 2, 1), 0.5, "float32"),
+        ... }
+        >>> float(model.train_on_batch(batch)) > 0
+        True
 
     Reference:
         Peters et al., 2018, section 3.1, https://arxiv.org/abs/1802.05365

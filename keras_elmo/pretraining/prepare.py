@@ -101,12 +101,11 @@ def prepare(
         FileExistsError: If ``output`` exists.
         ImportError: If NLTK or Kiwi is needed and missing.
 
-    Example:
-
-    >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats don't.\n" * 500)
-    >>> counts = prepare(["raw.txt"], "corpus", shards=2, progress=False)
-    >>> counts["sentences"], counts["heldout_tokens"]
-    (495, 30)
+    Examples:
+        >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats don't.\n" * 500)
+        >>> counts = prepare(["raw.txt"], "corpus", shards=2, progress=False)
+        >>> counts["sentences"], counts["heldout_tokens"]
+        (495, 30)
 
     Reference:
         Kiss and Strunk, 2006, https://aclanthology.org/J06-4003 (Punkt).

@@ -135,11 +135,11 @@ class Recipe:
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     """Compute the learning rate of a ``Recipe``, whose ``steps`` are known, after every step.
 
-    Example:
-
-    >>> recipe = Recipe(steps=1000, warmup=100, decay=0.5, learning_rate=1.0, decay_shape="linear")
-    >>> [round(float(Schedule(recipe)(step)), 2) for step in (49, 300, 750)]
-    [0.5, 1.0, 0.5]
+    Examples:
+        >>> linear = {"decay": 0.5, "decay_shape": "linear"}
+        >>> recipe = Recipe(steps=1000, warmup=100, learning_rate=1.0, **linear)
+        >>> [round(float(Schedule(recipe)(step)), 2) for step in (49, 300, 750)]
+        [0.5, 1.0, 0.5]
     """
 
     def __init__(self, recipe: Recipe) -> None:

@@ -25,13 +25,12 @@ class Scorer:
         vocabulary: list of str. Vocabulary of the model.
         batch_tokens: int. Largest number of rows times longest sentence of a batch.
 
-    Example:
-
-    >>> from keras_elmo.pretraining.language_model_files import read_language_model
-    >>> scorer = Scorer(*read_language_model("elmo_mini_en"))
-    >>> [found] = scorer.log_probabilities([["The", "end", "."]])
-    >>> found.shape
-    (2, 4)
+    Examples:
+        >>> from keras_elmo.pretraining.language_model_files import read_language_model
+        >>> scorer = Scorer(*read_language_model("elmo_mini_en"))
+        >>> [found] = scorer.log_probabilities([["The", "end", "."]])
+        >>> found.shape
+        (2, 4)
 
     Reference:
         Peters et al., 2018, section 3.1 and the perplexities of section 3.4.
@@ -127,13 +126,12 @@ class Scorer:
         Raises:
             ValueError: If the sentence is not a list of tokens, or has no such position.
 
-        Example:
-
-        >>> from keras_elmo.pretraining.language_model_files import read_language_model
-        >>> scorer = Scorer(*read_language_model("elmo_mini_en"))
-        >>> found = scorer.substitutes("He was born in London .".split(), position=3, top=3)
-        >>> [token for token, probability in found["joint"]]
-        ['in', 'to', 'at']
+        Examples:
+            >>> from keras_elmo.pretraining.language_model_files import read_language_model
+            >>> scorer = Scorer(*read_language_model("elmo_mini_en"))
+            >>> found = scorer.substitutes("He was born in London .".split(), position=3, top=3)
+            >>> [token for token, probability in found["joint"]]
+            ['in', 'to', 'at']
 
         Reference:
             Peters et al., 2018, section 3.1, the two factorisations of the biLM.

@@ -26,10 +26,9 @@ class SentenceRules:
         tokenizer: str. A name of ``WordTokenizer``.
         files: iterable of str or path. Texts that Punkt learns from.
 
-    Example:
-
-    >>> SentenceRules("lines", "whitespace", [])(["Dogs bark ."])
-    ['Dogs bark .']
+    Examples:
+        >>> SentenceRules("lines", "whitespace", [])(["Dogs bark ."])
+        ['Dogs bark .']
     """
 
     def __init__(
@@ -88,14 +87,13 @@ def tokenize_file(
             the input twice, gets stdin.
         ImportError: If NLTK or Kiwi is needed and missing.
 
-    Example:
-
-    >>> import pathlib
-    >>> _ = pathlib.Path("raw.txt").write_text("It isn't far.\n\nIs it?\n")
-    >>> tokenize_file("raw.txt", "tokens.txt", progress=False)
-    {'lines': 3, 'sentences': 3, 'tokens': 8}
-    >>> pathlib.Path("tokens.txt").read_text()
-    "It is n't far .\n\nIs it ?\n"
+    Examples:
+        >>> import pathlib
+        >>> _ = pathlib.Path("raw.txt").write_text("It isn't far.\n\nIs it?\n")
+        >>> tokenize_file("raw.txt", "tokens.txt", progress=False)
+        {'lines': 3, 'sentences': 3, 'tokens': 8}
+        >>> pathlib.Path("tokens.txt").read_text()
+        "It is n't far .\n\nIs it ?\n"
     """
     is_stdin, by_lines = input_file == "-", sentences == "lines"
     if is_stdin and sentences == "punkt":

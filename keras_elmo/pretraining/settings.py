@@ -56,10 +56,9 @@ def merge_settings(
     Raises:
         ValueError: If a setting is unknown or contradicts another.
 
-    Example:
-
-    >>> merge_settings("run", size="mini", recipe={"steps": 100})["config"].lstm_dim
-    512
+    Examples:
+        >>> merge_settings("run", size="mini", recipe={"steps": 100})["config"].lstm_dim
+        512
     """
     if size is not None and size not in SIZES:
         raise ValueError(f"Expected a size of {', '.join(SIZES)}. Received: size={size!r}")

@@ -68,17 +68,16 @@ class Pretraining:
             if ``save_every`` or ``devices`` is less than 1; if a new run has neither ``config``
             nor ``init_from``, or ``frozen_bilm`` without ``init_from``.
 
-    Example:
-
-    >>> from keras_elmo.pretraining.prepare import prepare
-    >>> from keras_elmo.pretraining.recipe import Recipe
-    >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats sleep.\n" * 500)
-    >>> _ = prepare(["raw.txt"], "corpus", shards=2, progress=False)
-    >>> config = keras_elmo.BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 8),))
-    >>> recipe = Recipe(steps=2, batch_tokens=64, negatives=None)
-    >>> Pretraining("run", "corpus", config, recipe).run(progress=False)
-    >>> read_run("run")[0].config.lstm_dim
-    8
+    Examples:
+        >>> from keras_elmo.pretraining.prepare import prepare
+        >>> from keras_elmo.pretraining.recipe import Recipe
+        >>> _ = pathlib.Path("raw.txt").write_text("Dogs bark. Cats sleep.\n" * 500)
+        >>> _ = prepare(["raw.txt"], "corpus", shards=2, progress=False)
+        >>> config = keras_elmo.BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 8),))
+        >>> recipe = Recipe(steps=2, batch_tokens=64, negatives=None)
+        >>> Pretraining("run", "corpus", config, recipe).run(progress=False)
+        >>> read_run("run")[0].config.lstm_dim
+        8
 
     Reference:
         Peters et al., 2018, sections 3.1 and 3.4 (fine-tuning).

@@ -152,10 +152,9 @@ def character_ids(tokens: Sequence[bytes], max_characters: int) -> np.ndarray:
 
     Bytes of a token beyond ``max_characters - 2`` are cut. No id is 0.
 
-    Example:
-
-    >>> character_ids([b"to"], 6)
-    array([[259, 117, 112, 260, 261, 261]], dtype=int32)
+    Examples:
+        >>> character_ids([b"to"], 6)
+        array([[259, 117, 112, 260, 261, 261]], dtype=int32)
     """
     return ByteAlphabet(max_characters).rows(tokens)
 
@@ -216,12 +215,11 @@ class CharacterTokenizer(keras.layers.Layer):
         ValueError: If ``max_characters`` is invalid or the input is not a batch of tokenised
             sentences.
 
-    Example:
-
-    >>> ids = CharacterTokenizer(max_characters=6)([["é", "a"], ["</S>"]])
-    >>> keras.ops.convert_to_numpy(ids)[0]
-    array([[259, 196, 170, 260, 261, 261],
-           [259,  98, 260, 261, 261, 261]], dtype=int32)
+    Examples:
+        >>> ids = CharacterTokenizer(max_characters=6)([["é", "a"], ["</S>"]])
+        >>> keras.ops.convert_to_numpy(ids)[0]
+        array([[259, 196, 170, 260, 261, 261],
+               [259,  98, 260, 261, 261, 261]], dtype=int32)
 
     Reference:
         Peters et al., 2018, section 3.4, https://arxiv.org/abs/1802.05365. The ids are

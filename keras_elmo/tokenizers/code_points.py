@@ -165,12 +165,11 @@ class CodePointTokenizer(CharacterTokenizer):
         ValueError: If an argument is invalid or the input is not a batch of tokenised
             sentences.
 
-    Example:
-
-    >>> special = ["<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>"]
-    >>> ids = CodePointTokenizer([*special, "水"], max_characters=6)([["水ab"]])
-    >>> keras.ops.convert_to_numpy(ids)[0]
-    array([[4, 7, 6, 6, 3, 5]], dtype=int32)
+    Examples:
+        >>> special = ["<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>"]
+        >>> ids = CodePointTokenizer([*special, "水"], max_characters=6)([["水ab"]])
+        >>> keras.ops.convert_to_numpy(ids)[0]
+        array([[4, 7, 6, 6, 3, 5]], dtype=int32)
 
     Reference:
         Che et al., 2018, https://arxiv.org/abs/1807.03121. The ids are in

@@ -30,10 +30,9 @@ def split_tokens(line: str) -> list[str]:
     No other character separates tokens. A no-break space, U+3000 or U+2028 is part of a token,
     because the program that joined the tokens with spaces treated it so.
 
-    Example:
-
-    >>> split_tokens("10\u00a0km  on foot\n")
-    ['10\xa0km', 'on', 'foot']
+    Examples:
+        >>> split_tokens("10\u00a0km  on foot\n")
+        ['10\xa0km', 'on', 'foot']
     """
     return _TOKEN.findall(without_end(line))
 

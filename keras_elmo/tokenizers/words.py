@@ -59,12 +59,11 @@ class WordTokenizer(keras.layers.Layer):
             names the row), or if the tokenizer cannot run in a graph.
         ImportError: If the tokenizer needs NLTK or Kiwi, and that package is missing.
 
-    Example:
-
-    >>> WordTokenizer("penn")("It isn't “far”. I walked (twice).")
-    ['It', 'is', "n't", '"', 'far', '"', '.', 'I', 'walked', '(', 'twice', ')', '.']
-    >>> WordTokenizer("penn")(["A fine film.", "Too long!"])
-    [['A', 'fine', 'film', '.'], ['Too', 'long', '!']]
+    Examples:
+        >>> WordTokenizer("penn")("It isn't “far”. I walked (twice).")
+        ['It', 'is', "n't", '"', 'far', '"', '.', 'I', 'walked', '(', 'twice', ')', '.']
+        >>> WordTokenizer("penn")(["A fine film.", "Too long!"])
+        [['A', 'fine', 'film', '.'], ['Too', 'long', '!']]
 
     Reference:
         Marcus et al., 1993, https://aclanthology.org/J93-2004; Kiwi,
@@ -99,10 +98,9 @@ class WordTokenizer(keras.layers.Layer):
             OSError: If a file is missing or damaged.
             ValueError: If the preset does not exist or does not record its tokenizer.
 
-        Example:
-
-        >>> WordTokenizer.from_preset("elmo_small_en")("A fine film.")
-        ['A', 'fine', 'film', '.']
+        Examples:
+            >>> WordTokenizer.from_preset("elmo_small_en")("A fine film.")
+            ['A', 'fine', 'film', '.']
         """
         # Imported here, because presets read formats, which read tokens.
         from keras_elmo.presets import Preset

@@ -75,10 +75,9 @@ def cut(
 
     An item larger than ``most_size`` gets a list for itself.
 
-    Example:
-
-    >>> list(cut([3, 1, 1, 9], size_of=int, most_items=2, most_size=5))
-    [[3, 1], [1], [9]]
+    Examples:
+        >>> list(cut([3, 1, 1, 9], size_of=int, most_items=2, most_size=5))
+        [[3, 1], [1], [9]]
     """
     part: list[Item] = []
     total = 0

@@ -236,11 +236,10 @@ def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
     The temporary files are in the folders of ``paths``. If one of the paths cannot be replaced, an
     ``OSError`` is raised, and the others are restored.
 
-    Example:
-
-    >>> with atomic_write("options.json") as (temporary,):
-    ...     temporary.write_text("{}")
-    2
+    Examples:
+        >>> with atomic_write("options.json") as (temporary,):
+        ...     temporary.write_text("{}")
+        2
     """
     targets = [local_path(path) for path in paths]
     for target in targets:
