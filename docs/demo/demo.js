@@ -5,7 +5,7 @@ const RUNTIME = "ort.wasm.min.mjs";
 const WASM = ["ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm"];
 const FOR_MODEL = ["elmo.onnx", RUNTIME, ...WASM, "tokenizer.json", "words.json", "words.bin"];
 const TEXT =
-  "They sat on the bank of the river. The bank lent money to the company. He paid the money into the bank.";
+  "They sat on the bank of the river. The bank lent money to the company. He swam to the bank of the lake.";
 const OWN_TEXT = {
   bank: "We walked along the bank of the river.", play: "They play in the street.",
   bat: "The bat flew out of the window.", spring: "We met in the spring of 1999.",
@@ -27,7 +27,7 @@ const get = async (name) => {
   if (!response.ok) throw new Error(`${name}: ${response.status}`);
   return response;
 };
-const megabytes = (bytes) => `${(bytes / 1e6).toFixed(bytes < 1e5 ? 2 : 1)} MB`;
+const megabytes = (bytes) => (bytes < 1e5 ? `${Math.ceil(bytes / 1e3)} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
 
 // ---- Text to character ids, as tokenizers/penn.py and tokenizers/characters.py do.
 
@@ -142,12 +142,11 @@ function similarities() {
 }
 
 function heat(value) {
-  const cell = make("td", {}, value.toFixed(2).replace("-", "−"));
+  const cell = make("td", {}, value.toFixed(2).replace(/^-(?=0\.00$)/, "").replace("-", "−"));
   cell.style.background = `rgba(var(--${value < 0 ? "unlike" : "like"}), ${(0.6 * Math.min(1, Math.abs(value))).toFixed(3)})`;
   return cell;
 }
 
-/** Draw the similarities into new tables, or only the numbers if the tokens are the same. */
 function drawSimilar() {
   const [b, k] = state.chosen, own = state.sentences[b];
   const vector = mixed(own.layers, k, state.mix);
@@ -317,7 +316,7 @@ function drawNear() {
   const vector = isOwn ? own.layers[layer] : senses.planes[word][layer].vectors[point];
   const { tokens, place } = isOwn ? own : examples[point];
   $("near").replaceChildren(
-    make("p", {}, isOwn ? "Nearest to your sentence, " : "Nearest to ", ...marked(tokens, place), "by cosine:"),
+    make("p", {}, isOwn ? "★ " : "", ...marked(tokens, place)), make("p", {}, "Nearest neighbours by cosine:"),
     make("ol", {}, ...neighbours(word, layer, vector, isOwn ? null : point).map(item)));
 }
 
@@ -408,7 +407,8 @@ async function check() {
   const plain = similarities();
   ["w_0", "w_1", "w_2", "gamma"].forEach((name, i) => slide(name, [1, -0.5, 0.3, 2][i]));
   const found = {
-    size: $("status").textContent,
+    hosts: [...new Set(performance.getEntriesByType("resource").map((entry) => new URL(entry.name).host))],
+    status: $("status").textContent,
     sentences: state.sentences.map(({ tokens, layers }) => ({ tokens, layers: layers.map((l) => l.map((v) => [...v].map((x) => +x.toFixed(4)))) })),
     chosen: state.chosen, plain, mix: similarities(),
     next: state.sentences[0].tokens.map((_, k) => {
@@ -441,8 +441,7 @@ async function open() {
   $("load").disabled = false;
   $("load").onclick = start;
   $("status").textContent = "The senses below work already. The other parts need the biLM.";
-  const query = new URLSearchParams(location.search);
-  if (query.has("check")) await check();
+  if (new URLSearchParams(location.search).has("check")) await check();
 }
 
 open();
