@@ -281,7 +281,7 @@ function drawSenses() {
   const W = 560, H = 340, M = 26;
   const scale = [0, 1].map((a) => {
     const values = shown.map((p) => p[a]), low = Math.min(...values), high = Math.max(...values);
-    const size = a ? H : W, span = Math.max(high - low, 0.5);
+    const size = a ? H : W, span = Math.max(high - low, 3);
     return (x) => size / 2 + (x - (low + high) / 2) / span * (size - 2 * M);
   });
   const describe = (i) => `${examples[i].sense}: ${examples[i].tokens.join(" ")}`;
@@ -394,7 +394,7 @@ async function start() {
   }
   $("text").oninput = later(readText);
   for (const id of ["similar", "mix", "next"]) $(id).hidden = false;
-  $("load").hidden = true;
+  for (const element of [$("load"), ...document.querySelectorAll(".elmo-wait")]) element.hidden = true;
   listLoaded();
   await readOwn();
   return true;
