@@ -278,7 +278,7 @@ function drawSenses() {
   // In layer 0 the vectors differ only by rounding: the smallest scale keeps them in one place.
   const all = plane.vectors.map((v) => project(v, plane)), mine = own && project(own.layers[layer], plane);
   const shown = mine ? [...all, mine] : all;
-  const W = 560, H = 340, M = 26;
+  const W = Math.min(560, $("plane").clientWidth || 560), H = 340, M = 26;
   const scale = [0, 1].map((a) => {
     const values = shown.map((p) => p[a]), low = Math.min(...values), high = Math.max(...values);
     const size = a ? H : W, span = Math.max(high - low, 3);
