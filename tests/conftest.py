@@ -52,6 +52,7 @@ if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
         "test_benchmarks.py",
         "test_bundled.py",
         "test_config.py",
+        "test_demo.py",
         "onnx/test_models.py",
         "utils/test_cpu.py",
         "embed/test_parquet.py",

@@ -102,7 +102,7 @@ def test_the_reference_has_every_public_name():
 
 
 # The other pages need a cluster, or files of other projects.
-RUNS = ("guide", "index", "equations", "engines", "recipes", "coming_from")
+RUNS = ("demo", "guide", "index", "equations", "engines", "recipes", "coming_from")
 RUNNING = [page for page in PAGES if page.removeprefix("docs/").startswith(RUNS)]
 
 
