@@ -69,7 +69,8 @@ def write_tokenizer(folder):
         return [pattern, flags, rewrite.replace("\\", "$")]
 
     quotes = [(f"[{typographic}]", plain) for plain, typographic in _QUOTES.items()]
-    rules = [rule(*pair) for pair in (*quotes, *SENTENCE_RULES, *TOKEN_RULES)]
+    penn = [(pattern.pattern, rewrite) for pattern, rewrite in SENTENCE_RULES + TOKEN_RULES]
+    rules = [rule(*pair) for pair in quotes + penn]
     write_json(folder / "tokenizer.json", rules)
 
 

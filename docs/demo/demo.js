@@ -10,6 +10,12 @@ const OWN_TEXT = {
   bank: "We walked along the bank of the river.", play: "They play in the street.",
   bat: "The bat flew out of the window.", spring: "We met in the spring of 1999.",
   match: "He watched the match on Sunday.", light: "She saw a light in the window.",
+  bear: "She could not bear the pain.",
+  plant: "The plant produces cars and trucks.",
+  right: "You must turn right after the church.",
+  ring: "She lost the ring that he had given her.",
+  watch: "They watch the birds from the window.",
+  well: "The farmer drew a bucket from the well.",
 };
 
 const $ = (id) => document.getElementById(`elmo-${id}`);
