@@ -13,11 +13,13 @@ the script uses built-in sentences; the Korean ones are morphemes of Kiwi, where
 or belly, and 잘한다 praises or mocks. --static also lists the nearest words without context, as the
 paper does. It takes a vocabulary with one word per line, compared by layer 0, or word vectors as
 text (GloVe, word2vec, fastText). --plot draws the occurrences on their first two principal
-components. The font is --font, or the first one found that has all characters.
+components, with a colour for each paragraph of the text: the built-in ones have one sense each. The
+font is --font, or the first one found that has all characters.
 """
 
 import argparse
 import pathlib
+import re
 
 import numpy as np
 
@@ -33,26 +35,32 @@ Boys play football in the street after school .
 She will play for the first team in the next match .
 The team did not play well in the second half .
 He was ready to play against his old club .
+
 The new play was performed at the theatre in London .
 He wrote a play about the life of a king .
 The play opened on Broadway and ran for two years .
 Her first play was published in three acts .
 The actors of the play were praised by the critics .
 She went to see a play by Shakespeare .
+
 He learned to play the piano when he was a child .
 The band will play its new songs at the festival .
 They play guitar and drums in a small band .
+
 The money was paid into a bank in the city .
 The bank lent the company two million dollars .
 She works as a clerk in a bank .
 The bank raised its interest rates again .
+
 They sat on the bank of the river and fished .
 The boat was tied to the left bank of the stream .
 Trees grew along the bank of the canal .
 The village lies on the south bank of the river .
+
 He can not bear the noise any longer .
 She could not bear to see him leave .
 The ice was too thin to bear his weight .
+
 A brown bear came out of the forest .
 The bear climbed the tree to reach the honey .
 Hunters killed a large bear in the mountains .
@@ -64,24 +72,28 @@ Hunters killed a large bear in the mountains .
 섬 까지 는 배 로 두 시간 이 걸리 ㄴ다 .
 선장 은 배 의 속력 을 줄이 고 항로 를 바꾸 었 다 .
 크 ㄴ 배 한 척 이 부산항 에 들어오 었 다 .
+
 농부 는 과수원 에서 잘 익 은 배 를 따 었 다 .
 시장 에서 사과 와 배 를 한 상자 씩 사 었 다 .
 이 배 는 달 고 물 이 많 어 맛있 다 .
 어머니 가 배 를 깎 어 접시 에 담 으시 었 다 .
 가을 에 는 포도 와 배 가 제철 이 다 .
 나주 는 배 재배 로 유명 하 ㄴ 고장 이 다 .
+
 밥 을 너무 많이 먹 어서 배 가 부르 다 .
 점심 을 굶 었 더니 배 가 고프 다 .
 아이 가 배 가 아프 다며 울 었 다 .
 차 ㄴ 음식 을 먹 고 배 에 탈 이 나 었 다 .
 그 는 배 를 움켜쥐 고 병원 에 실리 어 가 었 다 .
 눕 어서 배 에 손 을 얹 고 깊이 숨 을 쉬 었 다 .
+
 그 배우 는 표정 연기 를 정말 잘 하 ㄴ다 .
 노래 도 잘 하 고 춤 도 잘 하 ㄴ다 , 최고 이 다 !
 우리 선수 들 오늘 정말 잘 하 ㄴ다 , 자랑 스럽 다 .
 주인공 이 연기 를 참 잘 하 ㄴ다 , 감동 하 었 다 .
 이 감독 은 이야기 를 풀 어 가 는 일 을 잘 하 ㄴ다 .
 신인 이 ㄴ데 도 기대 보다 훨씬 잘 하 ㄴ다 .
+
 또 돈 만 날리 었 네 , 참 잘 하 ㄴ다 .
 이런 영화 를 돈 주 고 보 다니 아주 잘 하 ㄴ다 , 쯧쯧 .
 그렇게 망치 어 놓 고 잠 이 오 니 , 잘 하 ㄴ다 잘 하 어 .
@@ -178,24 +190,44 @@ def find_font(text, file=None):
     )
 
 
-def draw(points, labels, title, path, font_file=None):
+def spread(heights, gap):
+    """Return heights in the same order, at least ``gap`` apart."""
+    heights = np.array(heights, float)
+    order = np.argsort(heights)
+    steps = gap * np.arange(len(heights))
+    # The largest of the earlier heights, each shifted by the labels between.
+    heights[order] = np.maximum.accumulate(heights[order] - steps) + steps
+    return heights
+
+
+def draw(points, labels, senses, title, path, font_file=None):
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    plt.style.use(pathlib.Path(__file__).parents[1] / "docs" / "pictures.mplstyle")
     font = find_font("".join([title, *labels]), font_file)
-    figure, axes = plt.subplots(figsize=(10, 6))
-    axes.scatter(*points.T)
-    line, height = 0.04 * np.ptp(points[:, 1]), -np.inf
-    for i in np.argsort(points[:, 1]):  # from the bottom up, so that no label covers another
-        height = max(points[i, 1], height + line)
-        label = axes.annotate(f"  {labels[i]}", points[i], (points[i, 0], height), va="center")
-        label.set(fontproperties=font, fontsize=8)
+    figure, axes = plt.subplots(figsize=(10, 5))
+    colours = [f"C{sorted(set(senses)).index(sense)}" for sense in senses]
+    axes.scatter(*points.T, c=colours, zorder=2)
+    (left, bottom), (right, top) = points.min(axis=0), points.max(axis=0)
+    is_left = points[:, 0] < (left + right) / 2
+    margin = 0.06 * (right - left)
+    # Labels in a column on each side, so that no label covers another or a point.
+    for side, x, align in ((is_left, left - margin, "right"), (~is_left, right + margin, "left")):
+        gap = min(0.055 * (top - bottom), 1.1 * (top - bottom) / max(1, side.sum()))
+        heights = spread(points[side, 1], gap)
+        heights -= max(0, (heights.max(initial=top) - top) / 2)
+        for i, height in zip(np.flatnonzero(side), heights):
+            arrow = {"arrowstyle": "-", "color": colours[i], "alpha": 0.4, "shrinkB": 4}
+            label = axes.annotate(labels[i], points[i], (x, height), arrowprops=arrow)
+            label.set(fontproperties=font, fontsize=9, color=colours[i], ha=align, va="center")
     axes.set_title(title).set(fontproperties=font, fontsize=12)
-    axes.margins(0.3, 0.1)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    axes.set(xlim=(left - 1.5 * margin, right + 1.5 * margin), xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    figure.savefig(path)
 
 
 def main():
@@ -217,10 +249,12 @@ def main():
     words = arguments.word or WORDS[arguments.language]
     built_in = BUILT_IN_TEXT[arguments.language]
     text = arguments.text.read_text("utf-8-sig") if arguments.text else built_in
-    sentences = [line.split() for line in text.splitlines()]
+    paragraphs = re.split(r"\n\s*\n", text)
+    paragraphs = [[line.split() for line in lines.splitlines()] for lines in paragraphs]
     embedder = keras_elmo.Embedder(preset)
     for word in words:
-        places = find_places(sentences, word)
+        found = [(n, place) for n, x in enumerate(paragraphs) for place in find_places(x, word)]
+        senses, places = [n for n, _ in found], [place for _, place in found]
         if len(places) < 2:
             parser.error(f"expected {word!r} twice or more in the text, found {len(places)}")
         layers = embedder.embed([sentence for sentence, _ in places])
@@ -242,7 +276,7 @@ def main():
             labels = [" ".join(s[max(0, i.start - 3) : i.stop + 3]) for s, i in places]
             title = f'"{word}" in layer {arguments.layer} of {preset}'
             points = plane(vectors[:, arguments.layer])
-            draw(points, labels, title, arguments.plot, arguments.font)
+            draw(points, labels, senses, title, arguments.plot, arguments.font)
             print(f"wrote {arguments.plot}")
 
 
