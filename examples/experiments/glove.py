@@ -7,9 +7,9 @@
     python examples/experiments/glove.py FOLDER glove.50d.txt
 
 The npm package has 341,479 vectors of width 100 in one JSON file. The package of PyPI has 400,000
-vectors of width 50: FOLDER contains its NumPy file, and a Parquet file with the words and, in the
-column ``index``, the row of each word. Reading it requires pandas and pyarrow. Both packages are
-in the public domain (PDDL).
+vectors of width 50: FOLDER contains its NumPy file, and a Parquet file with the word of each row in
+the column ``index``. Reading it requires pandas and pyarrow. Both packages give the vectors under
+the public domain licence PDDL.
 """
 
 import argparse
@@ -33,9 +33,7 @@ def read_folder(folder):
     import pandas as pd
 
     [numbers], [words] = folder.rglob("*.npy"), folder.rglob("*.parquet")
-    table, frame = np.load(numbers), pd.read_parquet(words)
-    [column] = [name for name in frame.columns if name != "index"]
-    yield from ((word, table[row]) for word, row in zip(frame[column], frame["index"]))
+    yield from zip(pd.read_parquet(words)["index"], np.load(numbers))
 
 
 def main(arguments=None):
