@@ -107,13 +107,7 @@ def accuracy(model, vocabulary, reviews, labels):
 def fit(model, vocabulary, rare, train, dev, settings):
     """Train a classifier, and give it the weights of the epoch with the best accuracy on dev.
 
-    Args:
-        model: keras.Model. The classifier from ``build``.
-        vocabulary: dict. The id of each word.
-        rare: list of int. Ids of words that occur once.
-        train: pair. Training reviews and their labels.
-        dev: pair. Reviews to choose the epoch with, and their labels.
-        settings: object with ``epochs``, ``batch_size`` and ``learning_rate``.
+    ``rare`` are the ids of words that occur once. ``train`` and ``dev`` are reviews and labels.
     """
     reviews, labels = train
     n_steps = settings.epochs * -(-len(reviews) // settings.batch_size)

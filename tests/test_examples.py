@@ -202,9 +202,9 @@ def test_sst5_padding_changes_nothing(load, preset):
     vocabulary = {"fine": 2}
     model, mixes = sst5.build(sst5.word_embedding(vocabulary, 5), elmo, units=4)
     assert len(mixes) == 2
-    phrases = [("Fine",), ("Not", "unseen", "at", "all", "!")]
+    phrases = [("Fine", "!"), ("Not", "unseen", "at", "all", "!")]
     words, characters = sst5.make_inputs(vocabulary, phrases, elmo)
-    assert words.tolist() == [[2, 0, 0, 0, 0], [1] * 5] and characters.shape == (2, 5, 50)
+    assert words.tolist() == [[2, 1, 0, 0, 0], [1] * 5] and characters.shape == (2, 5, 50)
     apart = [numpy(model(sst5.make_inputs(vocabulary, [x], elmo)))[0] for x in phrases]
     np.testing.assert_allclose(numpy(model([words, characters])), apart, atol=1e-5)
 
@@ -611,7 +611,7 @@ def test_ner_holds_a_tenth_of_the_sentences_out(load, tmp_path, monkeypatch, cap
 
     monkeypatch.setattr(ner, "fit", fit)
     monkeypatch.setattr(ner, "f1_score", lambda gold, found, **_: (gold, found))
-    monkeypatch.setattr(ner, "tag", lambda tagger, known, sentences: sentences)
+    monkeypatch.setattr(ner, "tag", lambda tagger, known, sentences, make: sentences)
     ner.main([f"--train={train}", "--no-elmo"])
     assert seen["train"] == [[f"word{n}"] for n in range(12) if n not in (0, 10)]
     assert seen["dev"] == ([["S-PER"], ["S-PER"]], [["word0"], ["word10"]])
