@@ -611,7 +611,7 @@ def test_ner_holds_a_tenth_of_the_sentences_out(load, tmp_path, monkeypatch, cap
 
     monkeypatch.setattr(ner, "fit", fit)
     monkeypatch.setattr(ner, "f1_score", lambda gold, found, **_: (gold, found))
-    monkeypatch.setattr(ner, "tag", lambda tagger, known, sentences, make: sentences)
+    monkeypatch.setattr(ner, "tag", lambda tagger, known, sentences, *_: sentences)
     ner.main([f"--train={train}", "--no-elmo"])
     assert seen["train"] == [[f"word{n}"] for n in range(12) if n not in (0, 10)]
     assert seen["dev"] == ([["S-PER"], ["S-PER"]], [["word0"], ["word10"]])
