@@ -8,16 +8,20 @@ names the columns, the script finds them by name; it knows the names of SICK, SN
 It skips pairs labelled "-". The model is a small ESIM (Chen et al., 2017): a biLSTM, attention
 between the sentences, a second biLSTM, then the mean and maximum over tokens. --elmo adds
 [x_k; ELMo_k] at the input of the first biLSTM, or [h_k; ELMo_k] at its output, or both. At the
-output the attention reads ELMo too. The frozen biLM runs inside the model. The script keeps the
-epoch with the best accuracy on --dev. Runs on every Keras backend.
+output the attention reads ELMo too. --vectors reads the word embeddings from a word2vec text file,
+such as GloVe. The frozen biLM runs inside the model; --cache computes its layers once instead. The
+script keeps the epoch with the best accuracy on --dev. Runs on every Keras backend.
 """
 
 import argparse
 import collections
+import json
 import pathlib
 
 import keras
 import numpy as np
+from experiments.cached_layers import StoredLayers, open_elmo, representations_of
+from experiments.word_vectors import read_vectors, word_embedding
 from keras import layers, ops
 from keras.utils import pad_sequences
 from tqdm import tqdm
@@ -61,17 +65,19 @@ def batches(pairs, size=32):
     return [order[start : start + size] for start in starts]
 
 
-def make_inputs(vocabulary, pairs):
-    """Return word ids and character ids of the first sentences, then of the second."""
+def make_inputs(vocabulary, pairs, elmo=None):
+    """Return word ids, character ids and stored layers of the first sentences, then the second."""
     inputs = []
     for sentences in zip(*pairs):
         ids = [[vocabulary.get(token.lower(), UNKNOWN) for token in x] for x in sentences]
         characters = keras_elmo.CharacterTokenizer(CHARACTERS)(sentences)
         inputs += [pad_sequences(ids, padding="post"), ops.convert_to_numpy(characters)]
+        if isinstance(elmo, StoredLayers):
+            inputs.append(elmo.inputs(sentences))
     return inputs
 
 
-def build(n_words, n_classes, elmo, places):
+def build(vocabulary, n_classes, elmo, places, vectors=None):
     """Return the model, and its mixes by place."""
     mixes = {
         place: keras_elmo.ScalarMix(dropout=0.5, l2=1e-3, name=f"at_{place}")
@@ -79,7 +85,7 @@ def build(n_words, n_classes, elmo, places):
         if elmo and places in (place, "both")
     }
     # Both sentences share these layers and their weights.
-    embedding, dropout = layers.Embedding(n_words, 100), layers.Dropout(0.3)
+    embedding, dropout = word_embedding(vocabulary, 100, vectors), layers.Dropout(0.3)
     narrow = layers.Dense(150, activation="relu")
     encoder, composer = (
         layers.Bidirectional(layers.LSTM(150, return_sequences=True)) for _ in range(2)
@@ -90,14 +96,14 @@ def build(n_words, n_classes, elmo, places):
         words = keras.Input((None,), dtype="int32")
         characters = keras.Input((None, CHARACTERS), dtype="int32")
         mask = ops.not_equal(words, PADDING)  # passed explicitly: Concatenate loses it
-        representations = elmo(characters) if elmo else None
+        inputs += [words, characters]
+        representations = representations_of(elmo, characters, inputs) if elmo else None
         h = dropout(embedding(words))
         if "input" in mixes:
             h = layers.Concatenate()([h, mixes["input"](representations, mask=mask)])
         h = encoder(h, mask=mask)
         if "output" in mixes:
             h = layers.Concatenate()([h, mixes["output"](representations, mask=mask)])
-        inputs += [words, characters]
         encoded.append((h, mask))
 
     pooled = []
@@ -113,11 +119,12 @@ def build(n_words, n_classes, elmo, places):
     return keras.Model(inputs, classes), mixes
 
 
-def accuracy(model, vocabulary, classes, pairs, labels):
+def accuracy(model, vocabulary, classes, pairs, labels, elmo=None):
     """Return the share of pairs whose label gets the highest probability."""
     right = 0
     for indices in batches(pairs, 128):
-        found = model.predict_on_batch(make_inputs(vocabulary, [pairs[i] for i in indices]))
+        inputs = make_inputs(vocabulary, [pairs[i] for i in indices], elmo)
+        found = model.predict_on_batch(inputs)
         right += sum(classes[n] == labels[i] for n, i in zip(found.argmax(-1), indices))
     return right / len(pairs)
 
@@ -132,6 +139,8 @@ def main(arguments=None):
     add("--elmo", choices=("input", "output", "both"), default="both", help="where ELMo joins")
     add("--no-elmo", dest="elmo", action="store_const", const=None, help="leave ELMo out")
     add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
+    add("--vectors", type=pathlib.Path, help="word2vec text file for the word embeddings")
+    add("--cache", type=pathlib.Path, help="folder for the biLM's layers, computed once")
     add("--batch-size", type=int, default=32, help="pairs per batch")
     add("--learning-rate", type=float, default=1e-3)
     add("--epochs", type=int, default=20, help="largest number of epochs")
@@ -142,17 +151,21 @@ def main(arguments=None):
         help="stop after this many epochs without a better accuracy",
     )
     add("--seed", type=int, default=1)
+    add("--scores", type=pathlib.Path, help="JSON file to write the accuracy on test to")
     settings = parser.parse_args(arguments)
     keras.utils.set_random_seed(settings.seed)
 
     (pairs, labels), dev, test = map(read_pairs, (settings.train, settings.dev, settings.test))
     classes = sorted(set(labels))
     seen = collections.Counter(x.lower() for pair in pairs for sentence in pair for x in sentence)
-    # Words that occur once stay UNKNOWN, so that its embedding is trained.
-    words = sorted(word for word in seen if seen[word] > 1)
+    everything = [x for some in (pairs, dev[0], test[0]) for pair in some for x in pair]
+    every_word = {token.lower() for sentence in everything for token in sentence}
+    vectors = read_vectors(settings.vectors, every_word) if settings.vectors else {}
+    # Words that occur once and have no vector stay UNKNOWN, so that its embedding is trained.
+    words = sorted({word for word in seen if seen[word] > 1} | {*vectors})
     vocabulary = {word: id for id, word in enumerate(words, start=UNKNOWN + 1)}
-    elmo = keras_elmo.ElmoLayer.from_preset(settings.preset) if settings.elmo else None
-    model, mixes = build(2 + len(vocabulary), len(classes), elmo, settings.elmo)
+    elmo = open_elmo(settings.preset, everything, settings.cache) if settings.elmo else None
+    model, mixes = build(vocabulary, len(classes), elmo, settings.elmo, vectors)
     optimizer = keras.optimizers.Adam(settings.learning_rate, global_clipnorm=5.0)
     model.compile(optimizer, "sparse_categorical_crossentropy")
 
@@ -160,10 +173,10 @@ def main(arguments=None):
     for epoch in range(1, settings.epochs + 1):
         losses = []
         for indices in tqdm(batches(pairs, settings.batch_size), f"epoch {epoch}", leave=False):
-            inputs = make_inputs(vocabulary, [pairs[i] for i in indices])
+            inputs = make_inputs(vocabulary, [pairs[i] for i in indices], elmo)
             targets = np.array([classes.index(labels[i]) for i in indices])
             losses.append(model.train_on_batch(inputs, targets))
-        on_dev = accuracy(model, vocabulary, classes, *dev)
+        on_dev = accuracy(model, vocabulary, classes, *dev, elmo)
         print(f"epoch {epoch}: loss {np.mean(losses):.3f}, dev accuracy {on_dev:.4f}", flush=True)
         if on_dev > best:
             best, best_epoch, weights = on_dev, epoch, model.get_weights()
@@ -172,7 +185,10 @@ def main(arguments=None):
     model.set_weights(weights)
     for place, mix in mixes.items():
         print(f"layer weights at the {place}: {np.round(mix.layer_weights, 3)}")
-    print(f"test accuracy {accuracy(model, vocabulary, classes, *test):.4f}")
+    on_test = accuracy(model, vocabulary, classes, *test, elmo)
+    print(f"test accuracy {on_test:.4f}")
+    if settings.scores:
+        settings.scores.write_text(json.dumps({"test": on_test}), "utf-8")
 
 
 if __name__ == "__main__":

@@ -8,20 +8,25 @@ A file has one token per line: first the token, last its tag in IOB1, IOB2 or BI
 tabs or spaces. --token-column and --tag-column choose other columns. An empty line ends a
 sentence. Comments and the numbers of the tokens are skipped, as in CoNLL-U. The model is the
 paper's: two biLSTMs and a CRF over word embeddings, a CNN over the characters of each word, and
-ELMo (--no-elmo leaves it out). The frozen biLM runs inside the model. The script keeps the epoch
-with the best F1 on --dev, and saves each epoch that is better than all before. Without --dev it
-holds out every tenth sentence of --train for this. A few hundred sentences need more epochs, such
-as --epochs 100 --patience 20. Runs on every Keras backend.
+ELMo (--no-elmo leaves it out). --vectors reads the word embeddings from a word2vec text file, such
+as GloVe; without it they start random. The frozen biLM runs inside the model; --cache computes its
+layers once instead. The script keeps the epoch with the best F1 on --dev, and saves each epoch that
+is better than all before. Without --dev it holds out every tenth sentence of --train for this. A
+few hundred sentences need more epochs, such as --epochs 100 --patience 20. Runs on every Keras
+backend.
 """
 
 import argparse
 import collections
+import functools
 import json
 import pathlib
 import re
 
 import keras
 import numpy as np
+from experiments.cached_layers import StoredLayers, open_elmo, representations_of
+from experiments.word_vectors import read_vectors, word_embedding
 from keras import layers, ops
 from keras.utils import pad_sequences
 from seqeval.metrics import f1_score
@@ -87,33 +92,36 @@ def batches(sentences, size=32):
     return [order[start : start + size] for start in starts]
 
 
-def make_inputs(known, sentences):
-    """Return word ids and character ids, padded."""
+def make_inputs(known, sentences, elmo=None):
+    """Return word ids and character ids, padded, and the layers if ``elmo`` stores them."""
     ids = [[known["words"].get(token.lower(), UNKNOWN) for token in x] for x in sentences]
     characters = keras_elmo.CharacterTokenizer(CHARACTERS)(sentences)
-    return [pad_sequences(ids, padding="post"), ops.convert_to_numpy(characters)]
+    stored = [elmo.inputs(sentences)] if isinstance(elmo, StoredLayers) else []
+    return [pad_sequences(ids, padding="post"), ops.convert_to_numpy(characters), *stored]
 
 
-def build(known, elmo):
+def build(known, elmo, vectors=None):
     """Return the model to train, and the tagger that shares its weights."""
     words = keras.Input((None,), dtype="int32")
     characters = keras.Input((None, CHARACTERS), dtype="int32")
+    inputs = [words, characters]
     mask = ops.not_equal(words, PADDING)  # passed explicitly: Concatenate loses it
     letters = layers.Embedding(262, 16)(characters[:, :, :25])
     letters = layers.Conv2D(128, (1, 3), padding="same", activation="relu")(letters)
-    embedded = layers.Embedding(2 + len(known["words"]), 100)(words)
+    embedded = word_embedding(known["words"], 100, vectors)(words)
     h = layers.Dropout(0.5)(layers.Concatenate()([embedded, ops.max(letters, axis=2)]))
     if elmo:
         mix = keras_elmo.ScalarMix(dropout=0.5, l2=0.1)
-        h = layers.Concatenate()([h, mix(elmo(characters), mask=mask)])
+        representations = representations_of(elmo, characters, inputs)
+        h = layers.Concatenate()([h, mix(representations, mask=mask)])
     for units in (200, 100):
         birnn = layers.Bidirectional(layers.LSTM(units, return_sequences=True))
         h = layers.Dropout(0.5)(birnn(h, mask=mask))
     scores = layers.Dense(len(known["tags"]))(h)
     crf = keras_elmo.CRF()
-    model = keras.Model([words, characters], crf(scores))
+    model = keras.Model(inputs, crf(scores))
     model.compile(keras.optimizers.Adam(1e-3, global_clipnorm=5.0), crf.loss)
-    return model, keras.Model([words, characters], crf.decode(scores, mask))
+    return model, keras.Model(inputs, crf.decode(scores, mask))
 
 
 def tag(tagger, known, sentences, make_inputs=make_inputs):
@@ -126,15 +134,24 @@ def tag(tagger, known, sentences, make_inputs=make_inputs):
     return tags
 
 
-def names_of(sentences, tags):
-    """Return the vocabulary and the tag set, and the ids of words that occur once."""
+def names_of(sentences, tags, vectors=()):
+    """Return the vocabulary and the tag set, and the ids of words that occur once.
+
+    Words with a vector join the vocabulary, and are not among the words that occur once.
+    """
     seen = collections.Counter(token.lower() for x in sentences for token in x)
     types = sorted({tag[2:] for x in tags for tag in x if tag != "O"})
     known = {
-        "words": {word: id for id, word in enumerate(sorted(seen), start=UNKNOWN + 1)},
+        "words": {word: id for id, word in enumerate(sorted({*seen, *vectors}), UNKNOWN + 1)},
         "tags": ["O", *(f"{letter}-{kind}" for kind in types for letter in "BIES")],
     }
-    return known, [id for word, id in known["words"].items() if seen[word] == 1]
+    rare = {word for word in seen if seen[word] == 1} - {*vectors}
+    return known, [known["words"][word] for word in sorted(rare)]
+
+
+def vectors_of(path, sentences):
+    """Return the vectors of the words of sentences from a file; none without a file."""
+    return read_vectors(path, {token.lower() for x in sentences for token in x}) if path else {}
 
 
 def make_batch(known, rare, sentences, tags, make_inputs=make_inputs):
@@ -178,7 +195,7 @@ def save_tagger(folder, tagger, known):
 
 
 def train(settings):
-    """Return the tagger of the best epoch, with its vocabulary and tag set."""
+    """Return the tagger of the best epoch, its vocabulary and tag set, and what makes inputs."""
     columns = settings.token_column, settings.tag_column
     sentences, tags = read_columns(settings.train, *columns)
     if settings.dev:
@@ -189,22 +206,27 @@ def train(settings):
         print(f"{len(sentences)} sentences of {settings.train} train, {len(dev)} choose the epoch")
     else:
         raise ValueError(f"Without --dev expected two sentences. Received: one in {settings.train}")
-    known, rare = names_of(sentences, tags)
-    elmo = keras_elmo.ElmoLayer.from_preset(settings.preset) if settings.elmo else None
-    model, tagger = build(known, elmo)
+    test = read_columns(settings.test, *columns)[0] if settings.test else []
+    everything = [*sentences, *dev, *test]
+    vectors = vectors_of(settings.vectors, everything)
+    known, rare = names_of(sentences, tags, vectors)
+    elmo = open_elmo(settings.preset, everything, settings.cache) if settings.elmo else None
+    make = functools.partial(make_inputs, elmo=elmo)
+    model, tagger = build(known, elmo, vectors)
 
     def batch_of(indices):
-        return make_batch(known, rare, *([x[i] for i in indices] for x in (sentences, tags)))
+        some = ([x[i] for i in indices] for x in (sentences, tags))
+        return make_batch(known, rare, *some, make)
 
     def score():
-        return f1_score(dev_tags, tag(tagger, known, dev), zero_division=0)
+        return f1_score(dev_tags, tag(tagger, known, dev, make), zero_division=0)
 
     def save():
         if settings.save:
             save_tagger(settings.save, tagger, known)
 
     fit(model, tagger, sentences, batch_of, score, settings, save)
-    return tagger, known
+    return tagger, known, make
 
 
 def main(arguments=None):
@@ -227,6 +249,8 @@ def main(arguments=None):
     add("--tokenizer", default="penn", help="WordTokenizer for these texts")
     add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="use ELMo or not")
     add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
+    add("--vectors", type=pathlib.Path, help="word2vec text file for the word embeddings")
+    add("--cache", type=pathlib.Path, help="folder for the biLM's layers; not with --save, --tag")
     add("--epochs", type=int, default=30, help="largest number of epochs")
     add(
         "--patience",
@@ -235,21 +259,27 @@ def main(arguments=None):
         help="stop after this many epochs without a better F1 on dev",
     )
     add("--seed", type=int, default=1)
+    add("--scores", type=pathlib.Path, help="JSON file to write the F1 on test to")
     settings = parser.parse_args(arguments)
+    if settings.cache and (settings.save or settings.tag):
+        parser.error("--cache leaves the biLM out of the tagger: use it without --save and --tag")
     keras.utils.set_random_seed(settings.seed)
 
+    make = make_inputs
     if settings.load:
         tagger = keras.saving.load_model(settings.load / "tagger.keras")
         known = json.loads((settings.load / "known.json").read_text("utf-8"))
     elif settings.train:
-        tagger, known = train(settings)
+        tagger, known, make = train(settings)
     else:
         parser.error("expected --train, to train a tagger, or --load")
     if settings.test:
         columns = settings.token_column, settings.tag_column
         sentences, tags = read_columns(settings.test, *columns)
-        f1 = f1_score(tags, tag(tagger, known, sentences), zero_division=0)
+        f1 = f1_score(tags, tag(tagger, known, sentences, make), zero_division=0)
         print(f"test F1 {f1:.4f}")
+        if settings.scores:
+            settings.scores.write_text(json.dumps({"test": f1}), "utf-8")
     tokenize = keras_elmo.WordTokenizer(settings.tokenizer)
     sentences = [tokenize(text) for text in settings.tag]
     for tokens, tags in zip(sentences, tag(tagger, known, sentences)):

@@ -1,30 +1,38 @@
-"""Train a sentiment classifier on the Stanford Sentiment Treebank, with or without ELMo.
+"""Train the paper's sentiment classifier on the Stanford Sentiment Treebank, with or without ELMo.
 
-    python examples/sst5.py --data FOLDER
-    python examples/sst5.py --data FOLDER --no-elmo
+    python examples/sst5.py --data FOLDER --vectors glove.txt
+    python examples/sst5.py --data FOLDER --vectors glove.txt --no-elmo
 
 FOLDER contains train.txt, dev.txt and test.txt: Penn Treebank trees, one per line, every node
-labelled 0 to 4. Every labelled phrase of the training trees is an example; dev and test use whole
-sentences. The classifier is a biLSTM over word embeddings x_k, pooled over the tokens. ELMo joins
-as [x_k; ELMo_k] at its input and [h_k; ELMo_k] at its output. The frozen biLM runs inside the
-model. The learning rate falls to 0 over the epochs. The epoch with the best accuracy on dev is
-scored on test. Runs on every Keras backend.
+labelled 0 to 4. The training examples are the sentences, and their phrases of --shortest tokens or
+more; dev and test use sentences. The model is the biattentive classification network of
+McCann et al. (2017): a ReLU layer, a biLSTM, attention of the sentence to itself, a biLSTM that
+integrates the attended words, four kinds of pooling, and maxout layers. ELMo joins as
+[x_k; ELMo_k] before the ReLU layer and [h_k; ELMo_k] after the first biLSTM. --vectors reads the
+word embeddings from a word2vec text file, such as GloVe; without it they start random. The frozen
+biLM runs inside the model; --cache computes its layers once instead. The epoch with the best
+accuracy on dev is scored on test. Runs on every Keras backend.
 """
 
 import argparse
-import collections
+import json
 import pathlib
 
 import keras
 import nltk
 import numpy as np
+from experiments.cached_layers import Batches, StoredLayers, open_elmo, representations_of
+from experiments.word_vectors import (
+    PADDING,
+    make_vocabulary,
+    read_vectors,
+    word_embedding,
+    word_ids,
+)
 from keras import layers, ops
-from keras.utils import pad_sequences
-from tqdm import tqdm
 
 import keras_elmo
 
-PADDING, UNKNOWN = 0, 1  # word ids; the ids of the vocabulary start at 2
 CHARACTERS = 50  # ids per token, as in all released biLMs
 # The treebank escapes brackets and quotes; the biLM was trained on plain ones.
 PLAIN = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"', "`": "'"}
@@ -45,89 +53,72 @@ def plain(tree):
     return tuple(PLAIN.get(token, token) for token in tokens), int(tree.label())
 
 
-def batches(phrases, size):
-    """Return the indices of phrases of similar length in batches, in random order."""
-    order = sorted(np.random.permutation(len(phrases)), key=lambda i: len(phrases[i]))
-    starts = np.random.permutation(range(0, len(order), size))
-    return [order[start : start + size] for start in starts]
-
-
-def make_inputs(vocabulary, phrases):
-    """Return word ids and character ids, padded."""
-    ids = [[vocabulary.get(token, UNKNOWN) for token in phrase] for phrase in phrases]
-    characters = keras_elmo.CharacterTokenizer(CHARACTERS)(phrases)
-    return [pad_sequences(ids, padding="post"), ops.convert_to_numpy(characters)]
-
-
-def make_vocabulary(sentences):
-    """Return the id of each word, and the ids of words that occur once."""
-    seen = collections.Counter(token for sentence in sentences for token in sentence)
-    vocabulary = {word: id for id, word in enumerate(sorted(seen), start=UNKNOWN + 1)}
-    return vocabulary, [id for word, id in vocabulary.items() if seen[word] == 1]
-
-
-def build(n_words, elmo, n_classes=5, dimension=100, dropout=0.3, layer_norm=False):
-    """Build the classifier; its first weights are the word embeddings."""
-    words = keras.Input((None,), dtype="int32")
-    characters = keras.Input((None, CHARACTERS), dtype="int32")
-    mask = ops.not_equal(words, PADDING)  # passed explicitly: Concatenate loses it
-    h = layers.Dropout(dropout)(layers.Embedding(n_words, dimension)(words))
+def make_inputs(vocabulary, phrases, elmo=None, rare=(), random=None):
+    """Return word ids, and what ELMo reads: stored layers, or character ids."""
+    ids = word_ids([[x.lower() for x in phrase] for phrase in phrases], vocabulary, rare, random)
+    if isinstance(elmo, StoredLayers):
+        return ids, elmo.inputs(phrases)
     if elmo:
-        representations = elmo(characters)
-        at_input = keras_elmo.ScalarMix(layer_norm, dropout=0.5, l2=1e-3)
-        h = layers.Concatenate()([h, at_input(representations, mask=mask)])
-    h = layers.Bidirectional(layers.LSTM(150, return_sequences=True))(h, mask=mask)
-    if (
-        elmo
-    ):  # No dropout here: in training it would raise the maximum below, more so in long sentences.
-        at_output = keras_elmo.ScalarMix(layer_norm, l2=1e-3)
-        h = layers.Concatenate()([h, at_output(representations, mask=mask)])
+        return ids, ops.convert_to_numpy(keras_elmo.CharacterTokenizer(CHARACTERS)(phrases))
+    return (ids,)
+
+
+def batches(vocabulary, examples, elmo, size, rare=(), seed=None):
+    """Return the batches of phrases and their labels, of similar length; a seed shuffles them."""
+    phrases, labels = zip(*examples)
+
+    def make_batch(indices, random):
+        chosen = [phrases[i] for i in indices]
+        inputs = make_inputs(vocabulary, chosen, elmo, rare, random)
+        return inputs, np.array([labels[i] for i in indices])
+
+    return Batches(make_batch, [*map(len, phrases)], range(len(phrases)), size, seed)
+
+
+def maxout(x, units, pieces=4):
+    """Return the largest of some linear layers, for each unit."""
+    return ops.max(layers.Reshape((units, pieces))(layers.Dense(units * pieces)(x)), axis=-1)
+
+
+def build(embedding, elmo, units=300, dropout=0.3):
+    """Return the classifier, and its mixes: at the input, and after the first biLSTM."""
+    words = keras.Input((None,), dtype="int32")
+    inputs, mixes, representations = [words], [], None
+    mask = ops.not_equal(words, PADDING)  # passed explicitly: Concatenate loses it
+    if isinstance(elmo, StoredLayers):
+        representations = representations_of(elmo, None, inputs)
+    elif elmo:
+        inputs.append(keras.Input((None, CHARACTERS), dtype="int32"))
+        representations = elmo(inputs[-1])
+
+    def with_elmo(x):
+        if not elmo:
+            return x
+        mixes.append(keras_elmo.ScalarMix(dropout=0.5, l2=1e-3))
+        return layers.Concatenate()([x, mixes[-1](representations, mask=mask)])
+
+    def birnn(x):
+        return layers.Bidirectional(layers.LSTM(units, return_sequences=True))(x, mask=mask)
+
+    x = with_elmo(layers.Dropout(dropout)(embedding(words)))
+    x = layers.Dropout(dropout)(layers.Dense(units, activation="relu")(x))
+    x = with_elmo(birnn(x))
+    # The words attend to the words of the same sentence.
+    attended = layers.Attention()([x, x], mask=[mask, mask])
+    h = birnn(layers.Concatenate()([x, x - attended, x * attended]))
+
     real = ops.expand_dims(ops.cast(mask, h.dtype), -1)
-    mean = ops.sum(h * real, axis=1) / ops.sum(real, axis=1)
-    pooled = layers.Concatenate()([mean, ops.max(h - 1e4 * (1 - real), axis=1)])
-    classes = layers.Dense(n_classes, activation="softmax")(layers.Dropout(dropout)(pooled))
-    return keras.Model([words, characters], classes)
-
-
-def accuracy(model, vocabulary, phrases, labels):
-    """Return the share of phrases whose label gets the highest probability."""
-    right = 0
-    for indices in batches(phrases, 128):
-        found = model.predict_on_batch(make_inputs(vocabulary, [phrases[i] for i in indices]))
-        right += (found.argmax(-1) == [labels[i] for i in indices]).sum()
-    return right / len(phrases)
-
-
-def fit(model, vocabulary, rare, train, dev, settings):
-    """Train a classifier, and give it the weights of the epoch with the best accuracy on dev.
-
-    Args:
-        model: keras.Model. The classifier from ``build``.
-        vocabulary: dict. The id of each word.
-        rare: list of int. Ids of words that occur once.
-        train: pair. Training phrases and their labels.
-        dev: pair. Sentences to choose the epoch with, and their labels.
-        settings: object with ``epochs``, ``batch_size`` and ``learning_rate``.
-    """
-    phrases, labels = train
-    n_steps = settings.epochs * -(-len(phrases) // settings.batch_size)
-    rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, n_steps)
-    model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy")
-    best = -1
-    for epoch in range(1, settings.epochs + 1):
-        losses = []
-        drawn = batches(phrases, settings.batch_size)
-        for indices in tqdm(drawn, f"epoch {epoch}", leave=False):
-            inputs = make_inputs(vocabulary, [phrases[i] for i in indices])
-            # Half of the rare words become UNKNOWN, so that its embedding is trained.
-            drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
-            inputs[0][drop] = UNKNOWN
-            losses.append(model.train_on_batch(inputs, np.array([labels[i] for i in indices])))
-        on_dev = accuracy(model, vocabulary, *dev)
-        print(f"epoch {epoch}: loss {np.mean(losses):.3f}, dev accuracy {on_dev:.4f}", flush=True)
-        if on_dev > best:
-            best, weights = on_dev, model.get_weights()
-    model.set_weights(weights)
+    weights = ops.softmax(layers.Dense(1)(h) - 1e4 * (1 - real), axis=1)
+    pooled = [
+        ops.max(h - 1e4 * (1 - real), axis=1),
+        ops.min(h + 1e4 * (1 - real), axis=1),
+        ops.sum(h * real, axis=1) / ops.sum(real, axis=1),
+        ops.sum(h * weights, axis=1),
+    ]
+    h = layers.Dropout(dropout)(layers.Concatenate()(pooled))
+    for width in (units, units // 2):
+        h = layers.Dropout(dropout)(maxout(h, width))
+    return keras.Model(inputs, layers.Dense(5, activation="softmax")(h)), mixes
 
 
 def main(arguments=None):
@@ -138,25 +129,48 @@ def main(arguments=None):
     add("--data", type=pathlib.Path, required=True, help="folder of train.txt, dev.txt, test.txt")
     add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="use ELMo or not")
     add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
-    add("--batch-size", type=int, default=128, help="phrases per batch")
-    add("--learning-rate", type=float, default=2e-3)
+    add("--vectors", type=pathlib.Path, help="word2vec text file for the word embeddings")
+    add("--cache", type=pathlib.Path, help="folder for the biLM's layers, computed once")
+    add("--shortest", type=int, default=4, help="tokens of the shortest phrase to train on")
+    add("--units", type=int, default=300, help="units of each LSTM")
+    add("--batch-size", type=int, default=64, help="phrases per batch")
+    add("--learning-rate", type=float, default=1e-3)
     add("--epochs", type=int, default=5)
     add("--seed", type=int, default=1)
+    add("--scores", type=pathlib.Path, help="JSON file to write the accuracy on test to")
     settings = parser.parse_args(arguments)
     keras.utils.set_random_seed(settings.seed)
 
-    trees, dev, test = (
-        read_trees(settings.data / f"{name}.txt") for name in ("train", "dev", "test")
-    )
-    # Keep each distinct phrase once, in the order of the file.
-    pairs = dict.fromkeys(plain(node) for tree in trees for node in tree.subtrees())
-    vocabulary, rare = make_vocabulary(plain(tree)[0] for tree in trees)
-    dev, test = (list(zip(*map(plain, split))) for split in (dev, test))
+    trees = [read_trees(settings.data / f"{name}.txt") for name in ("train", "dev", "test")]
+    sentences, dev, test = ([*map(plain, split)] for split in trees)
+    phrases = (plain(node) for tree in trees[0] for node in tree.subtrees())
+    long = [phrase for phrase in phrases if len(phrase[0]) >= settings.shortest]
+    train = [*dict.fromkeys([*long, *sentences])]  # each distinct phrase once
+    everything = [tokens for tokens, _ in (*train, *dev, *test)]
+    words = {x.lower() for tokens in everything for x in tokens}
+    vectors = read_vectors(settings.vectors, words) if settings.vectors else {}
+    vocabulary, rare = make_vocabulary(([x.lower() for x in s] for s, _ in sentences), vectors)
 
-    elmo = keras_elmo.ElmoLayer.from_preset(settings.preset) if settings.elmo else None
-    model = build(2 + len(vocabulary), elmo)
-    fit(model, vocabulary, rare, list(zip(*pairs)), dev, settings)
-    print(f"test accuracy {accuracy(model, vocabulary, *test):.4f}")
+    elmo = open_elmo(settings.preset, everything, settings.cache) if settings.elmo else None
+    model, mixes = build(word_embedding(vocabulary, 100, vectors), elmo, settings.units)
+    on_train = batches(vocabulary, train, elmo, settings.batch_size, rare, settings.seed)
+    on_dev, on_test = (batches(vocabulary, split, elmo, 128) for split in (dev, test))
+    steps = settings.epochs * len(on_train)
+    rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, steps)
+    optimizer = keras.optimizers.Adam(rate, global_clipnorm=5.0)
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    best = keras.callbacks.EarlyStopping(  # It never stops early; it restores the best epoch.
+        "val_accuracy", mode="max", patience=settings.epochs, restore_best_weights=True
+    )
+    model.fit(
+        on_train, validation_data=on_dev, epochs=settings.epochs, callbacks=[best], shuffle=False
+    )
+    for place, mix in zip(("input", "output"), mixes):
+        print(f"layer weights at the {place}: {np.round(mix.layer_weights, 3)}")
+    accuracy = model.evaluate(on_test, verbose=0, return_dict=True)["accuracy"]
+    print(f"test accuracy {accuracy:.4f}")
+    if settings.scores:
+        settings.scores.write_text(json.dumps({"test": accuracy}), "utf-8")
 
 
 if __name__ == "__main__":

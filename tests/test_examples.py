@@ -1,6 +1,7 @@
 """Every example runs to its end, on its own data and on files in the standard formats."""
 
 import itertools
+import json
 import re
 import shlex
 
@@ -21,6 +22,13 @@ def load(monkeypatch):
     pytest.importorskip("seqeval")
     monkeypatch.syspath_prepend(EXAMPLES)
     return __import__
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    """A word2vec text file."""
+    (tmp_path / "vectors.txt").write_text("3 2\nfine 1 2\nada 2 1\na 0 0.5\n")
+    return tmp_path / "vectors.txt"
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: path.stem)
@@ -176,32 +184,77 @@ def test_sst5_reads_trees(load, tmp_path):
 
 
 @slow
-def test_sst5(tmp_path, preset):
+def test_sst5(tmp_path, preset, vectors):
     pytest.importorskip("nltk")
-    trees = write_trees(tmp_path / "trees")
-    given = "--data", trees, "--preset", preset, "--epochs", 10, "--batch-size", 4
+    trees, file = write_trees(tmp_path / "trees"), tmp_path / "scores.json"
+    given = "--data", trees, "--preset", preset, "--units", 8, "--epochs", 3, "--batch-size", 4
+    given += "--shortest", 1, "--vectors", vectors, "--scores", file
     out = run(EXAMPLES / "sst5.py", *given, "--learning-rate", 0.01)
-    losses = [float(x.split(",")[0]) for x in out.split("loss ")[1:]]
-    on_dev, [on_test] = scores(out, "dev accuracy"), scores(out, "test accuracy")
-    assert len(losses) == len(on_dev) == 10 and losses[-1] < losses[0]
-    assert all(
-        abs(3 * x - round(3 * x)) < 1e-3 for x in on_dev
-    )  # three sentences, one of them twice
-    assert on_test in (0, 0.5, 1)
-    without = run(EXAMPLES / "sst5.py", *given, "--no-elmo")
-    assert len(scores(without, "dev accuracy")) == 10
+    [on_test] = scores(out, "test accuracy")
+    assert on_test in (0, 0.5, 1) and json.loads(file.read_text())["test"] == on_test
+    assert "layer weights at the input: [0.3" in out and "at the output: [0.3" in out
+    assert "layer weights" not in run(EXAMPLES / "sst5.py", *given, "--no-elmo")
 
 
 def test_sst5_padding_changes_nothing(load, preset):
     sst5 = load("sst5")
     elmo = sst5.keras_elmo.ElmoLayer.from_preset(preset)
     vocabulary = {"fine": 2}
-    model = sst5.build(3, elmo)
-    phrases = [("fine",), ("Not", "unseen", "at", "all", "!")]
-    words, characters = sst5.make_inputs(vocabulary, phrases)
-    assert words.tolist() == [[2, 0, 0, 0, 0], [1] * 5] and characters.shape == (2, 5, 50)
-    apart = [numpy(model(sst5.make_inputs(vocabulary, [x])))[0] for x in phrases]
+    model, mixes = sst5.build(sst5.word_embedding(vocabulary, 5), elmo, units=4)
+    assert len(mixes) == 2
+    phrases = [("Fine", "!"), ("Not", "unseen", "at", "all", "!")]
+    words, characters = sst5.make_inputs(vocabulary, phrases, elmo)
+    assert words.tolist() == [[2, 1, 0, 0, 0], [1] * 5] and characters.shape == (2, 5, 50)
+    apart = [numpy(model(sst5.make_inputs(vocabulary, [x], elmo)))[0] for x in phrases]
     np.testing.assert_allclose(numpy(model([words, characters])), apart, atol=1e-5)
+
+
+def test_sst5_maxout_takes_the_largest_piece(load):
+    sst5 = load("sst5")
+    x = sst5.keras.Input((3,))
+    model = sst5.keras.Model(x, sst5.maxout(x, units=2, pieces=4))
+    given = np.random.normal(size=(5, 3)).astype("float32")
+    kernel, _ = (numpy(weights) for weights in model.weights)
+    expected = (given @ kernel).reshape(5, 2, 4).max(axis=-1)
+    np.testing.assert_allclose(numpy(model(given)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ner", "srl", "entailment", "sst5"])
+def test_stored_layers_are_those_of_the_model(load, preset, tmp_path, name):
+    script = load(name)
+    vectors = {"fine": np.ones(3, "float32")}
+    sentences = [("Fine", "!"), ("Not", "fine", "at", "all")]
+    known = {"words": {"fine": 2}, "tags": ["O", "S-A0"]}
+    given = {
+        "ner": (known, sentences),
+        "srl": (known, [[(token, 1) for token in x] for x in sentences]),
+        "entailment": (known["words"], [tuple(sentences), tuple(sentences[::-1])]),
+        "sst5": (known["words"], sentences),
+    }[name]
+    found, weights = [], None
+    for folder in (None, tmp_path):
+        elmo = script.open_elmo(preset, sentences, folder)
+        model = {
+            "ner": lambda elmo: script.build(known, elmo, vectors)[0],
+            "srl": lambda elmo: script.build(known, elmo, 4, 1, vectors)[0],
+            "entailment": lambda elmo: script.build({"fine": 2}, 2, elmo, "both", vectors)[0],
+            "sst5": lambda elmo: script.build(
+                script.word_embedding({"fine": 2}, 3, vectors), elmo, units=4
+            )[0],
+        }[name](elmo)
+        assert any(np.all(numpy(x)[2:] == 1) for x in model.weights if x.shape == (3, 3))
+        weights = weights or [numpy(x) for x in model.trainable_variables]
+        for variable, value in zip(model.trainable_variables, weights):
+            variable.assign(value)
+        found.append(numpy(model(script.make_inputs(*given, elmo))))
+    np.testing.assert_allclose(*found, atol=2e-3)  # float16 is stored
+
+
+def test_ner_stores_layers_only_to_measure(load, tmp_path, capsys):
+    given = "--train", "x", "--cache", str(tmp_path), "--tag", "Ada"
+    with pytest.raises(SystemExit):
+        load("ner").main(given)
+    assert "use it without --save and --tag" in capsys.readouterr().err
 
 
 REVIEWS = {
@@ -271,7 +324,7 @@ def test_sentiment(tmp_path, preset, reviews):
     assert abs(mean - np.mean(found)) < 1e-3
 
 
-@pytest.mark.parametrize("name", ["ner", "sst5", "entailment"])
+@pytest.mark.parametrize("name", ["ner", "sentiment", "entailment"])
 def test_batches_are_of_like_length_and_hold_each_sentence_once(load, name):
     sentences = [n * ["x"] for n in (3, 1, 3, 2, 5, 3, 3, 9, 1)]
     given = [(x[1:], ["x"]) for x in sentences] if name == "entailment" else sentences
@@ -438,15 +491,19 @@ def test_entailment_malformed(load, tmp_path, text, message):
         load("entailment").read_pairs(tmp_path / "train.tsv")
 
 
-def test_entailment_trains(tmp_path, preset, eager):
+def test_entailment_trains(tmp_path, preset, eager, vectors):
     pytest.importorskip("nltk")
     file = write_pairs(tmp_path / "all.tsv")
     given = "--train", file, "--dev", file, "--test", file, "--preset", preset
+    given += "--vectors", vectors, "--cache", tmp_path, "--scores", tmp_path / "scores.json"
     out = run(EXAMPLES / "entailment.py", *given, "--epochs", 3, "--learning-rate", 0.003)
     losses = [float(x.split(",")[0]) for x in out.split("loss ")[1:]]
     assert len(losses) == 3 and losses[-1] < losses[0]
     on_dev, [on_test] = scores(out, "dev accuracy"), scores(out, "test accuracy")
     assert on_test == max(on_dev) > 0.3
+    assert json.loads((tmp_path / "scores.json").read_text())["test"] == pytest.approx(
+        on_test, abs=1e-4
+    )
     assert "layer weights at the input: [" in out and "layer weights at the output: [" in out
 
 
@@ -454,7 +511,7 @@ def test_entailment_trains(tmp_path, preset, eager):
 def test_entailment_padding_changes_nothing(load, preset, places):
     entailment = load("entailment")
     elmo = places and entailment.keras_elmo.ElmoLayer.from_preset(preset)
-    model, mixes = entailment.build(3, 2, elmo, places)
+    model, mixes = entailment.build({"fine": 2}, 2, elmo, places)
     assert [*mixes] == {"both": ["input", "output"], None: []}.get(places, [places])
     width = 2 * elmo.config.projection_dim if elmo else 0
     widths = 100 + width * ("input" in mixes), 300 + width * ("output" in mixes)
@@ -505,16 +562,20 @@ def test_srl_malformed(load, tmp_path, text):
         load("srl").read_frames(tmp_path / "train.conll")
 
 
-def test_srl_trains(tmp_path, preset, eager):
+def test_srl_trains(tmp_path, preset, eager, vectors):
     pytest.importorskip("seqeval")
     file = tmp_path / "all.conll"
     file.write_text(ROLES)
     given = "--train", file, "--dev", file, "--test", file, "--preset", preset
+    given += "--vectors", vectors, "--cache", tmp_path, "--scores", tmp_path / "scores.json"
     out = run(EXAMPLES / "srl.py", *given, "--units", 20, "--depth", 1, "--epochs", 3)
     losses = [float(x.split(",")[0]) for x in out.split("loss ")[1:]]
     on_dev, [on_test] = scores(out, "dev F1"), scores(out, "test F1")
     assert len(losses) == 3 and losses[-1] < losses[0] and max(on_dev) == on_test
     assert "layer weights [0.3" in out
+    assert json.loads((tmp_path / "scores.json").read_text())["test"] == pytest.approx(
+        on_test, abs=1e-4
+    )
 
 
 def test_srl_leaves_the_predicate_out_of_its_score(load, monkeypatch):
@@ -550,7 +611,7 @@ def test_ner_holds_a_tenth_of_the_sentences_out(load, tmp_path, monkeypatch, cap
 
     monkeypatch.setattr(ner, "fit", fit)
     monkeypatch.setattr(ner, "f1_score", lambda gold, found, **_: (gold, found))
-    monkeypatch.setattr(ner, "tag", lambda tagger, known, sentences: sentences)
+    monkeypatch.setattr(ner, "tag", lambda tagger, known, sentences, *_: sentences)
     ner.main([f"--train={train}", "--no-elmo"])
     assert seen["train"] == [[f"word{n}"] for n in range(12) if n not in (0, 10)]
     assert seen["dev"] == ([["S-PER"], ["S-PER"]], [["word0"], ["word10"]])

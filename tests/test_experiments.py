@@ -6,6 +6,8 @@ import importlib
 import importlib.util
 import itertools
 import json
+import lzma
+import pathlib
 import sys
 
 import numpy as np
@@ -29,6 +31,7 @@ def experiments(monkeypatch):
     """A function that imports a module of the experiments."""
     for name in ("nltk", "seqeval", "matplotlib"):
         pytest.importorskip(name)
+    monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.syspath_prepend(EXPERIMENTS)
     return importlib.import_module
 
@@ -160,16 +163,6 @@ def example(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def test_sst5_is_the_model_of_the_example(sst5, word_vectors, tmp_path, preset):
-    elmo = keras_elmo.ElmoLayer.from_preset(preset)
-    settings = sst5.parse(["--data", str(tmp_path), "--on-the-fly"])
-    here, _ = sst5.build(settings, word_vectors.word_embedding({"fine": 2}, 100), elmo)
-    there = example("sst5")
-    words, characters = there.make_inputs({"fine": 2}, [["fine"], ["Not", "at", "all"]])
-    inputs = {"words": words, "characters": characters}
-    alike(here, there.build(3, elmo), inputs, [words, characters])
 
 
 def test_ner_is_the_model_of_the_example(ner, word_vectors, preset):
@@ -559,3 +552,71 @@ def test_ner_without_elmo(ner, tmp_path, monkeypatch):
     lstms = 2 * 4 * (4 * (128 + 3 + 4 + 1) + 2 * (2 * 4 + 2 + 1))
     crf = 13 * (2 * 2 + 1) + 13 * (13 + 2)
     assert found["parameters"] == 3 * (2 + len(known["words"])) + characters + lstms + crf
+
+
+def write_runs(folder, name, side, scores):
+    folder.mkdir(exist_ok=True)
+    for seed, score in enumerate(scores, start=1):
+        facts = {"options": ["--epochs", "6"], "seconds": 1, "test": score}
+        (folder / f"{name}-{side}-{seed}.json").write_text(json.dumps(facts))
+
+
+def test_table1_prints_the_finished_runs(experiments, tmp_path):
+    table1 = experiments("table1")
+    write_runs(tmp_path, "ner", "baseline", [0.5, 0.6])
+    write_runs(tmp_path, "ner", "elmo", [0.64])
+    lines = table1.to_markdown(tmp_path).splitlines()
+    [row] = [line for line in lines if line.startswith("| CoNLL")]
+    paper = "NER | 90.15 | 92.22 | +2.07 / 21.0% |"
+    assert row == f"| CoNLL-2003, F1 | 55.00 ± 7.07 | 64.00 | +9.00 / 20.0% | 2, 1 | {paper}"
+    assert "| SICK, accuracy | not run | not run |  | 0, 0 | SNLI |" in "\n".join(lines)
+    assert lines[-1] == "- CoNLL-2003, F1: `ner.py --epochs 6`"
+
+
+def test_table1_runs_what_is_missing(experiments, tmp_path, monkeypatch):
+    table1 = experiments("table1")
+    (tmp_path / "sick").mkdir()
+    for name in table1.TSV:
+        (tmp_path / f"sick/{name}.xz").write_bytes(lzma.compress(name.encode()))
+    commands = []
+
+    def example(command, check):
+        file = pathlib.Path(command[command.index("--scores") + 1])
+        file.write_text(json.dumps({"test": len(commands) / 10}))
+        commands.append(command)
+        assert pathlib.Path(command[command.index("--dev") + 1]).read_text() == "dev.tsv"
+
+    monkeypatch.setattr(table1.subprocess, "run", example)
+    given = [f"--data={tmp_path}", "--vectors=v.txt", f"--cache={tmp_path / 'cache'}"]
+    given += [f"--results={tmp_path / 'found'}", "--tasks", "entailment", "--seeds", "1", "2"]
+    table1.main(given)
+    assert len(commands) == 4
+    assert ["--no-elmo" in x for x in commands] == ["--cache" not in x for x in commands]
+    assert sum("--no-elmo" in x for x in commands) == 2
+    (tmp_path / "found/entailment-elmo-2.json").unlink()
+    table1.main(given)
+    assert len(commands) == 5 and "--preset" in commands[-1] and commands[-1][-1].endswith(".tmp")
+    assert not list((tmp_path / "found").glob("*.tmp"))
+    with pytest.raises(SystemExit):
+        table1.main(["--data", "x"])
+
+
+def test_the_page_has_the_table_of_the_results(experiments):
+    page = (EXAMPLES.parent / "docs/table1.md").read_text("utf-8")
+    assert experiments("table1").to_markdown(EXPERIMENTS / "results/table1") in page
+
+
+def test_glove_writes_word2vec_text(experiments, word_vectors, tmp_path):
+    glove = experiments("glove")
+    numbers = np.arange(102) / 8
+    content = {"size": 1, "vectors": {"fine": numbers.tolist(), "not a word": numbers.tolist()}}
+    (tmp_path / "wink.json").write_text(json.dumps(content))
+    glove.main([str(tmp_path / "wink.json"), str(tmp_path / "100.txt")])
+    found = word_vectors.read_vectors(tmp_path / "100.txt", ["fine"])
+    np.testing.assert_array_equal(found["fine"], numbers[:100].astype("float32"))
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    np.save(tmp_path / "glove.npy", np.eye(2, 3))
+    pd.DataFrame({"index": ["b", "a"]}).to_parquet(tmp_path / "words.parquet")
+    glove.main([str(tmp_path), str(tmp_path / "50.txt")])
+    assert (tmp_path / "50.txt").read_text() == "2 3\nb 1 0 0\na 0 1 0\n"

@@ -101,6 +101,44 @@ def layer_files(elmo, texts, folder):
     return files
 
 
+class StoredLayers:
+    """Gives the layers of sentences from one file, which the first run writes.
+
+    Args:
+        preset: str. The biLM: a name, a directory or a .zip.
+        sentences: iterable of sequences of str. All sentences that are needed; equal ones are
+            computed once.
+        folder: path. Folder of the file.
+    """
+
+    def __init__(self, preset, sentences, folder):
+        elmo = keras_elmo.ElmoLayer.from_preset(preset)
+        self.shape = None, elmo.config.n_layers + 1, 2 * elmo.config.projection_dim
+        texts = sorted({" ".join(sentence) for sentence in sentences})
+        self.rows = {text: row for row, text in enumerate(texts)}
+        self.dataset = layer_files(elmo, {"sentences": texts}, folder)["sentences"]
+
+    def inputs(self, sentences):
+        """Return the model's input of some sentences: (sentences, tokens, layers, width)."""
+        rows = [self.rows[" ".join(sentence)] for sentence in sentences]
+        return self.dataset.gather(rows)["layers"]
+
+
+def open_elmo(preset, sentences, folder=None):
+    """Return the biLM as a layer, or with a folder as stored layers of the sentences."""
+    if folder:
+        return StoredLayers(preset, sentences, folder)
+    return keras_elmo.ElmoLayer.from_preset(preset)
+
+
+def representations_of(elmo, characters, inputs):
+    """Return the layer representations of a model; stored ones become one more of its inputs."""
+    if isinstance(elmo, StoredLayers):
+        inputs.append(keras.Input(elmo.shape))
+        return inputs[-1]
+    return elmo(characters)
+
+
 def elmo_places(settings, representations, mask):
     """Return a function that concatenates ELMo to x at the chosen places, and a dict of mixes.
 

@@ -7,7 +7,7 @@ DIRECTORY has train.txt, dev.txt and test.txt: Penn Treebank trees, one a line, 
 to 4 on every node. Each phrase of the training trees is an example; dev and test are whole
 sentences.
 
-The classifier is a biLSTM over word embeddings x_k, pooled over the tokens. --elmo puts
+The classifier is a small biLSTM over word embeddings x_k, pooled over the tokens. --elmo puts
 [x_k; ELMo_k] at the input, [h_k; ELMo_k] at the output, or both. The learning rate falls to 0 over
 the epochs, and the epoch with the best dev score is tested.
 
