@@ -8,6 +8,8 @@ the frequent words with their softmax, and the vectors of the senses. FOLDER is 
 default. Without npm the script leaves ONNX Runtime Web out; the page then shows only the senses.
 """
 
+import base64
+import hashlib
 import json
 import pathlib
 import runpy
@@ -30,6 +32,9 @@ HERE = pathlib.Path(__file__).parent
 PRESET, KOREAN_PRESET = "elmo_mini_en", "elmo_mini_ko"
 N_WORDS, N_SPECIAL = 5000, 3  # a vocabulary starts with <S> </S> <UNK>
 RUNTIME = "onnxruntime-web@1.20.1"
+RUNTIME_SHA512 = (
+    "TePF6XVpLL1rWVMIl5Y9ACBQcyCNFThZON/jgElNd9Txb73CIEGlklhYR3UEr1cp5r0rbGI6nDwwrs79g7WjoA=="
+)
 RUNTIME_FILES = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
 # The Korean sentences are in this order, and equally many for each sense.
 KOREAN_SENSES = ("ship", "pear", "belly")
@@ -52,7 +57,13 @@ def write_runtime(folder):
             print(f"npm could not load {RUNTIME}; the page will show only the senses:")
             print(result.stderr or result.stdout)
             return False
-        with tarfile.open(pathlib.Path(temporary) / result.stdout.split()[-1]) as archive:
+        package = pathlib.Path(temporary) / result.stdout.split()[-1]
+        digest = base64.b64encode(hashlib.sha512(package.read_bytes()).digest()).decode()
+        if digest != RUNTIME_SHA512:
+            raise SystemExit(
+                f"Expected {RUNTIME} with SHA-512 {RUNTIME_SHA512}. Received: {digest}"
+            )
+        with tarfile.open(package) as archive:
             for name in RUNTIME_FILES:
                 (folder / name).write_bytes(archive.extractfile(f"package/dist/{name}").read())
     return True
