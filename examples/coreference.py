@@ -155,7 +155,7 @@ def main(arguments=None):
         )
 
         def score(part):
-            found = [x["label"].argmax() for x in predict(model, batches[part])]
+            found = [int(x["label"].argmax()) for x in predict(model, batches[part])]
             return measures(parts[part], found)
 
         facts = train(model, batches["train"], lambda: score("dev")["f1"], settings)
