@@ -18,19 +18,8 @@ import pathlib
 import keras
 import numpy as np
 from keras import layers, ops
-from parts import (
-    PADDING,
-    Batches,
-    FrozenLayers,
-    layer_weights,
-    make_parser,
-    predict,
-    report,
-    tokens_and_spans,
-    train,
-    word_embedding,
-    word_ids,
-)
+from parts import JIT, Batches, FrozenLayers, layer_weights, make_parser, predict, report, train
+from words import PADDING, tokens_and_spans, word_embedding, word_ids
 
 import keras_elmo
 
@@ -150,9 +139,8 @@ def main(arguments=None):
 
         model = build(embedding, shape, settings.units)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(
-            keras.optimizers.Adam(settings.learning_rate, global_clipnorm=5.0), {"label": loss}
-        )
+        optimizer = keras.optimizers.Adam(settings.learning_rate, global_clipnorm=5.0)
+        model.compile(optimizer, {"label": loss}, jit_compile=JIT)
 
         def score(part):
             found = [int(x["label"].argmax()) for x in predict(model, batches[part])]

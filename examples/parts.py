@@ -1,24 +1,22 @@
 """Parts of coreference.py, questions.py, bert_layers.py and proteins.py.
 
-They batch examples of similar length, read word vectors, compute the layers of a frozen biLM once,
-choose the best epoch and write the scores.
+They batch examples of similar length, compute the layers of a frozen biLM once, choose the best
+epoch and write the scores.
 """
 
 import argparse
-import collections
 import json
 import pathlib
-import re
 import tempfile
 import time
 
 import keras
 import numpy as np
-from keras import layers
 
 import keras_elmo
 
-PADDING, UNKNOWN = 0, 1  # word ids; the ids of the vocabulary start at 2
+# XLA would compile a model again for each width of a batch, which takes TensorFlow minutes.
+JIT = "auto" if keras.backend.backend() == "jax" else False
 
 
 class Batches(keras.utils.PyDataset):
@@ -30,18 +28,20 @@ class Batches(keras.utils.PyDataset):
         lengths: list of int. Length of every example.
         batch_size: int. Examples in a batch.
         seed: int or None. Seed for shuffling; None keeps one order.
+        chosen: list of int or None. Indices of the examples to batch; None for all.
     """
 
-    def __init__(self, inputs, targets, lengths, batch_size=32, seed=None):
+    def __init__(self, inputs, targets, lengths, batch_size=32, seed=None, chosen=None):
         super().__init__()
         self.inputs, self.targets, self.lengths = inputs, targets, lengths
+        self.chosen = np.arange(len(lengths)) if chosen is None else np.array(chosen)
         self.batch_size = batch_size
         self.random = None if seed is None else np.random.default_rng(seed)
         self.on_epoch_end()
 
     def on_epoch_end(self):
         random = self.random
-        order = random.permutation(len(self.lengths)) if random else np.arange(len(self.lengths))
+        order = random.permutation(self.chosen) if random else self.chosen
         order = sorted(order, key=lambda i: self.lengths[i])
         starts = range(0, len(order), self.batch_size)
         starts = random.permutation(starts) if random else starts
@@ -75,30 +75,30 @@ def pad(rows, more=0):
 
 def predict(model, batches):
     """Return the outputs of a model, a dict for every example, in the order of the examples."""
-    found = [None] * len(batches.lengths)
+    found = {}
     for number, indices in enumerate(batches.batches):
         outputs = model.predict_on_batch(batches[number][0])
         for row, i in enumerate(indices):
             found[i] = {name: values[row] for name, values in outputs.items()}
-    return found
+    return [found[i] for i in batches.chosen]
 
 
 class FrozenLayers:
     """The layer representations of texts, from files that the biLM writes once.
 
-    The biLM reads a text sentence by sentence if ``split`` is true. A sentence ends after a full
-    stop, a question mark or an exclamation mark.
+    The biLM reads a text sentence by sentence if ``split`` is true, and equal sentences once. A
+    sentence ends after a full stop, a question mark or an exclamation mark.
     """
 
     def __init__(self, embedder, texts, file, split=True):
-        self.pieces, sentences = [], []
+        self.pieces, sentences = [], {}  # the number of each distinct sentence
         for text in texts:
             ends = [n for n, token in enumerate(text[:-1], 1) if split and token in ".?!"]
-            spans = list(zip([0, *ends], [*ends, len(text)]))
-            self.pieces.append(range(len(sentences), len(sentences) + len(spans)))
-            sentences += [text[start:end] for start, end in spans]
+            spans = zip([0, *ends], [*ends, len(text)])
+            pieces = [tuple(text[start:end]) for start, end in spans]
+            self.pieces.append([sentences.setdefault(x, len(sentences)) for x in pieces])
         file.parent.mkdir(parents=True, exist_ok=True)
-        self.dataset = keras_elmo.LayerDataset.from_sentences(embedder, sentences, file=file)
+        self.dataset = keras_elmo.LayerDataset.from_sentences(embedder, list(sentences), file=file)
         self.shape = self.dataset.gather([0])["layers"].shape[2:]
 
     def __len__(self):
@@ -109,74 +109,13 @@ class FrozenLayers:
         return np.concatenate(found)
 
 
-def tokens_and_spans(text):
-    """Return the tokens of a text, and the start and end of each in characters."""
-    tokens = keras_elmo.WordTokenizer("penn")(text)  # the tokenizer of the biLM's training text
-    spans, end = [], 0
-    for token in tokens:
-        # The tokenizer writes every double quote as ".
-        pattern = "\"|``|''|`" if token == '"' else re.escape(token)
-        found = re.compile(pattern).search(text, end)
-        if found is None:
-            raise ValueError(
-                f"Expected the token {token!r} in the text. Received: {text[end:60]!r}"
-            )
-        spans.append(found.span())
-        end = found.end()
-    return tokens, spans
-
-
-def read_vectors(path, words):
-    """Return the vectors of words, or of their lower-case forms, from a word2vec text file."""
-    wanted, found = {form for word in words for form in (word, word.lower())}, {}
-    with open(path, encoding="utf-8") as file:
-        dimension = file.readline().split()[-1]
-        if not dimension.isdecimal():
-            raise ValueError(
-                "Expected a first line with the numbers of words and dimensions, as in word2vec "
-                f"text files. Received: path={str(path)!r}"
-            )
-        for line in file:
-            word, *numbers = line.rstrip().rsplit(" ", int(dimension))
-            if word in wanted:
-                found[word] = np.array(numbers, "float32")
-    return {w: found.get(w, found.get(w.lower())) for w in words if {w, w.lower()} & found.keys()}
-
-
-def word_embedding(vectors, training, others, dimension=100):
-    """Return the ids of words, and their embedding: frozen vectors, or trained from random.
-
-    Words that occur once in training, and have no vector, share the id of unknown words.
-    """
-    seen = collections.Counter(token for text in training for token in text)
-    known = [word for word in sorted(seen) if seen[word] > 1]
-    found = {}
-    if vectors:
-        known = sorted({token for text in [*training, *others] for token in text})
-        found = read_vectors(vectors, known)
-        known = list(found)
-        dimension = len(found[known[0]])
-    vocabulary = {word: n for n, word in enumerate(known, start=UNKNOWN + 1)}
-    embedding = layers.Embedding(UNKNOWN + 1 + len(known), dimension, trainable=not vectors)
-    embedding.build((None, None))
-    if vectors:
-        table = np.stack([found[word] for word in known])
-        embedding.set_weights([np.concatenate([np.zeros((2, dimension)), table])])
-    return vocabulary, embedding
-
-
-def word_ids(vocabulary, texts):
-    """Return the ids of the words of each text."""
-    return [np.array([vocabulary.get(token, UNKNOWN) for token in text]) for text in texts]
-
-
 def train(model, batches, score, settings):
     """Train a model, keep the weights of the epoch with the best score, and return its facts."""
     seconds = []
 
     def end(epoch, logs):
         seconds.append(time.perf_counter() - begin[-1])
-        logs["dev"] = score()
+        logs["dev"] = np.ravel(score())[0]  # the first of several measures
 
     begin = []
     scoring = keras.callbacks.LambdaCallback(
