@@ -142,7 +142,9 @@ def main(arguments=None):
     for part, name in zip(("train", "dev", "test"), FILES[settings.task]):
         limit = settings.limit if part == "train" else None
         texts[part], labels[part] = read(settings.task, settings.data / name, limit)
-    kinds = sorted({tag for tags in labels["train"] for tag in np.ravel(tags).tolist()})
+    kinds = list(range(5))
+    if settings.task == "ner":
+        kinds = sorted({tag for tags in labels["train"] for tag in tags})
     others = texts["dev"] + texts["test"]
     vocabulary, embedding = word_embedding(settings.vectors, texts["train"], others)
     embedding = embedding if settings.vectors else None
@@ -151,11 +153,12 @@ def main(arguments=None):
         if uses != ("elmo",):
             backbone = keras_hub.models.BertBackbone.from_preset(settings.bert)
             tokenizer = keras_hub.models.BertTokenizer.from_preset(settings.bert)
+            longest = (backbone.max_sequence_length - 1) // 8 * 8  # parts.pad may add one
         begin, batches, inputs = time.perf_counter(), {}, {}
         for part, text in texts.items():
             inputs = {"words": word_ids(vocabulary, text)}
             if uses != ("elmo",):
-                ids, places = first_pieces(tokenizer, text, backbone.max_sequence_length)
+                ids, places = first_pieces(tokenizer, text, longest)
                 if settings.input == "tuned":
                     inputs |= {"ids": ids, "places": places}
                 else:

@@ -66,7 +66,7 @@ def measures(rows, found):
     def f1(chosen):
         pairs = [(row["label"], label) for row, label in chosen]
         right = sum(gold == label != 0 for gold, label in pairs)
-        return 2 * right / max(1, sum((gold != 0) + (label != 0) for gold, label in pairs))
+        return 2 * right / max(1, sum(bool(x) for pair in pairs for x in pair))
 
     pairs = list(zip(rows, found))
     parts = {

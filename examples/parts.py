@@ -143,12 +143,7 @@ def make_parser(text, epochs, patience=5):
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add(
-        "--elmo",
-        default="elmo_small_en",
-        metavar="PRESET",
-        help="biLM: name, directory, .zip, or none",
-    )
+    add("--elmo", default="elmo_small_en", metavar="PRESET", help="biLM, or none")
     add("--vectors", type=pathlib.Path, help="word vectors in the text format of word2vec")
     add("--layers", type=pathlib.Path, help="folder that keeps the layers for later runs")
     add("--epochs", type=int, default=epochs, help="largest number of epochs")

@@ -36,6 +36,10 @@ class AttentionFlow(layers.Layer):
     attended by ``max_j s_ij`` (Seo et al., 2017, section 2).
     """
 
+    def __init__(self):
+        super().__init__()
+        self.supports_masking = True
+
     def build(self, context_shape, question_shape):
         self.kernels = [
             self.add_weight(shape=(context_shape[-1],), name=name) for name in ("h", "u", "both")

@@ -18,7 +18,7 @@ def tokens_and_spans(text):
     for token in tokens:
         # The tokenizer writes all quotes as " and '.
         pattern = re.escape(token).replace("'", "['’‘`]")
-        pattern = "\"|''|`+|[“”]" if token == '"' else pattern
+        pattern = "\"|''|``|`+|[“”]" if token == '"' else pattern
         found = re.compile(rf"\s*({pattern})").match(text, end)
         if found is None:
             raise ValueError(
