@@ -1,29 +1,46 @@
-"""Train the same tagger on the layers of a BERT and on the layers of ELMo, and compare.
+"""Train one task model on the layers of ELMo, of a BERT, or of both, or fine-tune the BERT.
 
-    python examples/bert_layers.py --train train.conll --dev dev.conll --test test.conll \
-        --bert bert_tiny_en_uncased --continue-on reports.txt
+    python examples/bert_layers.py --task ner --data FOLDER --bert FOLDER_OF_BERT --input elmo
+    python examples/bert_layers.py --task sst5 --data FOLDER --bert FOLDER_OF_BERT --input both
 
-KerasHub provides BERT and its masked language modelling (pip install keras-hub). ScalarMix mixes
-the hidden layers of BERT as it mixes the layers of a biLM. --bert takes a KerasHub preset with a
-masked language model: a name, which KerasHub downloads, or a folder. BERT and the biLM are frozen.
-The vector of a word is the mean over its word pieces. --continue-on first trains the masked
-language model of BERT further, on raw text with one sentence per line. The column files are those
-of ner.py. The script prints the F1 and the weight of every layer.
+--task ner reads eng.train, eng.testa and eng.testb as ner.py reads column files; the score is F1.
+--task sst5 reads whole sentences of train.txt, dev.txt and test.txt as sst5.py does; the score is
+the accuracy. KerasHub reads the BERT (pip install keras-hub): --bert takes a preset of KerasHub,
+or a folder of Hugging Face. --input elmo, bert and both use frozen layers, computed once, each
+biLM or BERT with a ScalarMix, then a biLSTM. --input tuned trains the BERT with a linear output.
+A word has the vector of its first word piece. The scores contain the seconds of an epoch, and of
+computing the layers. Runs on every Keras backend.
 """
 
-import argparse
 import pathlib
 import re
+import time
 
 import keras
 import keras_hub
 import numpy as np
+import parts
 from keras import layers, ops
-from keras.utils import pad_sequences
-from ner import batches, read_columns
+from ner import read_columns
 from seqeval.metrics import f1_score
+from sst5 import plain, read_trees
+from words import word_embedding, word_ids
 
 import keras_elmo
+
+FILES = {
+    "ner": ("eng.train", "eng.testa", "eng.testb"),
+    "sst5": ("train.txt", "dev.txt", "test.txt"),
+}
+
+
+def read(task, path, limit=None):
+    """Return the sentences of a file, and their tags or labels."""
+    if task == "ner":
+        sentences, labels = read_columns(path)
+    else:
+        sentences, labels = zip(*map(plain, read_trees(path)))
+    return list(map(list, sentences))[:limit], list(labels)[:limit]
 
 
 def hidden_layers(backbone):
@@ -38,141 +55,145 @@ def hidden_layers(backbone):
     return keras.Model(backbone.input, [first, *(backbone.get_layer(n).output for n in names)])
 
 
-def word_pieces(tokenizer, sentences, max_pieces):
-    """Return the word pieces of every word of every sentence.
-
-    Raises:
-        ValueError: If a sentence has more than ``max_pieces`` pieces, start and end included.
-    """
+def first_pieces(tokenizer, sentences, longest):
+    """Return the ids of each sentence's word pieces, and the places of its words' first pieces."""
     words = {token for sentence in sentences for token in sentence}
     # A word without any piece, such as a control character, becomes one unknown piece.
     unknown = [tokenizer.token_to_id("[UNK]")]
     pieces = {word: np.asarray(tokenizer(word)).tolist() or unknown for word in words}
+    ids, places = [], []
     for number, sentence in enumerate(sentences, start=1):
-        count = 2 + sum(len(pieces[word]) for word in sentence)
-        if count > max_pieces:
+        split = [pieces[word] for word in sentence]
+        counts = list(map(len, split))
+        row = [tokenizer.start_token_id, *sum(split, []), tokenizer.end_token_id]
+        if len(row) > longest:
             raise ValueError(
-                f"Expected sentences of at most {max_pieces} word pieces. "
-                f"Received: one of {count}, sentence {number}. Split it"
+                f"Expected sentences of at most {longest} word pieces. "
+                f"Received: one of {len(row)}, sentence {number}. Split it"
             )
-    return [[pieces[word] for word in sentence] for sentence in sentences]
+        ids.append(np.array(row))
+        places.append(1 + np.cumsum([0, *counts[:-1]]))
+    return ids, places
 
 
-def represent(model, tokenizer, sentences, max_pieces):
-    """Return the hidden layers of each sentence, (tokens, layers, width), one vector per word.
+def bert_inputs(ids):
+    """Return the inputs of a BERT for padded ids; 0 is padding."""
+    return {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": (ids != 0).astype("int32")}
 
-    Args:
-        model: keras.Model. The model from ``hidden_layers``.
-        tokenizer: KerasHub tokenizer into word pieces.
-        sentences: list of lists of str. Tokenised sentences.
-        max_pieces: int. Longest input of the model, start and end pieces included.
 
-    """
-    start, end = tokenizer.start_token_id, tokenizer.end_token_id
-    pieces = word_pieces(tokenizer, sentences, max_pieces)
-    found = [None] * len(sentences)
-    for indices in batches(sentences):
-        ids = [[start, *sum(pieces[i], []), end] for i in indices]
-        longest = max(map(len, ids))
-        padded = pad_sequences(ids, padding="post", value=tokenizer.pad_token_id)
-        lengths = np.array([len(x) for x in ids])[:, None]
-        mask = (np.arange(longest) < lengths).astype("int32")
-        inputs = {"token_ids": padded, "segment_ids": 0 * padded, "padding_mask": mask}
-        inputs = {name: inputs[name] for name in model.input}
-        hidden = np.stack([np.asarray(x) for x in model.predict_on_batch(inputs)], axis=2)
-        for i, row in zip(indices, hidden, strict=True):
-            counts = list(map(len, pieces[i]))
-            ends = 1 + np.cumsum(counts)
-            spans = zip(ends - counts, ends, strict=True)
-            found[i] = np.stack([row[a:b].mean(axis=0) for a, b in spans]).astype("float16")
+def represent(model, ids, places, size=32):
+    """Return the hidden layers of each word's first piece: float16, (words, layers, width)."""
+    found = [None] * len(ids)
+    order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
+    for start in range(0, len(order), size):
+        indices = order[start : start + size]
+        hidden = model.predict_on_batch(bert_inputs(parts.pad([ids[i] for i in indices])))
+        hidden = np.stack([np.asarray(x) for x in hidden], axis=2)
+        for i, row in zip(indices, hidden):
+            found[i] = row[places[i]].astype("float16")
     return found
 
 
-def train(parts, tags, settings):
-    """Train one tagger on frozen layers; return its F1 on test and the layer weights.
-
-    Args:
-        parts: dict. The layers of each sentence of ``train``, ``dev`` and ``test``.
-        tags: dict. The tags of the sentences, in BIOES.
-        settings: argparse.Namespace. The settings of the command line.
-    """
-    keras.utils.set_random_seed(settings.seed)
-    names = sorted({tag for sentence in tags["train"] for tag in sentence})
-    inputs = keras.Input((None, *parts["train"][0].shape[1:]))
-    mask = keras.Input((None,), dtype="bool")
-    mix = keras_elmo.ScalarMix(dropout=0.5, layer_norm="token")
-    birnn = layers.Bidirectional(layers.LSTM(settings.units, return_sequences=True))
-    scores = layers.Dense(len(names))(birnn(mix(inputs, mask=mask), mask=mask))
-    crf = keras_elmo.CRF()
-    model = keras.Model([inputs, mask], crf(scores))
-    model.compile(keras.optimizers.Adam(settings.learning_rate, global_clipnorm=5.0), crf.loss)
-    tagger = keras.Model([inputs, mask], crf.decode(scores, mask))
-
-    def batch(part, indices):
-        arrays = [parts[part][i] for i in indices]
-        x = np.zeros((len(arrays), max(map(len, arrays)), *arrays[0].shape[1:]), "float32")
-        for row, array in zip(x, arrays, strict=True):
-            row[: len(array)] = array
-        lengths = np.array([len(array) for array in arrays])
-        return [x, np.arange(x.shape[1]) < lengths[:, None]]
-
-    def score(part):
-        found = [[]] * len(parts[part])
-        for indices in batches(parts[part]):
-            best = tagger.predict_on_batch(batch(part, indices))
-            for i, row in zip(indices, best, strict=True):
-                found[i] = [names[n] for n in row[: len(parts[part][i])]]
-        return f1_score(tags[part], found, zero_division=0)
-
-    best = -1.0, 0.0, None
-    for _ in range(settings.epochs):
-        for indices in batches(parts["train"]):
-            ids = [[names.index(tag) for tag in tags["train"][i]] for i in indices]
-            model.train_on_batch(
-                batch("train", indices), pad_sequences(ids, padding="post", value=-1)
-            )
-        dev = score("dev")
-        if dev > best[0]:
-            best = dev, score("test"), ops.convert_to_numpy(mix.layer_weights)
-    return best[1:]
+def build(task, n_labels, shapes, embedding, units, backbone=None):
+    """Return the model to train, and the model that predicts."""
+    inputs = {"words": keras.Input((None,), dtype="int32", name="words")}
+    mask = ops.not_equal(inputs["words"], 0)
+    if backbone:
+        ids = inputs["ids"] = keras.Input((None,), dtype="int32", name="ids")
+        places = inputs["places"] = keras.Input((None,), dtype="int32", name="places")
+        real = ops.cast(ops.not_equal(ids, 0), "int32")
+        given = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": real}
+        h = backbone(given)["sequence_output"]
+        h = layers.Dropout(0.1)(ops.take_along_axis(h, places[..., None], axis=1))
+    else:
+        joined = [] if embedding is None else [embedding(inputs["words"])]
+        for name, shape in shapes.items():
+            inputs[name] = keras.Input((None, *shape), name=name)
+            mix = keras_elmo.ScalarMix("token", l2=1e-3, name=f"mix_of_{name}")
+            joined.append(mix(inputs[name], mask=mask))
+        h = layers.Concatenate()(joined) if len(joined) > 1 else joined[0]
+        birnn = layers.Bidirectional(layers.LSTM(units, return_sequences=True))
+        h = layers.Dropout(0.5)(birnn(layers.Dropout(0.5)(h), mask=mask))
+    if task == "ner":
+        scores, crf = layers.Dense(n_labels)(h), keras_elmo.CRF()
+        model = keras.Model(inputs, {"labels": crf(scores)})
+        tagger = keras.Model(inputs, {"labels": crf.decode(scores, mask)})
+        return model, tagger, lambda true, found: crf.loss(true - 1, found)  # 0 is padding
+    real = ops.cast(mask, h.dtype)[..., None]
+    mean = ops.sum(h * real, axis=1) / ops.sum(real, axis=1)
+    pooled = layers.Concatenate()([mean, ops.max(h - 1e4 * (1 - real), axis=1)])
+    model = keras.Model(inputs, {"labels": layers.Dense(n_labels)(pooled)})
+    return model, model, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(arguments=None):
+    parser = parts.make_parser(__doc__, epochs=10, patience=3)
     add = parser.add_argument
-    for name in ("train", "dev", "test"):
-        add(f"--{name}", type=pathlib.Path, required=True, help="column file")
-    add("--bert", required=True, help="KerasHub preset: a name or a folder")
-    add("--continue-on", type=pathlib.Path, help="raw text, one sentence per line")
-    add("--steps", type=int, default=1000, help="training steps on --continue-on")
-    add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
-    add("--epochs", type=int, default=10)
+    add("--task", choices=FILES, required=True)
+    add("--data", type=pathlib.Path, required=True, help="folder of the files of the task")
+    add("--bert", required=True, help="preset of KerasHub, or a folder of Hugging Face")
+    add("--input", choices=("elmo", "bert", "both", "tuned"), default="both")
+    add("--limit", type=int, help="sentences to train on")
     add("--units", type=int, default=100, help="units of the biLSTM in each direction")
-    add("--learning-rate", type=float, default=0.001)
-    add("--seed", type=int, default=1)
-    settings = parser.parse_args()
+    settings = parser.parse_args(arguments)
+    keras.utils.set_random_seed(settings.seed)
 
-    read = {part: read_columns(getattr(settings, part)) for part in ("train", "dev", "test")}
-    tags = {part: tags for part, (_, tags) in read.items()}
-    task = keras_hub.models.MaskedLM.from_preset(settings.bert)
-    tokenizer, limit = task.preprocessor.tokenizer, task.backbone.max_sequence_length
-    for sentences, _ in read.values():
-        word_pieces(tokenizer, sentences, limit)  # raise before the long training
-    if settings.continue_on:
-        lines = [x for x in settings.continue_on.read_text("utf-8-sig").splitlines() if x.strip()]
-        lines = np.random.default_rng(settings.seed).choice(lines, (settings.steps, 16))
-        losses = task.fit(lines.ravel(), batch_size=16, verbose=0, shuffle=False).history["loss"]
-        print(f"masked language model: loss {losses[-1]:.3f}, mean of {settings.steps} steps")
-    model = hidden_layers(task.backbone)
-    embedder = keras_elmo.Embedder(settings.preset)
-    for name, of in {
-        "ELMo": lambda x: [a.swapaxes(0, 1).astype("float16") for a in embedder.embed(x)],
-        "BERT": lambda x: represent(model, tokenizer, x, limit),
-    }.items():
-        f1, weights = train({part: of(x) for part, (x, _) in read.items()}, tags, settings)
-        print(f"{name}: test F1 {f1:.4f}, layer weights {[round(float(w), 3) for w in weights]}")
+    texts, labels = {}, {}
+    for part, name in zip(("train", "dev", "test"), FILES[settings.task]):
+        limit = settings.limit if part == "train" else None
+        texts[part], labels[part] = read(settings.task, settings.data / name, limit)
+    kinds = list(range(5))
+    if settings.task == "ner":
+        kinds = sorted({tag for tags in labels["train"] for tag in tags})
+    others = texts["dev"] + texts["test"]
+    vocabulary, embedding = word_embedding(settings.vectors, texts["train"], others)
+    embedding = embedding if settings.vectors else None
+    with settings.folder() as temporary:
+        uses = {"both": ("elmo", "bert")}.get(settings.input, (settings.input,))
+        if uses != ("elmo",):
+            backbone = keras_hub.models.BertBackbone.from_preset(settings.bert)
+            tokenizer = keras_hub.models.BertTokenizer.from_preset(settings.bert)
+            longest = (backbone.max_sequence_length - 1) // 8 * 8  # parts.pad may add one
+        begin, batches, inputs = time.perf_counter(), {}, {}
+        for part, text in texts.items():
+            inputs = {"words": word_ids(vocabulary, text)}
+            if uses != ("elmo",):
+                ids, places = first_pieces(tokenizer, text, longest)
+                if settings.input == "tuned":
+                    inputs |= {"ids": ids, "places": places}
+                else:
+                    inputs["bert"] = represent(hidden_layers(backbone), ids, places)
+            if "elmo" in uses:
+                file = (settings.layers or pathlib.Path(temporary)) / f"{part}.hdf5"
+                embedder = keras_elmo.Embedder(settings.elmo)
+                inputs["elmo"] = parts.FrozenLayers(embedder, text, file, split=False)
+            targets = labels[part]
+            if settings.task == "ner":
+                known = {kind: n for n, kind in enumerate(kinds, start=1)}
+                targets = [np.array([known.get(tag, 0) for tag in tags]) for tags in targets]
+            seed = settings.seed if part == "train" else None
+            given = inputs, {"labels": targets}, list(map(len, text))
+            batches[part] = parts.Batches(*given, settings.batch_size, seed)
+        shapes = {x: inputs[x][0].shape[1:] for x in ("elmo", "bert") if x in inputs}
+        seconds = round(time.perf_counter() - begin, 1)
+        tuned = backbone if settings.input == "tuned" else None
+        model, predictor, loss = build(
+            settings.task, len(kinds), shapes, embedding, settings.units, tuned
+        )
+        optimizer = keras.optimizers.Adam(settings.learning_rate, global_clipnorm=5.0)
+        model.compile(optimizer, {"labels": loss}, jit_compile=parts.JIT)
+
+        def score(part):
+            found = [x["labels"] for x in parts.predict(predictor, batches[part])]
+            if settings.task == "sst5":
+                return np.mean([x.argmax() == y for x, y in zip(found, labels[part])])
+            tags = [[kinds[n] for n in x[: len(y)]] for x, y in zip(found, labels[part])]
+            return f1_score(labels[part], tags, zero_division=0)
+
+        facts = parts.train(model, batches["train"], lambda: score("dev"), settings)
+        dev, test = score("dev"), score("test")
+    facts |= {"layer_weights": parts.layer_weights(model), "seconds_for_layers": seconds}
+    parts.report(settings, float(dev), float(test), task=f"bert_{settings.task}", **facts)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,13 @@ import importlib
 import json
 import lzma
 import runpy
-import sys
 
 import keras
 import numpy as np
 import pytest
 
 import keras_elmo
-from tests.example_runs import EXAMPLES, EXPERIMENTS, run, write_columns
+from tests.example_runs import EXAMPLES, EXPERIMENTS, run, write_columns, write_trees
 
 KEYS = {"money": "bank%1:14:00::", "water": "bank%1:17:01::", "first": "run%2:38:00::"}
 TRAIN = [
@@ -171,7 +170,7 @@ def bert(tmp_path_factory):
     words = "[PAD] [UNK] [CLS] [SEP] [MASK] ada love ##lace saw london paris the smith left".split()
     tokenizer = models.BertTokenizer(vocabulary=words, lowercase=True)
     sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16}
-    backbone = models.BertBackbone(len(words), **sizes, max_sequence_length=9)
+    backbone = models.BertBackbone(len(words), **sizes, max_sequence_length=17)
     preprocessor = models.BertMaskedLMPreprocessor(
         tokenizer, sequence_length=8, mask_selection_length=2
     )
@@ -181,47 +180,41 @@ def bert(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist for variables .*pooled_dense")
-def test_bert_layers(tmp_path, preset, bert, eager):
-    columns = write_columns(tmp_path / "train.conll", "IOB2")
-    text = tmp_path / "text.txt"
-    text.write_text("the ada saw london\n\nparis left\n")
-    given = [f"--{part}={columns}" for part in ("train", "dev", "test")]
-    given += ["--bert", bert, "--preset", preset, "--epochs", 1, "--units", 4]
-    out = run(EXAMPLES / "bert_layers.py", *given, "--continue-on", text, "--steps", 1)
-    assert out.startswith("masked language model: loss ")
-    for name in ("ELMo", "BERT"):
-        assert f"{name}: test F1 0." in out
-    weights = json.loads(out.rpartition("layer weights ")[2])
-    assert len(weights) == 3 and sum(weights) == pytest.approx(1, abs=0.01)
+@pytest.mark.parametrize("task, given", [("ner", "both"), ("ner", "tuned"), ("sst5", "bert")])
+def test_bert_layers(tmp_path, preset, bert, eager, task, given):
+    folder, scores = tmp_path / "data", tmp_path / "scores.json"
+    if task == "ner":
+        folder.mkdir()
+        for name in ("eng.train", "eng.testa", "eng.testb"):
+            write_columns(folder / name, "IOB2")
+    else:
+        write_trees(folder)
+    out = run(
+        *(EXAMPLES / "bert_layers.py", "--task", task, "--data", folder, "--bert", bert),
+        *("--input", given, "--elmo", preset, "--epochs", 1, "--units", 4),
+        *("--save-scores", scores),
+    )
+    written = json.loads(scores.read_text("utf-8"))
+    assert out.splitlines()[-1] == f"dev {written['dev']:.1f} test {written['test']:.1f}"
+    mixes = {"both": {"mix_of_elmo", "mix_of_bert"}, "bert": {"mix_of_bert"}, "tuned": set()}
+    assert set(written["layer_weights"]) == mixes[given]
+    assert all(len(weights) == 3 for weights in written["layer_weights"].values())
 
 
-def test_bert_is_checked_before_the_training(tmp_path, preset, bert, monkeypatch):
+def test_words_have_the_vector_of_their_first_piece(bert, monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     example = importlib.import_module("bert_layers")
-    columns = tmp_path / "long.conll"
-    columns.write_text("ada O\n" * 8)
-    given = [f"--{part}={columns}" for part in ("train", "dev", "test")]
-    monkeypatch.setattr(sys, "argv", ["bert_layers.py", *given, f"--bert={bert}"])
-    monkeypatch.setattr(example, "train", None)
-    monkeypatch.setattr(example.keras_elmo, "Embedder", None)
-    with pytest.raises(ValueError, match="at most 9 word pieces. Received: one of 10, sentence 1"):
-        example.main()
-
-
-def test_words_have_the_mean_of_their_pieces(bert, monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    example = importlib.import_module("bert_layers")
-    task = example.keras_hub.models.MaskedLM.from_preset(bert)
-    model, tokenizer = example.hidden_layers(task.backbone), task.preprocessor.tokenizer
+    backbone = example.keras_hub.models.BertBackbone.from_preset(bert)
+    tokenizer = example.keras_hub.models.BertTokenizer.from_preset(bert)
     sentences = [["Ada", "Lovelace", "left"], ["Paris"]]
-    long, short = example.represent(model, tokenizer, sentences, 9)
+    pieces = example.first_pieces(tokenizer, sentences, 9)
+    long, short = example.represent(example.hidden_layers(backbone), *pieces)
     assert long.shape == (3, 3, 8) and short.shape == (1, 3, 8)
     ids = np.array([[tokenizer.token_to_id(x) for x in "[CLS] ada love ##lace left [SEP]".split()]])
     inputs = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": np.ones_like(ids)}
-    top = np.asarray(task.backbone(inputs)["sequence_output"])[0]
-    expected = [top[1], top[2:4].mean(axis=0), top[4]]
-    np.testing.assert_allclose(long[:, -1], expected, atol=2e-3)
-    with pytest.raises(ValueError, match="at most 5 word pieces. Received: one of 6"):
-        example.represent(model, tokenizer, sentences, 5)
+    top = np.asarray(backbone(inputs)["sequence_output"])[0]
+    np.testing.assert_allclose(long[:, -1], top[[1, 2, 4]], atol=2e-3)
+    with pytest.raises(ValueError, match="at most 5 word pieces. Received: one of 6, sentence 1"):
+        example.first_pieces(tokenizer, sentences, 5)
     with pytest.raises(ValueError, match="Received: Sequential"):
         example.hidden_layers(keras.Sequential())

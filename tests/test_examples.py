@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import lzma
 import re
 import shlex
 
+import keras
 import numpy as np
 import pytest
 
@@ -39,7 +41,7 @@ def test_help(path):
         pytest.importorskip("keras_hub")
     text = path.read_text("utf-8")
     assert text.startswith('"""')
-    if "ArgumentParser" not in text:  # a part of others
+    if path.stem == "parts" or not re.search("ArgumentParser|make_parser", text):  # for others
         assert 'if __name__ == "__main__"' not in text
         return
     with pytest.raises(SystemExit, match="0"):
@@ -49,7 +51,8 @@ def test_help(path):
 def test_one_edit_changes_the_default_preset():
     for path in EXAMPLES.rglob("*.py"):
         text = path.read_text("utf-8")
-        defaults = text.count('--preset", default=') + text.count("PRESETS = {")
+        options = '--preset", default=', '--elmo", default=', "PRESETS = {"
+        defaults = sum(map(text.count, options))
         assert text.count('"elmo_small_en"') == defaults <= 1, path
         assert '"elmo_mini_en"' not in text, path
 
@@ -619,3 +622,172 @@ def test_ner_holds_a_tenth_of_the_sentences_out(load, tmp_path, monkeypatch, cap
     train.write_text("one O\n")
     with pytest.raises(ValueError, match="expected two sentences. Received: one in"):
         ner.main([f"--train={train}", "--no-elmo"])
+
+
+def write_gap(folder):
+    """Write GAP's files with two rows each, and return the folder."""
+    columns = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL".split()
+    text = "Ada Lovelace met ``Mary''. She left."
+    one = ["1", text, "She", "27", "Ada Lovelace", "0", "TRUE", "Mary", "19", "FALSE", "u"]
+    two = [
+        "2",
+        "Bob saw Al; his cat sat.",
+        "his",
+        "12",
+        "Bob",
+        "0",
+        "FALSE",
+        "Al",
+        "8",
+        "TRUE",
+        "u",
+    ]
+    table = "\n".join("\t".join(row) for row in (columns, one, two)) + "\n"
+    folder.mkdir()
+    for name in ("development", "validation", "test"):
+        (folder / f"gap-{name}.tsv").write_text(table, "utf-8")
+    return folder
+
+
+def test_coreference_reads_gap(load, tmp_path):
+    coreference = load("coreference")
+    file = write_gap(tmp_path / "gap") / "gap-test.tsv"
+    one, two = coreference.read_gap(file)
+    marked = [[x for x, m in zip(one["tokens"], column) if m] for column in one["mentions"].T]
+    assert marked == [["She"], ["Ada", "Lovelace"], ["Mary"]]
+    assert (one["label"], one["feminine"], two["label"], two["feminine"]) == (1, True, 2, False)
+    file.write_text("ID\tText\n1\tx\n")
+    with pytest.raises(ValueError, match="the columns of GAP, .*Received: row 1 of"):
+        coreference.read_gap(file)
+    file.write_text("")
+    with pytest.raises(ValueError, match="a row or more. Received: path="):
+        coreference.read_gap(file)
+
+
+def test_coreference_scores_pairs_as_gap_does(load):
+    rows = [{"label": n, "feminine": n == 1} for n in (1, 2, 0, 1)]
+    found = load("coreference").measures(rows, [np.int64(x) for x in (1, 1, 2, 0)])
+    # Masculine: none of one true pair and of two found. Feminine: one of two true, one found.
+    assert found["f1"] == pytest.approx(2 / 6) and found["masculine"] == 0
+    assert found["feminine"] == pytest.approx(2 / 3) and found["bias"] > 1
+
+
+def check_last_line(out, file):
+    """Compare the last line of an example with the scores it wrote; return the scores."""
+    written = json.loads(file.read_text("utf-8"))
+    assert out.splitlines()[-1] == f"dev {written['dev']:.1f} test {written['test']:.1f}"
+    assert 0 <= written["test"] <= 100
+    return written
+
+
+def test_coreference(tmp_path, preset, eager):
+    vectors, file = tmp_path / "vectors.txt", tmp_path / "scores.json"
+    vectors.write_text("2 3\nada 1 0 1\ncat 0 1 0\n")
+    given = "--data", write_gap(tmp_path / "gap"), "--units", 4, "--save-scores", file
+    out = run(EXAMPLES / "coreference.py", *given, "--epochs", 1, "--elmo", preset)
+    assert len(check_last_line(out, file)["layer_weights"]["at_input"]) == 3
+    given += "--vectors", vectors, "--epochs", 1, "--elmo", "none"
+    assert check_last_line(run(EXAMPLES / "coreference.py", *given), file)["layer_weights"] == {}
+
+
+def write_squad(path):
+    """Write four passages with a question each in SQuAD's format, and return the path."""
+    paragraphs = []
+    for n, name in enumerate(("Ada", "Bob", "Cy", "Di")):
+        answers = [{"answer_start": 4, "text": f"{name}"}, {"answer_start": 4, "text": name}]
+        question = {"id": f"{n}", "question": "Who left?", "answers": answers}
+        text = f"The {name} left. Then" + n * " all" + "."
+        paragraphs.append({"context": text, "qas": [question]})
+    path.write_text(json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]}))
+    return path
+
+
+def test_questions_reads_and_scores_as_squad(load, tmp_path):
+    squad = load("squad")
+    file = write_squad(tmp_path / "squad.json")
+    examples = squad.read_squad(file)
+    assert [x["context"][x["start"]] for x in examples] == ["Ada", "Bob", "Cy", "Di"]
+    assert [x["passage"] for x in examples] == [0, 1, 2, 3]
+    assert squad.compare("The  Ada!", ["x", "ada"]).tolist() == [1, 1]
+    assert squad.compare("Ada Lovelace", ["Lovelace of London"]) == pytest.approx([0.4, 0])
+    start, end = np.zeros(40), np.zeros(40)
+    start[[2, 30]], end[[1, 35, 39]] = 9, 8
+    assert squad.best_span(start, end, 38) == (30, 35)
+    assert squad.best_span(start, end, 30)[0] == 2  # the end of the best span is not before it
+    file.write_text(file.read_text().replace('"answer_start": 4', '"answer_start": 400'))
+    with pytest.raises(ValueError, match="an answer inside the passage. Received: question 0 of"):
+        squad.read_squad(file)
+
+
+@slow
+def test_questions(tmp_path, preset, eager):
+    squad, file = write_squad(tmp_path / "squad.json"), tmp_path / "scores.json"
+    given = "--train", squad, "--units", 4, "--epochs", 1, "--save-scores", file
+    out = run(EXAMPLES / "questions.py", *given, "--test", squad, "--elmo", preset)
+    written = check_last_line(out, file)
+    assert set(written["layer_weights"]) == {"at_input", "at_output"}
+    with pytest.raises(SystemExit, match="2"):
+        run(EXAMPLES / "questions.py", *given, "--elmo", "none")
+
+
+def test_questions_are_split_by_passage(load):
+    splits, examples = load("questions").splits, [{"passage": n} for n in (0, 0, 1, 2, 10)]
+    folds = list(splits(examples, 5, 3))
+    assert folds[0] == ([3], [2, 4], [0, 1]) and folds[1] == ([0, 1], [3], [2, 4])
+    assert sorted(i for _, _, tested in folds for i in tested) == [0, 1, 2, 3, 4]
+    assert list(splits(examples, 3, None)) == [([2], [0, 1], [3, 4])]
+
+
+def test_questions_padding_changes_nothing(load):
+    questions = load("questions")
+    keras.utils.set_random_seed(1)
+    model = questions.build(keras.layers.Embedding(9, 5), (3, 4), 6, 0.1)
+    random, texts = np.random.default_rng(0), {"context": 7, "question": 3}
+    inputs = {}
+    for name, n in texts.items():
+        inputs[name] = random.integers(2, 9, (1, n))
+        inputs[f"{name}_characters"] = random.integers(1, 262, (1, n, 20))
+        inputs[f"{name}_layers"] = random.normal(size=(1, n, 3, 4)).astype("float32")
+    padded = {
+        name: np.pad(x, [(0, 0), (0, 2), *[(0, 0)] * (x.ndim - 2)]) for name, x in inputs.items()
+    }
+    expected = {name: numpy(x) for name, x in model(inputs).items()}
+    for name, scores in model(padded).items():
+        np.testing.assert_allclose(numpy(scores)[:, :7], expected[name], atol=1e-5)
+        assert numpy(scores)[:, 7:].max() < -1e3
+
+
+def write_proteins(folder):
+    folder.mkdir()
+    lines = "a\tACDX\tHHEC\t1101\n" + 3 * "b\tMKV\tECC\t111\n"
+    for name in ("train", "dev", "test"):
+        with lzma.open(folder / f"secondary_structure_{name}.tsv.xz", "wt") as file:
+            file.write(lines)
+    return folder
+
+
+def test_proteins(load, tmp_path, preset, eager):
+    data, file = write_proteins(tmp_path / "data"), tmp_path / "scores.json"
+    read = load("proteins").read_proteins
+    sequences, labels = read(data / "secondary_structure_dev.tsv.xz", 2)
+    assert sequences == [["A", "C", "D", "X"], ["M", "K", "V"]]
+    assert [x.tolist() for x in labels] == [[1, 1, 0, 3], [2, 3, 3]]
+    given = "--data", data, "--units", 4, "--epochs", 1, "--save-scores", file
+    out = run(EXAMPLES / "proteins.py", *given, "--bilm", preset)
+    assert check_last_line(out, file)["layer_weights"]["at_input"]
+    check_last_line(run(EXAMPLES / "proteins.py", *given, "--elmo", "none"), file)
+    with pytest.raises(SystemExit, match="2"):
+        run(EXAMPLES / "proteins.py", *given)
+    for text, message in (("a\tAC\tHZ\t11\n", "line 1 of"), ("", "a protein or more")):
+        with lzma.open(tmp_path / "bad.xz", "wt") as bad:
+            bad.write(text)
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path / "bad.xz")
+
+
+@slow
+def test_proteins_pretrains(tmp_path, eager):
+    pytest.importorskip("matplotlib")
+    given = "--data", write_proteins(tmp_path / "data"), "--units", 4, "--epochs", 1
+    out = run(EXAMPLES / "proteins.py", *given, "--run", tmp_path / "run", "--run-epochs", 1)
+    assert (tmp_path / "run/preset/weights.hdf5").exists() and "dev " in out

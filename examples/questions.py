@@ -1,0 +1,196 @@
+"""Answer questions on passages, in SQuAD's format, with BiDAF, with or without ELMo.
+
+    python examples/questions.py --train train-v1.1.json --test dev-v1.1.json
+    python examples/questions.py --train xquad.en.json --folds 5
+    python examples/questions.py --train xquad.en.json --folds 5 --elmo none
+
+An answer is a span of the passage. --test scores a file, and every tenth passage of --train
+chooses the epoch. --folds K splits the passages of --train K times into K parts: one is the test,
+the next one chooses the epoch, and the others train. The model is BiDAF (Seo et al., 2017): words
+and characters, a highway network, a biLSTM, attention from the passage to the question and back,
+two biLSTMs, and a biLSTM for the end of the answer. ELMo joins as [x_k; ELMo_k] at the input of
+the first biLSTM and as [h_k; ELMo_k] at its output. The frozen biLM reads each sentence once. The
+scores are SQuAD's F1 and exact match (EM). Runs on every Keras backend.
+"""
+
+import functools
+import pathlib
+
+import keras
+import numpy as np
+from keras import layers, ops
+from parts import JIT, Batches, FrozenLayers, layer_weights, make_parser, predict, report, train
+from squad import best_span, compare, read_squad
+from words import PADDING, word_embedding, word_ids
+
+import keras_elmo
+
+LETTERS = 20  # characters of a word that the character CNN reads
+
+
+class AttentionFlow(layers.Layer):
+    """Attend from each token of the passage to the question, and from the question to the passage.
+
+    The similarity is ``s_ij = w [h_i; u_j; h_i * u_j]``. Each passage token gets
+    ``[h; u~; h * u~; h * h~]``, where ``u~`` is the attended question and ``h~`` the passage,
+    attended by ``max_j s_ij`` (Seo et al., 2017, section 2).
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.supports_masking = True
+
+    def build(self, context_shape, question_shape):
+        self.kernels = [
+            self.add_weight(shape=(context_shape[-1],), name=name) for name in ("h", "u", "both")
+        ]
+
+    def call(self, context, question, context_mask, question_mask):
+        of_h, of_u, both = self.kernels
+        similar = ops.einsum("bih,bjh->bij", context * both, question)
+        similar += ops.sum(context * of_h, -1)[:, :, None] + ops.sum(question * of_u, -1)[:, None]
+        similar += -1e4 * (1 - ops.cast(question_mask, similar.dtype))[:, None]
+        to_question = ops.einsum("bij,bjh->bih", ops.softmax(similar), question)
+        largest = ops.max(similar, axis=2) - 1e4 * (1 - ops.cast(context_mask, similar.dtype))
+        to_context = ops.einsum("bi,bih->bh", ops.softmax(largest), context)[:, None]
+        return ops.concatenate(
+            [context, to_question, context * to_question, context * to_context], axis=-1
+        )
+
+    def compute_output_shape(self, context_shape, question_shape):
+        return (*context_shape[:-1], 4 * context_shape[-1])
+
+
+def build(embedding, elmo_shape, units, dropout):
+    """Return BiDAF: a model of two texts; its outputs are the scores of the start and the end."""
+
+    def birnn():
+        return layers.Bidirectional(layers.LSTM(units, return_sequences=True))
+
+    # Both texts share these layers and their weights.
+    width = embedding.output_dim + units
+    letters = layers.Embedding(262, 8), layers.Conv2D(units, (1, 5), padding="same")
+    highways = [(layers.Dense(width, "relu"), layers.Dense(width, "sigmoid")) for _ in range(2)]
+    drop, encoder = layers.Dropout(dropout), birnn()
+    mixes = {}
+    if elmo_shape:
+        mixes = {x: keras_elmo.ScalarMix(l2=1e-3, name=f"at_{x}") for x in ("input", "output")}
+    inputs, encoded = {}, []
+    for text in ("context", "question"):
+        words = inputs[text] = keras.Input((None,), dtype="int32", name=text)
+        characters = keras.Input((None, LETTERS), dtype="int32", name=f"{text}_characters")
+        inputs[f"{text}_characters"] = characters
+        mask = ops.not_equal(words, PADDING)
+        h = ops.max(letters[1](letters[0](characters)), axis=2)
+        h = layers.Concatenate()([embedding(words), h])
+        for transform, gate in highways:
+            open_share = gate(h)
+            h = open_share * transform(h) + (1 - open_share) * h
+        if mixes:
+            given = inputs[f"{text}_layers"] = keras.Input(
+                (None, *elmo_shape), name=f"{text}_layers"
+            )
+            h = layers.Concatenate()([h, mixes["input"](given, mask=mask)])
+        h = encoder(drop(h), mask=mask)
+        if mixes:
+            h = layers.Concatenate()([h, mixes["output"](given, mask=mask)])
+        encoded.append((drop(h), mask))
+
+    (context, mask), (question, question_mask) = encoded
+    flow = AttentionFlow()(context, question, mask, question_mask)
+    # A narrow layer keeps the next biLSTM small with ELMo, too.
+    flow = layers.Dense(4 * units, activation="relu")(flow)
+    m = birnn()(drop(birnn()(drop(flow), mask=mask)), mask=mask)
+    outputs = {}
+    for name, h in (("start", m), ("end", birnn()(m, mask=mask))):
+        scores = layers.Dense(1)(drop(layers.Concatenate()([flow, h])))[..., 0]
+        outputs[name] = scores - 1e4 * (1 - ops.cast(mask, scores.dtype))
+    return keras.Model(inputs, outputs)
+
+
+def splits(examples, tested, folds):
+    """Yield the indices of the examples to train on, to choose the epoch with, and to test on."""
+    for fold in range(folds or 1):
+        parts = [], [], []
+        for i, example in enumerate(examples):
+            if folds:
+                part = {fold: 2, (fold + 1) % folds: 1}.get(example["passage"] % folds, 0)
+            else:
+                part = 2 if i >= tested else example["passage"] % 10 == 0
+            parts[part].append(i)
+        yield parts
+
+
+def score(model, examples, batches):
+    """Return the mean F1 and the mean exact match of a model."""
+    scores = []
+    for i, found in zip(batches.chosen, predict(model, batches)):
+        example = examples[i]
+        span = best_span(found["start"], found["end"], len(example["context"]))
+        first, last = (example["spans"][n] for n in span)
+        scores.append(compare(example["text"][first[0] : last[1]], example["answers"]))
+    return np.mean(scores, axis=0)
+
+
+def main(arguments=None):
+    parser = make_parser(__doc__, epochs=12, patience=3)
+    parser.add_argument("--train", type=pathlib.Path, required=True, help="file in SQuAD's format")
+    parser.add_argument("--test", type=pathlib.Path, help="file in SQuAD's format")
+    parser.add_argument("--folds", type=int, help="cross-validate on --train, 3 folds or more")
+    parser.add_argument("--units", type=int, default=100, help="units of the biLSTMs")
+    parser.add_argument("--dropout", type=float, default=0.2)
+    settings = parser.parse_args(arguments)
+    if bool(settings.test) == bool(settings.folds) or settings.folds in (1, 2):
+        parser.error("expected --test, or --folds of 3 or more")
+    keras.utils.set_random_seed(settings.seed)
+
+    examples = read_squad(settings.train)
+    tested = len(examples)
+    examples += read_squad(settings.test) if settings.test else []
+    texts = {name: [x[name] for x in examples] for name in ("context", "question")}
+    targets = {name: [x[name] for x in examples] for name in ("start", "end")}
+    lengths = list(map(len, texts["context"]))
+    tokenizer = keras_elmo.CharacterTokenizer(LETTERS)
+    with settings.folder() as temporary:
+        embedder = None if settings.elmo == "none" else keras_elmo.Embedder(settings.elmo)
+        inputs, shape = {}, None
+        for name, text in texts.items():
+            inputs[f"{name}_characters"] = [np.asarray(tokenizer([x]))[0] for x in text]
+            if embedder:
+                file = (settings.layers or pathlib.Path(temporary)) / f"{name}.hdf5"
+                inputs[f"{name}_layers"] = FrozenLayers(embedder, text, file)
+                shape = inputs[f"{name}_layers"].shape
+
+        folds = []
+        for parts in splits(examples, tested, settings.folds):
+            known, others = ([examples[i] for i in x] for x in (parts[0], parts[1] + parts[2]))
+            known, others = (
+                [y for x in z for y in (x["context"], x["question"])] for z in (known, others)
+            )
+            vocabulary, embedding = word_embedding(settings.vectors, known, others)
+            inputs |= {name: word_ids(vocabulary, text) for name, text in texts.items()}
+            batches = [
+                Batches(inputs, targets, lengths, settings.batch_size, seed, part)
+                for part, seed in zip(parts, (settings.seed, None, None))
+            ]
+            model = build(embedding, shape, settings.units, settings.dropout)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            optimizer = keras.optimizers.Adam(settings.learning_rate, global_clipnorm=5.0)
+            model.compile(optimizer, {"start": loss, "end": loss}, jit_compile=JIT)
+
+            on_dev = functools.partial(score, model, examples, batches[1])
+            facts = train(model, batches[0], on_dev, settings)
+            dev, test = (score(model, examples, x) for x in batches[1:])
+            folds.append({"dev": dev, "test": test, "questions": len(parts[2])})
+            f1, exact = folds[-1]["test"]
+            print(f"fold {len(folds)}: test F1 {f1:.4f}, EM {exact:.4f}", flush=True)
+    shares = [fold["questions"] for fold in folds]
+    dev, test = (np.average([x[name] for x in folds], 0, shares) for name in ("dev", "test"))
+    facts |= {"exact": 100 * test[1], "folds_f1": [float(100 * x["test"][0]) for x in folds]}
+    print(f"test EM {test[1]:.4f}")
+    facts |= {"task": "questions", "layer_weights": layer_weights(model)}
+    report(settings, float(dev[0]), float(test[0]), **facts)
+
+
+if __name__ == "__main__":
+    main()
