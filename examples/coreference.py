@@ -100,9 +100,11 @@ def build(embedding, elmo_shape, units, dropout=0.4):
     distance = first[:, :1] - first[:, 1:]
     distance = ops.sign(distance) * ops.log(1 + ops.abs(distance))
     pronoun, names = spans[:, :1], spans[:, 1:]
-    other = names[:, ::-1]  # the score of a name depends on its rival
+    other = ops.flip(names, axis=1)  # the score of a name depends on its rival
     pairs = [ops.repeat(pronoun, 2, axis=1), names, pronoun * names, other]
-    pairs = layers.Concatenate()([*pairs, distance[..., None], distance[:, ::-1, None]])
+    pairs = layers.Concatenate()(
+        [*pairs, distance[..., None], ops.flip(distance, axis=1)[..., None]]
+    )
     pairs = layers.Dropout(dropout)(layers.Dense(units, activation="relu")(pairs))
     scores = layers.Dense(1)(pairs)[..., 0]
     return keras.Model(inputs, {"label": ops.concatenate([0 * scores[:, :1], scores], axis=1)})

@@ -158,7 +158,9 @@ def make_parser(text, epochs, patience=5):
 
 def report(settings, dev, test, **facts):
     """Write the scores to --save-scores, and print them, in percent."""
-    given = {k: str(v) for k, v in vars(settings).items() if v is not None and k != "folder"}
+    given = {name: value for name, value in vars(settings).items() if name != "folder"}
+    for name, value in given.items():
+        given[name] = value.name if isinstance(value, pathlib.Path) else value
     if settings.save_scores:
         content = {"dev": 100 * dev, "test": 100 * test, **facts, "settings": given}
         settings.save_scores.parent.mkdir(parents=True, exist_ok=True)

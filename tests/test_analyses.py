@@ -212,7 +212,7 @@ def test_words_have_the_vector_of_their_first_piece(bert, monkeypatch):
     assert long.shape == (3, 3, 8) and short.shape == (1, 3, 8)
     ids = np.array([[tokenizer.token_to_id(x) for x in "[CLS] ada love ##lace left [SEP]".split()]])
     inputs = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": np.ones_like(ids)}
-    top = np.asarray(backbone(inputs)["sequence_output"])[0]
+    top = keras.ops.convert_to_numpy(backbone(inputs)["sequence_output"])[0]
     np.testing.assert_allclose(long[:, -1], top[[1, 2, 4]], atol=2e-3)
     with pytest.raises(ValueError, match="at most 5 word pieces. Received: one of 6, sentence 1"):
         example.first_pieces(tokenizer, sentences, 5)

@@ -664,6 +664,24 @@ def test_coreference_reads_gap(load, tmp_path):
         coreference.read_gap(file)
 
 
+def test_words(load, tmp_path, monkeypatch):
+    words, file = load("words"), tmp_path / "vectors.txt"
+    text = "``Ada’s'' cats, ``````too”"
+    assert [text[a:b] for a, b in words.tokens_and_spans(text)[1]][:4] == ["``", "Ada", "’s", "''"]
+    monkeypatch.setattr(words.keras_elmo, "WordTokenizer", lambda name: lambda text: ["x", "y"])
+    with pytest.raises(ValueError, match="the token 'y' in the text. Received: ' z'"):
+        words.tokens_and_spans("x z")
+    file.write_text("2 2\nada 1 0\ncat 0 1\n")
+    ids, embedding = words.word_embedding(file, [["Ada", "met"]], [["cat", "sat"]])
+    assert ids == {"Ada": 2, "cat": 3} and not embedding.trainable
+    assert numpy(embedding.embeddings).tolist() == [[0, 0], [0, 0], [1, 0], [0, 1]]
+    ids, embedding = words.word_embedding(None, [["a", "b"], ["b"]], [["c", "c"]])
+    assert ids == {"b": 2} and embedding.trainable
+    file.write_text("ada one two\n")
+    with pytest.raises(ValueError, match="a first line with the numbers of words and dimensions"):
+        words.read_vectors(file, ["ada"])
+
+
 def test_coreference_scores_pairs_as_gap_does(load):
     rows = [{"label": n, "feminine": n == 1} for n in (1, 2, 0, 1)]
     found = load("coreference").measures(rows, [np.int64(x) for x in (1, 1, 2, 0)])
