@@ -164,7 +164,7 @@ def main(arguments=None):
                 else:
                     inputs["bert"] = represent(hidden_layers(backbone), ids, places)
             if "elmo" in uses:
-                file = (settings.layers or pathlib.Path(temporary)) / f"{part}.hdf5"
+                file = (settings.cache or pathlib.Path(temporary)) / f"{part}.hdf5"
                 embedder = keras_elmo.Embedder(settings.elmo)
                 inputs["elmo"] = parts.FrozenLayers(embedder, text, file, split=False)
             targets = labels[part]

@@ -1,7 +1,7 @@
 """Find the name that a pronoun means, on GAP, with or without ELMo.
 
     python examples/coreference.py --data FOLDER
-    python examples/coreference.py --data FOLDER --elmo none
+    python examples/coreference.py --data FOLDER --no-elmo
 
 FOLDER contains gap-development.tsv, gap-validation.tsv and gap-test.tsv (Webster et al., 2018). A
 row has a passage, a pronoun, and two names, A and B. As its authors do, the script trains on
@@ -123,7 +123,7 @@ def main(arguments=None):
     others = texts["dev"] + texts["test"]
     vocabulary, embedding = word_embedding(settings.vectors, texts["train"], others)
     with settings.folder() as temporary:
-        folder = settings.layers or pathlib.Path(temporary)
+        folder = settings.cache or pathlib.Path(temporary)
         embedder = None if settings.elmo == "none" else keras_elmo.Embedder(settings.elmo)
         batches, shape = {}, None
         for part, rows in parts.items():

@@ -143,26 +143,27 @@ def make_parser(text, epochs, patience=5):
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--elmo", default="elmo_small_en", metavar="PRESET", help="biLM, or none")
+    add("--preset", dest="elmo", default="elmo_small_en", help="biLM: name, directory or .zip")
+    add("--no-elmo", dest="elmo", action="store_const", const="none", help="leave ELMo out")
     add("--vectors", type=pathlib.Path, help="word vectors in the text format of word2vec")
-    add("--layers", type=pathlib.Path, help="folder that keeps the layers for later runs")
+    add("--cache", type=pathlib.Path, help="folder that keeps the layers for later runs")
     add("--epochs", type=int, default=epochs, help="largest number of epochs")
     add("--patience", type=int, default=patience, help="epochs without a better score on dev")
     add("--batch-size", type=int, default=32)
     add("--learning-rate", type=float, default=1e-3)
     add("--seed", type=int, default=1)
-    add("--save-scores", type=pathlib.Path, help="JSON file to write")
+    add("--scores", type=pathlib.Path, help="JSON file to write")
     parser.set_defaults(folder=tempfile.TemporaryDirectory)
     return parser
 
 
 def report(settings, dev, test, **facts):
-    """Write the scores to --save-scores, and print them, in percent."""
+    """Write the scores to --scores, and print them, in percent."""
     given = {name: value for name, value in vars(settings).items() if name != "folder"}
     for name, value in given.items():
         given[name] = value.name if isinstance(value, pathlib.Path) else value
-    if settings.save_scores:
-        content = {"dev": 100 * dev, "test": 100 * test, **facts, "settings": given}
-        settings.save_scores.parent.mkdir(parents=True, exist_ok=True)
-        settings.save_scores.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+    if settings.scores:
+        content = {"dev": dev, "test": test, **facts, "settings": given}
+        settings.scores.parent.mkdir(parents=True, exist_ok=True)
+        settings.scores.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
     print(f"dev {100 * dev:.1f} test {100 * test:.1f}")

@@ -1,6 +1,6 @@
 """Predict the secondary structure of proteins, without ELMo and with a biLM over amino acids.
 
-    python examples/proteins.py --data FOLDER --elmo none
+    python examples/proteins.py --data FOLDER --no-elmo
     python examples/proteins.py --data FOLDER --run RUN
     python examples/proteins.py --data FOLDER --bilm seqvec.zip
 
@@ -96,7 +96,7 @@ def build(elmo_shape, units, dropout=0.3):
 def main(arguments=None):
     parser = make_parser(__doc__, epochs=10, patience=2)
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder of the files")
-    parser.add_argument("--bilm", dest="elmo", metavar="PRESET", help="as --elmo")
+    parser.add_argument("--bilm", dest="elmo", metavar="PRESET", help="as --preset")
     parser.add_argument("--run", type=pathlib.Path, help="folder to train a biLM in")
     parser.add_argument("--run-epochs", type=float, default=2.0, help="epochs of the biLM")
     parser.add_argument("--limit", type=int, help="proteins of --train for the classifier")
@@ -104,7 +104,7 @@ def main(arguments=None):
     parser.set_defaults(elmo=None)
     settings = parser.parse_args(arguments)
     if bool(settings.run) == bool(settings.elmo):
-        parser.error("expected --run, --bilm or --elmo none")
+        parser.error("expected --run, --bilm or --no-elmo")
     keras.utils.set_random_seed(settings.seed)
 
     names = "train", "dev", "test"
@@ -122,7 +122,7 @@ def main(arguments=None):
             sequences, labels = read_proteins(file, limit)
             inputs = {"residues": [np.array([ids.get(x, 1) for x in s]) for s in sequences]}
             if embedder:
-                stored = (settings.layers or pathlib.Path(temporary)) / f"{part}.hdf5"
+                stored = (settings.cache or pathlib.Path(temporary)) / f"{part}.hdf5"
                 inputs["layers"] = FrozenLayers(embedder, sequences, stored, split=False)
                 shape = inputs["layers"].shape
             seed = settings.seed if part == "train" else None

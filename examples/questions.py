@@ -2,7 +2,7 @@
 
     python examples/questions.py --train train-v1.1.json --test dev-v1.1.json
     python examples/questions.py --train xquad.en.json --folds 5
-    python examples/questions.py --train xquad.en.json --folds 5 --elmo none
+    python examples/questions.py --train xquad.en.json --folds 5 --no-elmo
 
 An answer is a span of the passage. --test scores a file, and every tenth passage of --train
 chooses the epoch. --folds K splits the passages of --train K times into K parts: one is the test,
@@ -157,7 +157,7 @@ def main(arguments=None):
         for name, text in texts.items():
             inputs[f"{name}_characters"] = [np.asarray(tokenizer([x]))[0] for x in text]
             if embedder:
-                file = (settings.layers or pathlib.Path(temporary)) / f"{name}.hdf5"
+                file = (settings.cache or pathlib.Path(temporary)) / f"{name}.hdf5"
                 inputs[f"{name}_layers"] = FrozenLayers(embedder, text, file)
                 shape = inputs[f"{name}_layers"].shape
 

@@ -191,11 +191,13 @@ def test_bert_layers(tmp_path, preset, bert, eager, task, given):
         write_trees(folder)
     out = run(
         *(EXAMPLES / "bert_layers.py", "--task", task, "--data", folder, "--bert", bert),
-        *("--input", given, "--elmo", preset, "--epochs", 1, "--units", 4),
-        *("--save-scores", scores),
+        *("--input", given, "--preset", preset, "--epochs", 1, "--units", 4),
+        *("--scores", scores),
     )
     written = json.loads(scores.read_text("utf-8"))
-    assert out.splitlines()[-1] == f"dev {written['dev']:.1f} test {written['test']:.1f}"
+    assert (
+        out.splitlines()[-1] == f"dev {100 * written['dev']:.1f} test {100 * written['test']:.1f}"
+    )
     mixes = {"both": {"mix_of_elmo", "mix_of_bert"}, "bert": {"mix_of_bert"}, "tuned": set()}
     assert set(written["layer_weights"]) == mixes[given]
     assert all(len(weights) == 3 for weights in written["layer_weights"].values())

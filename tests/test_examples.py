@@ -51,7 +51,7 @@ def test_help(path):
 def test_one_edit_changes_the_default_preset():
     for path in EXAMPLES.rglob("*.py"):
         text = path.read_text("utf-8")
-        options = '--preset", default=', '--elmo", default=', "PRESETS = {"
+        options = '--preset", default=', '--preset", dest="elmo", default=', "PRESETS = {"
         defaults = sum(map(text.count, options))
         assert text.count('"elmo_small_en"') == defaults <= 1, path
         assert '"elmo_mini_en"' not in text, path
@@ -693,18 +693,20 @@ def test_coreference_scores_pairs_as_gap_does(load):
 def check_last_line(out, file):
     """Compare the last line of an example with the scores it wrote; return the scores."""
     written = json.loads(file.read_text("utf-8"))
-    assert out.splitlines()[-1] == f"dev {written['dev']:.1f} test {written['test']:.1f}"
-    assert 0 <= written["test"] <= 100
+    assert (
+        out.splitlines()[-1] == f"dev {100 * written['dev']:.1f} test {100 * written['test']:.1f}"
+    )
+    assert 0 <= written["test"] <= 1
     return written
 
 
 def test_coreference(tmp_path, preset, eager):
     vectors, file = tmp_path / "vectors.txt", tmp_path / "scores.json"
     vectors.write_text("2 3\nada 1 0 1\ncat 0 1 0\n")
-    given = "--data", write_gap(tmp_path / "gap"), "--units", 4, "--save-scores", file
-    out = run(EXAMPLES / "coreference.py", *given, "--epochs", 1, "--elmo", preset)
+    given = "--data", write_gap(tmp_path / "gap"), "--units", 4, "--scores", file
+    out = run(EXAMPLES / "coreference.py", *given, "--epochs", 1, "--preset", preset)
     assert len(check_last_line(out, file)["layer_weights"]["at_input"]) == 3
-    given += "--vectors", vectors, "--epochs", 1, "--elmo", "none"
+    given += "--vectors", vectors, "--epochs", 1, "--no-elmo"
     assert check_last_line(run(EXAMPLES / "coreference.py", *given), file)["layer_weights"] == {}
 
 
@@ -740,12 +742,12 @@ def test_questions_reads_and_scores_as_squad(load, tmp_path):
 @slow
 def test_questions(tmp_path, preset, eager):
     squad, file = write_squad(tmp_path / "squad.json"), tmp_path / "scores.json"
-    given = "--train", squad, "--units", 4, "--epochs", 1, "--save-scores", file
-    out = run(EXAMPLES / "questions.py", *given, "--test", squad, "--elmo", preset)
+    given = "--train", squad, "--units", 4, "--epochs", 1, "--scores", file
+    out = run(EXAMPLES / "questions.py", *given, "--test", squad, "--preset", preset)
     written = check_last_line(out, file)
     assert set(written["layer_weights"]) == {"at_input", "at_output"}
     with pytest.raises(SystemExit, match="2"):
-        run(EXAMPLES / "questions.py", *given, "--elmo", "none")
+        run(EXAMPLES / "questions.py", *given, "--no-elmo")
 
 
 def test_questions_are_split_by_passage(load):
@@ -790,10 +792,10 @@ def test_proteins(load, tmp_path, preset, eager):
     sequences, labels = read(data / "secondary_structure_dev.tsv.xz", 2)
     assert sequences == [["A", "C", "D", "X"], ["M", "K", "V"]]
     assert [x.tolist() for x in labels] == [[1, 1, 0, 3], [2, 3, 3]]
-    given = "--data", data, "--units", 4, "--epochs", 1, "--save-scores", file
+    given = "--data", data, "--units", 4, "--epochs", 1, "--scores", file
     out = run(EXAMPLES / "proteins.py", *given, "--bilm", preset)
     assert check_last_line(out, file)["layer_weights"]["at_input"]
-    check_last_line(run(EXAMPLES / "proteins.py", *given, "--elmo", "none"), file)
+    check_last_line(run(EXAMPLES / "proteins.py", *given, "--no-elmo"), file)
     with pytest.raises(SystemExit, match="2"):
         run(EXAMPLES / "proteins.py", *given)
     for text, message in (("a\tAC\tHZ\t11\n", "line 1 of"), ("", "a protein or more")):

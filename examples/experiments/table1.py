@@ -8,8 +8,8 @@ runs the missing runs first. A run is an example with its data, a seed, and with
 a process of its own. Each finished run is kept in a file, so an interrupted call continues. A run
 whose options have changed runs again. FOLDER contains the folders conll2003 (eng.train, eng.testa,
 eng.testb), sst5 (train.txt, dev.txt, test.txt), sick and propbank_ewt (train.tsv, dev.tsv,
-test.tsv, or .xz). glove.py writes the word vectors. --cache receives the biLM's layers, which are
-computed once.
+test.tsv, or .xz), gap (gap-*.tsv) and xquad_en (xquad.en.json). glove.py writes the word vectors.
+--cache receives the biLM's layers, which are computed once.
 """
 
 import argparse
@@ -34,6 +34,7 @@ class Task(NamedTuple):
         title: str. The data set and the score.
         paper: tuple. The paper's data set, its baseline and its score with ELMo.
         files: tuple of str. Files after --train, --dev and --test, or a folder after --data.
+            A JSON file alone is read in folds.
         options: tuple of str. Options of all runs of the task.
     """
 
@@ -50,7 +51,12 @@ def three(folder, *names):
 TSV = "train.tsv", "dev.tsv", "test.tsv"
 # The options limit the training to what two slow cores can do.
 TASKS = {
-    "questions": Task("", ("SQuAD", 81.1, 85.8)),
+    "questions": Task(
+        "XQuAD-en, F1",
+        ("SQuAD", 81.1, 85.8),
+        ("xquad_en/xquad.en.json",),
+        ("--folds", "5", "--epochs", "8"),
+    ),
     "entailment": Task(
         "SICK, accuracy",
         ("SNLI", 88.0, 88.7),
@@ -63,7 +69,12 @@ TASKS = {
         three("propbank_ewt", *TSV),
         ("--epochs", "6"),
     ),
-    "coreference": Task("", ("Coref", 67.2, 70.4)),
+    "coreference": Task(
+        "GAP, F1",
+        ("Coref", 67.2, 70.4),
+        ("gap",),
+        ("--epochs", "12", "--patience", "3"),
+    ),
     "ner": Task(
         "CoNLL-2003, F1",
         ("NER", 90.15, 92.22),
@@ -105,6 +116,8 @@ def run(settings, name, side, seed):
     if is_finished(path, options):
         return
     names = ("--data",) if len(task.files) == 1 else ("--train", "--dev", "--test")
+    if task.files[0].endswith(".json"):
+        names = ("--train",)  # and its folds
     files = [unpacked(settings.data / file, settings.cache) for file in task.files]
     given = [x for pair in zip(names, files) for x in pair] + options + ["--seed", seed]
     given += ["--vectors", settings.vectors]
@@ -157,7 +170,7 @@ def to_markdown(results):
         means = [mean_and_spread(x)["mean"] for x in (baseline, elmo) if x]
         ours = gain(*means) if len(means) == 2 else ""
         seeds = f"{len(baseline)}, {len(elmo)}"
-        cells = [task.title or f"`{name}.py`", shown(baseline), shown(elmo), ours, seeds]
+        cells = [task.title, shown(baseline), shown(elmo), ours, seeds]
         cells += [task.paper[0], *(f"{x:.2f}" for x in task.paper[1:]), gain(*task.paper[1:])]
         lines.append(f"| {' | '.join(cells)} |")
         limits += [f"- {task.title}: `{name}.py {given}`" for given in sorted(options)]
@@ -168,13 +181,14 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    ours = [name for name, task in TASKS.items() if task.files]
     add = parser.add_argument
     add("--data", type=pathlib.Path, help="folder of the data sets; without it nothing runs")
     add("--vectors", type=pathlib.Path, help="word2vec text file of word vectors")
     add("--cache", type=pathlib.Path, default="table1_layers", help="folder for the layers")
     add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
-    add("--tasks", nargs="+", choices=ours, default=ours, help="tasks to run, in this order")
+    add(
+        "--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="tasks to run, in this order"
+    )
     add("--seeds", type=int, nargs="+", default=[1, 2, 3])
     add("--results", type=pathlib.Path, default=HERE / "results/table1")
     settings = parser.parse_args(arguments)
