@@ -64,17 +64,16 @@ def _unpack_zip(path: pathlib.Path, directory: pathlib.Path) -> None:
 
 
 def _unpack_tar(path: pathlib.Path, directory: pathlib.Path, opener: Callable[..., Any]) -> None:
-    def check(member: tarfile.TarInfo, target: str) -> tarfile.TarInfo | None:
-        if member.isdir():
-            return None
-        limits.check_file(member.name, member.isreg() and not member.issparse())
-        return tarfile.data_filter(member, target)
-
     with opener(path, "rb") as file:
         limits = _Limits(path, file)
         stream = cast(Any, limits)
         with tarfile.open(fileobj=stream, mode="r|", bufsize=tarfile.RECORDSIZE) as archive:
-            archive.extractall(directory, filter=check)
+            # Python before 3.11.4 has no filters. The checks below refuse all that they refuse.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            for member in archive:
+                if not member.isdir():
+                    limits.check_file(member.name, member.isreg() and not member.issparse())
+                    archive.extract(member, directory, set_attrs=False)
 
 
 class _Limits:
