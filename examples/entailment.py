@@ -15,12 +15,11 @@ script keeps the epoch with the best accuracy on --dev. Runs on every Keras back
 
 import argparse
 import collections
-import json
 import pathlib
 
 import keras
 import numpy as np
-from experiments.cached_layers import StoredLayers, open_elmo, representations_of
+from experiments.cached_layers import StoredLayers, open_elmo, representations_of, write_scores
 from experiments.word_vectors import read_vectors, word_embedding
 from keras import layers, ops
 from keras.utils import pad_sequences
@@ -188,7 +187,7 @@ def main(arguments=None):
     on_test = accuracy(model, vocabulary, classes, *test, elmo)
     print(f"test accuracy {on_test:.4f}")
     if settings.scores:
-        settings.scores.write_text(json.dumps({"test": on_test}), "utf-8")
+        write_scores(settings.scores, on_test, model)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import re
 
 import keras
 import numpy as np
-from experiments.cached_layers import StoredLayers, open_elmo, representations_of
+from experiments.cached_layers import StoredLayers, open_elmo, representations_of, write_scores
 from experiments.word_vectors import read_vectors, word_embedding
 from keras import layers, ops
 from keras.utils import pad_sequences
@@ -111,7 +111,7 @@ def build(known, elmo, vectors=None):
     embedded = word_embedding(known["words"], 100, vectors)(words)
     h = layers.Dropout(0.5)(layers.Concatenate()([embedded, ops.max(letters, axis=2)]))
     if elmo:
-        mix = keras_elmo.ScalarMix(dropout=0.5, l2=0.1)
+        mix = keras_elmo.ScalarMix(dropout=0.5, l2=0.1, name="at_input")
         representations = representations_of(elmo, characters, inputs)
         h = layers.Concatenate()([h, mix(representations, mask=mask)])
     for units in (200, 100):
@@ -279,7 +279,7 @@ def main(arguments=None):
         f1 = f1_score(tags, tag(tagger, known, sentences, make), zero_division=0)
         print(f"test F1 {f1:.4f}")
         if settings.scores:
-            settings.scores.write_text(json.dumps({"test": f1}), "utf-8")
+            write_scores(settings.scores, f1, tagger)
     tokenize = keras_elmo.WordTokenizer(settings.tokenizer)
     sentences = [tokenize(text) for text in settings.tag]
     for tokens, tags in zip(sentences, tag(tagger, known, sentences)):

@@ -15,13 +15,12 @@ word embeddings from a word2vec text file, such as GloVe. The frozen biLM runs i
 
 import argparse
 import functools
-import json
 import pathlib
 
 import keras
 import ner
 import numpy as np
-from experiments.cached_layers import open_elmo, representations_of
+from experiments.cached_layers import open_elmo, representations_of, write_scores
 from experiments.word_vectors import word_embedding
 from keras import layers, ops
 from keras.utils import pad_sequences
@@ -65,7 +64,7 @@ def build(known, elmo, units, depth, vectors=None):
     inputs = [words, characters, flags]
     embedded = word_embedding(known["words"], 100, vectors)(words)
     h = layers.Concatenate()([layers.Dropout(0.5)(embedded), layers.Embedding(2, 50)(flags)])
-    mix = keras_elmo.ScalarMix(dropout=0.5, l2=1e-3)
+    mix = keras_elmo.ScalarMix(dropout=0.5, l2=1e-3, name="at_input")
     if elmo:
         representations = representations_of(elmo, characters, inputs)
         h = layers.Concatenate()([h, mix(representations, mask=mask)])
@@ -129,7 +128,7 @@ def main(arguments=None):
     f1 = score(tagger, known, *test, make)
     print(f"test F1 {f1:.4f}")
     if settings.scores:
-        settings.scores.write_text(json.dumps({"test": f1}), "utf-8")
+        write_scores(settings.scores, f1, tagger)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,18 @@ accuracy on dev is scored on test. Runs on every Keras backend.
 """
 
 import argparse
-import json
 import pathlib
 
 import keras
 import nltk
 import numpy as np
-from experiments.cached_layers import Batches, StoredLayers, open_elmo, representations_of
+from experiments.cached_layers import (
+    Batches,
+    StoredLayers,
+    open_elmo,
+    representations_of,
+    write_scores,
+)
 from experiments.word_vectors import (
     PADDING,
     make_vocabulary,
@@ -91,18 +96,18 @@ def build(embedding, elmo, units=300, dropout=0.3):
         inputs.append(keras.Input((None, CHARACTERS), dtype="int32"))
         representations = elmo(inputs[-1])
 
-    def with_elmo(x):
+    def with_elmo(x, place):
         if not elmo:
             return x
-        mixes.append(keras_elmo.ScalarMix(dropout=0.5, l2=1e-3))
+        mixes.append(keras_elmo.ScalarMix(dropout=0.5, l2=1e-3, name=place))
         return layers.Concatenate()([x, mixes[-1](representations, mask=mask)])
 
     def birnn(x):
         return layers.Bidirectional(layers.LSTM(units, return_sequences=True))(x, mask=mask)
 
-    x = with_elmo(layers.Dropout(dropout)(embedding(words)))
+    x = with_elmo(layers.Dropout(dropout)(embedding(words)), "at_input")
     x = layers.Dropout(dropout)(layers.Dense(units, activation="relu")(x))
-    x = with_elmo(birnn(x))
+    x = with_elmo(birnn(x), "at_output")
     # The words attend to the words of the same sentence.
     attended = layers.Attention()([x, x], mask=[mask, mask])
     h = birnn(layers.Concatenate()([x, x - attended, x * attended]))
@@ -165,12 +170,12 @@ def main(arguments=None):
     model.fit(
         on_train, validation_data=on_dev, epochs=settings.epochs, callbacks=[best], shuffle=False
     )
-    for place, mix in zip(("input", "output"), mixes):
-        print(f"layer weights at the {place}: {np.round(mix.layer_weights, 3)}")
+    for mix in mixes:
+        print(f"layer weights {mix.name}: {np.round(mix.layer_weights, 3)}")
     accuracy = model.evaluate(on_test, verbose=0, return_dict=True)["accuracy"]
     print(f"test accuracy {accuracy:.4f}")
     if settings.scores:
-        settings.scores.write_text(json.dumps({"test": accuracy}), "utf-8")
+        write_scores(settings.scores, accuracy, model)
 
 
 if __name__ == "__main__":

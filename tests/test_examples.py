@@ -190,12 +190,13 @@ def test_sst5_reads_trees(load, tmp_path):
 def test_sst5(tmp_path, preset, vectors):
     pytest.importorskip("nltk")
     trees, file = write_trees(tmp_path / "trees"), tmp_path / "scores.json"
-    given = "--data", trees, "--preset", preset, "--units", 8, "--epochs", 3, "--batch-size", 4
+    given = "--data", trees, "--preset", preset, "--units", 8, "--epochs", 2, "--batch-size", 4
     given += "--shortest", 1, "--vectors", vectors, "--scores", file
     out = run(EXAMPLES / "sst5.py", *given, "--learning-rate", 0.01)
     [on_test] = scores(out, "test accuracy")
     assert on_test in (0, 0.5, 1) and json.loads(file.read_text())["test"] == on_test
-    assert "layer weights at the input: [0.3" in out and "at the output: [0.3" in out
+    assert [*json.loads(file.read_text())["layer_weights"]] == ["at_input", "at_output"]
+    assert "layer weights at_input: [0.3" in out and "at_output: [0.3" in out
     assert "layer weights" not in run(EXAMPLES / "sst5.py", *given, "--no-elmo")
 
 

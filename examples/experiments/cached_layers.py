@@ -5,6 +5,7 @@ The layers of each text are computed once and written to a file that later runs 
 
 import hashlib
 import io
+import json
 
 import keras
 import numpy as np
@@ -137,6 +138,13 @@ def representations_of(elmo, characters, inputs):
         inputs.append(keras.Input(elmo.shape))
         return inputs[-1]
     return elmo(characters)
+
+
+def write_scores(path, score, model):
+    """Write the score on test, and the layer weights of the mixes in a model, as JSON."""
+    mixes = [layer for layer in model.layers if isinstance(layer, keras_elmo.ScalarMix)]
+    weights = {mix.name: mix.layer_weights.tolist() for mix in mixes}
+    path.write_text(json.dumps({"test": score, "layer_weights": weights}), "utf-8")
 
 
 def elmo_places(settings, representations, mask):
