@@ -154,9 +154,8 @@ class Graph:
         """
         constants = self._constants
         large = {n: np.ascontiguousarray(a) for n, a in constants.items() if a.nbytes > 1024}
-        self._constants = {n: a for n, a in constants.items() if n not in large}
-        graph = self._as_graph("biLM", inputs, outputs)
-        self._constants = constants
+        small = {n: a for n, a in constants.items() if n not in large}
+        graph = self._as_graph("biLM", inputs, outputs, small)
         for name, array in large.items():
             tensor = graph.initializer.add(name=name, dims=array.shape, data_location=1)
             tensor.data_type = _onnx_type(array.dtype.name)
@@ -175,14 +174,17 @@ class Graph:
         helper.set_model_props(model, metadata or {})
         return model
 
-    def _as_graph(self, name: str, inputs: Values, outputs: Values) -> Any:
+    def _as_graph(
+        self, name: str, inputs: Values, outputs: Values, constants: dict | None = None
+    ) -> Any:
         from onnx import helper, numpy_helper
 
         infos, output_infos = (
             [helper.make_tensor_value_info(n, _onnx_type(d), s) for n, (d, s) in values.items()]
             for values in (inputs, outputs)
         )
-        arrays = [numpy_helper.from_array(array, n) for n, array in self._constants.items()]
+        constants = self._constants if constants is None else constants
+        arrays = [numpy_helper.from_array(array, n) for n, array in constants.items()]
         return helper.make_graph(self._nodes, name, infos, output_infos, arrays)
 
     def _new_name(self) -> str:
