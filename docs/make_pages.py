@@ -9,15 +9,16 @@ npm. Without npm the equations are shown as TeX.
 import pathlib
 import re
 import shutil
-import subprocess
-import tarfile
-import tempfile
 
 import nbconvert
+from npm import read_package
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = ROOT / "build" / "docs"
 MATHJAX = "mathjax@3.2.2"
+MATHJAX_SHA512 = (
+    "Bt+SSVU8eBG27zChVewOicYs7Xsdt40qm4+UpHyX7k0/O9NliPc+x77k1/FEsPsjKPZGJvtRZM1vO+geW0OhGw=="
+)
 
 
 def add_model_cards() -> None:
@@ -48,14 +49,8 @@ def add_mathjax() -> None:
     if not shutil.which("npm"):
         print("npm is not installed: the site will show equations as TeX")
         return
-    with tempfile.TemporaryDirectory() as folder:
-        packed = subprocess.run(
-            ["npm", "pack", "--silent", MATHJAX], cwd=folder, check=True, capture_output=True
-        )
-        name = packed.stdout.decode().split()[-1]
-        with tarfile.open(f"{folder}/{name}") as archive:
-            content = archive.extractfile("package/es5/tex-svg.js")
-            (PAGES / "mathjax.js").write_bytes(content.read())
+    [content] = read_package(MATHJAX, MATHJAX_SHA512, ["es5/tex-svg.js"])
+    (PAGES / "mathjax.js").write_bytes(content)
 
 
 if __name__ == "__main__":

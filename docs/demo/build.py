@@ -8,16 +8,10 @@ the frequent words with their softmax, and the vectors of the senses. FOLDER is 
 default. Without npm the script leaves ONNX Runtime Web out; the page then shows only the senses.
 """
 
-import base64
-import hashlib
 import json
 import pathlib
 import runpy
-import shutil
-import subprocess
 import sys
-import tarfile
-import tempfile
 
 import keras
 import numpy as np
@@ -29,6 +23,7 @@ from keras_elmo.tokenizers.penn import SENTENCE_RULES, TOKEN_RULES
 from keras_elmo.tokenizers.words import _QUOTES
 
 HERE = pathlib.Path(__file__).parent
+read_package = runpy.run_path(str(HERE.parent / "npm.py"))["read_package"]
 PRESET, KOREAN_PRESET = "elmo_mini_en", "elmo_mini_ko"
 N_WORDS, N_SPECIAL = 5000, 3  # a vocabulary starts with <S> </S> <UNK>
 RUNTIME = "onnxruntime-web@1.20.1"
@@ -46,26 +41,14 @@ def write_json(path, value):
 
 def write_runtime(folder):
     """Download ONNX Runtime Web, and return whether it worked."""
-    npm = shutil.which("npm")
-    if npm is None:
-        print("no npm: the page will show only the senses. Install npm and run this again")
+    names = [f"dist/{name}" for name in RUNTIME_FILES]
+    try:
+        contents = read_package(RUNTIME, RUNTIME_SHA512, names)
+    except RuntimeError as error:
+        print(f"{error}. The page will show only the senses. Mend this and run the script again")
         return False
-    with tempfile.TemporaryDirectory() as temporary:
-        command = [npm, "pack", RUNTIME, "--silent", "--prefer-offline"]
-        result = subprocess.run(command, cwd=temporary, capture_output=True, text=True)
-        if result.returncode:
-            print(f"npm could not load {RUNTIME}; the page will show only the senses:")
-            print(result.stderr or result.stdout)
-            return False
-        package = pathlib.Path(temporary) / result.stdout.split()[-1]
-        digest = base64.b64encode(hashlib.sha512(package.read_bytes()).digest()).decode()
-        if digest != RUNTIME_SHA512:
-            raise SystemExit(
-                f"Expected {RUNTIME} with SHA-512 {RUNTIME_SHA512}. Received: {digest}"
-            )
-        with tarfile.open(package) as archive:
-            for name in RUNTIME_FILES:
-                (folder / name).write_bytes(archive.extractfile(f"package/dist/{name}").read())
+    for name, content in zip(RUNTIME_FILES, contents, strict=True):
+        (folder / name).write_bytes(content)
     return True
 
 
