@@ -20,11 +20,11 @@ import keras
 import keras_hub
 import numpy as np
 import parts
+from experiments.conll import read_columns
 from keras import layers, ops
-from ner import read_columns
 from seqeval.metrics import f1_score
 from sst5 import plain, read_trees
-from words import word_embedding, word_ids
+from words import ids_of, words_and_embedding
 
 import keras_elmo
 
@@ -118,7 +118,7 @@ def build(task, n_labels, shapes, embedding, units, backbone=None):
         scores, crf = layers.Dense(n_labels)(h), keras_elmo.CRF()
         model = keras.Model(inputs, {"labels": crf(scores)})
         tagger = keras.Model(inputs, {"labels": crf.decode(scores, mask)})
-        return model, tagger, lambda true, found: crf.loss(true - 1, found)  # 0 is padding
+        return model, tagger, crf.loss
     real = ops.cast(mask, h.dtype)[..., None]
     mean = ops.sum(h * real, axis=1) / ops.sum(real, axis=1)
     pooled = layers.Concatenate()([mean, ops.max(h - 1e4 * (1 - real), axis=1)])
@@ -146,17 +146,17 @@ def main(arguments=None):
     if settings.task == "ner":
         kinds = sorted({tag for tags in labels["train"] for tag in tags})
     others = texts["dev"] + texts["test"]
-    vocabulary, embedding = word_embedding(settings.vectors, texts["train"], others)
+    vocabulary, embedding = words_and_embedding(settings.vectors, texts["train"], others)
     embedding = embedding if settings.vectors else None
     with settings.folder() as temporary:
         uses = {"both": ("elmo", "bert")}.get(settings.input, (settings.input,))
         if uses != ("elmo",):
             backbone = keras_hub.models.BertBackbone.from_preset(settings.bert)
             tokenizer = keras_hub.models.BertTokenizer.from_preset(settings.bert)
-            longest = (backbone.max_sequence_length - 1) // 8 * 8  # parts.pad may add one
+            longest = (backbone.max_sequence_length - 1) // 8 * 8  # Batches may add one
         begin, batches, inputs = time.perf_counter(), {}, {}
         for part, text in texts.items():
-            inputs = {"words": word_ids(vocabulary, text)}
+            inputs = {"words": ids_of(vocabulary, text)}
             if uses != ("elmo",):
                 ids, places = first_pieces(tokenizer, text, longest)
                 if settings.input == "tuned":
@@ -164,16 +164,16 @@ def main(arguments=None):
                 else:
                     inputs["bert"] = represent(hidden_layers(backbone), ids, places)
             if "elmo" in uses:
-                file = (settings.cache or pathlib.Path(temporary)) / f"{part}.hdf5"
-                embedder = keras_elmo.Embedder(settings.elmo)
-                inputs["elmo"] = parts.FrozenLayers(embedder, text, file, split=False)
+                folder = settings.cache or pathlib.Path(temporary)
+                elmo = keras_elmo.ElmoLayer.from_preset(settings.preset)
+                inputs["elmo"] = parts.TextLayers(elmo, text, folder, split=False)
             targets = labels[part]
             if settings.task == "ner":
-                known = {kind: n for n, kind in enumerate(kinds, start=1)}
-                targets = [np.array([known.get(tag, 0) for tag in tags]) for tags in targets]
+                known = {kind: n for n, kind in enumerate(kinds)}
+                targets = [np.array([known.get(tag, -1) for tag in tags]) for tags in targets]
             seed = settings.seed if part == "train" else None
             given = inputs, {"labels": targets}, list(map(len, text))
-            batches[part] = parts.Batches(*given, settings.batch_size, seed)
+            batches[part] = parts.padded_batches(*given, settings.batch_size, seed)
         shapes = {x: inputs[x][0].shape[1:] for x in ("elmo", "bert") if x in inputs}
         seconds = round(time.perf_counter() - begin, 1)
         tuned = backbone if settings.input == "tuned" else None
@@ -184,16 +184,15 @@ def main(arguments=None):
         model.compile(optimizer, {"labels": loss}, jit_compile=parts.JIT)
 
         def score(part):
-            found = [x["labels"] for x in parts.predict(predictor, batches[part])]
+            found = [x["labels"] for x in batches[part].predict(predictor)]
             if settings.task == "sst5":
                 return np.mean([x.argmax() == y for x, y in zip(found, labels[part])])
             tags = [[kinds[n] for n in x[: len(y)]] for x, y in zip(found, labels[part])]
             return f1_score(labels[part], tags, zero_division=0)
 
         facts = parts.train(model, batches["train"], lambda: score("dev"), settings)
-        dev, test = score("dev"), score("test")
-    facts |= {"layer_weights": parts.layer_weights(model), "seconds_for_layers": seconds}
-    parts.report(settings, float(dev), float(test), task=f"bert_{settings.task}", **facts)
+        test = score("test")
+    parts.report(settings, model, test=test, seconds_for_layers=seconds, **facts)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ import pathlib
 
 import keras
 import numpy as np
+from experiments.word_vectors import PADDING
 from keras import layers, ops
-from parts import JIT, Batches, FrozenLayers, layer_weights, make_parser, predict, report, train
-from words import PADDING, tokens_and_spans, word_embedding, word_ids
+from parts import JIT, TextLayers, make_parser, padded_batches, report, train
+from words import ids_of, tokens_and_spans, words_and_embedding
 
 import keras_elmo
 
@@ -121,23 +122,23 @@ def main(arguments=None):
     parts = {part: read_gap(settings.data / f"gap-{name}.tsv") for part, name in names.items()}
     texts = {part: [row["tokens"] for row in rows] for part, rows in parts.items()}
     others = texts["dev"] + texts["test"]
-    vocabulary, embedding = word_embedding(settings.vectors, texts["train"], others)
+    vocabulary, embedding = words_and_embedding(settings.vectors, texts["train"], others)
     with settings.folder() as temporary:
         folder = settings.cache or pathlib.Path(temporary)
-        embedder = None if settings.elmo == "none" else keras_elmo.Embedder(settings.elmo)
+        elmo = settings.preset and keras_elmo.ElmoLayer.from_preset(settings.preset)
         batches, shape = {}, None
         for part, rows in parts.items():
             inputs = {
-                "words": word_ids(vocabulary, texts[part]),
+                "words": ids_of(vocabulary, texts[part]),
                 "mentions": [row["mentions"] for row in rows],
             }
-            if embedder:
-                inputs["layers"] = FrozenLayers(embedder, texts[part], folder / f"{part}.hdf5")
+            if elmo:
+                inputs["layers"] = TextLayers(elmo, texts[part], folder)
                 shape = inputs["layers"].shape
-            targets = [row["label"] for row in rows]
+            targets = {"label": [row["label"] for row in rows]}
             lengths = list(map(len, texts[part]))
             seed = settings.seed if part == "train" else None
-            batches[part] = Batches(inputs, {"label": targets}, lengths, settings.batch_size, seed)
+            batches[part] = padded_batches(inputs, targets, lengths, settings.batch_size, seed)
 
         model = build(embedding, shape, settings.units)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -145,15 +146,14 @@ def main(arguments=None):
         model.compile(optimizer, {"label": loss}, jit_compile=JIT)
 
         def score(part):
-            found = [int(x["label"].argmax()) for x in predict(model, batches[part])]
+            found = [int(x["label"].argmax()) for x in batches[part].predict(model)]
             return measures(parts[part], found)
 
         facts = train(model, batches["train"], lambda: score("dev")["f1"], settings)
-        dev, test = score("dev"), score("test")
+        test = score("test")
     for name, value in test.items():
         print(f"{name:10} {value:.4f}")
-    facts |= {"task": "gap", "measures": test, "layer_weights": layer_weights(model)}
-    report(settings, dev["f1"], test["f1"], **facts)
+    report(settings, model, test=test["f1"], measures=test, **facts)
 
 
 if __name__ == "__main__":

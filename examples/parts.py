@@ -1,8 +1,4 @@
-"""Parts of coreference.py, questions.py, bert_layers.py and proteins.py.
-
-They batch examples of similar length, compute the layers of a frozen biLM once, choose the best
-epoch and write the scores.
-"""
+"""Shared parts of the task models: options, training, scores, and layers of longer texts."""
 
 import argparse
 import json
@@ -12,15 +8,17 @@ import time
 
 import keras
 import numpy as np
+from experiments.cached_layers import Batches, StoredLayers
 
 import keras_elmo
 
 # XLA would compile a model again for each width of a batch, which takes TensorFlow minutes.
 JIT = "auto" if keras.backend.backend() == "jax" else False
+MULTIPLE = 8  # JAX compiles once for each width: few widths
 
 
-class Batches(keras.utils.PyDataset):
-    """Batches of examples of similar length, in a new order in every epoch.
+def padded_batches(inputs, targets, lengths, batch_size=32, seed=None, chosen=None):
+    """Return the batches of examples that are arrays.
 
     Args:
         inputs: dict from the name of an input to its examples: arrays of shape ``(tokens, ...)``.
@@ -31,104 +29,96 @@ class Batches(keras.utils.PyDataset):
         chosen: list of int or None. Indices of the examples to batch; None for all.
     """
 
-    def __init__(self, inputs, targets, lengths, batch_size=32, seed=None, chosen=None):
-        super().__init__()
-        self.inputs, self.targets, self.lengths = inputs, targets, lengths
-        self.chosen = np.arange(len(lengths)) if chosen is None else np.array(chosen)
-        self.batch_size = batch_size
-        self.random = None if seed is None else np.random.default_rng(seed)
-        self.on_epoch_end()
-
-    def on_epoch_end(self):
-        random = self.random
-        order = random.permutation(self.chosen) if random else self.chosen
-        order = sorted(order, key=lambda i: self.lengths[i])
-        starts = range(0, len(order), self.batch_size)
-        starts = random.permutation(starts) if random else starts
-        self.batches = [order[start : start + self.batch_size] for start in starts]
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, number):
-        # If the first two batches have equal widths, TensorFlow expects this width of all.
-        more = int(number == 1)
-        inputs, targets = (
-            {name: pad([rows[i] for i in self.batches[number]], more) for name, rows in x.items()}
-            for x in (self.inputs, self.targets)
+    def make_batch(indices, random):
+        return tuple(
+            {name: pad([rows[i] for i in indices], value) for name, rows in x.items()}
+            for x, value in ((inputs, 0), (targets, -1))
         )
-        return inputs, targets
+
+    chosen = range(len(lengths)) if chosen is None else chosen
+    return Batches(make_batch, lengths, chosen, batch_size, seed)
 
 
-def pad(rows, more=0):
-    """Stack arrays, with zeros after the shorter ones. JAX compiles few widths: multiples of 8."""
+def pad(rows, value=0):
+    """Stack arrays, with a value after the shorter ones, to a multiple of ``MULTIPLE`` rows."""
     rows = [np.asarray(row) for row in rows]
     kind = "float32" if rows[0].dtype.kind == "f" else "int32"
     if rows[0].ndim == 0:
         return np.array(rows, kind)
-    width = -(-max(map(len, rows)) // 8) * 8 + more
-    padded = np.zeros((len(rows), width, *rows[0].shape[1:]), kind)
+    width = -(-max(map(len, rows)) // MULTIPLE) * MULTIPLE
+    padded = np.full((len(rows), width, *rows[0].shape[1:]), value, kind)
     for target, row in zip(padded, rows):
         target[: len(row)] = row
     return padded
 
 
-def predict(model, batches):
-    """Return the outputs of a model, a dict for every example, in the order of the examples."""
-    found = {}
-    for number, indices in enumerate(batches.batches):
-        outputs = model.predict_on_batch(batches[number][0])
-        for row, i in enumerate(indices):
-            found[i] = {name: values[row] for name, values in outputs.items()}
-    return [found[i] for i in batches.chosen]
+def sentences_of(text):
+    """Return the sentences of a list of tokens. A sentence ends after ".", "?" or "!"."""
+    ends = [n for n, token in enumerate(text[:-1], 1) if token in ".?!"]
+    return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)])]
 
 
-class FrozenLayers:
-    """The layer representations of texts, from files that the biLM writes once.
+class TextLayers:
+    """The layers of texts, from a file in a folder, which the first run writes.
 
-    The biLM reads a text sentence by sentence if ``split`` is true, and equal sentences once. A
-    sentence ends after a full stop, a question mark or an exclamation mark.
+    Args:
+        elmo: ElmoLayer. Computes the layers.
+        texts: list of lists of str. Tokens of each text.
+        folder: path. Folder of the file.
+        split: bool. Whether the biLM reads a text sentence by sentence.
     """
 
-    def __init__(self, embedder, texts, file, split=True):
-        self.pieces, sentences = [], {}  # the number of each distinct sentence
-        for text in texts:
-            ends = [n for n, token in enumerate(text[:-1], 1) if split and token in ".?!"]
-            spans = zip([0, *ends], [*ends, len(text)])
-            pieces = [tuple(text[start:end]) for start, end in spans]
-            self.pieces.append([sentences.setdefault(x, len(sentences)) for x in pieces])
-        file.parent.mkdir(parents=True, exist_ok=True)
-        self.dataset = keras_elmo.LayerDataset.from_sentences(embedder, list(sentences), file=file)
-        self.shape = self.dataset.gather([0])["layers"].shape[2:]
+    def __init__(self, elmo, texts, folder, split=True):
+        self.sentences = [sentences_of(text) if split else [text] for text in texts]
+        self.stored = StoredLayers(elmo, (x for some in self.sentences for x in some), folder)
+        self.shape = self.stored.shape[1:]
 
     def __len__(self):
-        return len(self.pieces)
+        return len(self.sentences)
 
     def __getitem__(self, i):
-        found = [self.dataset.gather([n])["layers"][0] for n in self.pieces[i]]
-        return np.concatenate(found)
+        return np.concatenate([self.stored.inputs([x])[0] for x in self.sentences[i]])
 
 
-def train(model, batches, score, settings):
-    """Train a model, keep the weights of the epoch with the best score, and return its facts."""
-    seconds = []
+def train(model, batches, score, settings, save=None):
+    """Train a model, keep the weights of the epoch with the best score, and return facts.
+
+    Args:
+        model: Model. The compiled model.
+        batches: Batches. Training examples.
+        score: function. Returns the score on dev, or an array that begins with it.
+        settings: namespace. ``epochs`` is the largest number of epochs, ``patience`` the number
+            of epochs without a better score after which training stops.
+        save: function or None. Called after each epoch that is better than all before.
+
+    Returns:
+        Dict of ``dev``, the best score, ``epochs_trained`` and ``seconds_per_epoch``.
+    """
+    begin, seconds, progress = [], [], [-float("inf")]
 
     def end(epoch, logs):
         seconds.append(time.perf_counter() - begin[-1])
-        logs["dev"] = np.ravel(score())[0]  # the first of several measures
+        dev = float(np.ravel(score())[0])
+        # While the score is 0, a lower loss is progress.
+        logs.update(dev=dev, progress=dev or -logs["loss"])
+        print(f"epoch {epoch + 1}: loss {logs['loss']:.3f}, dev {dev:.4f}", flush=True)
+        progress.append(logs["progress"])
+        if save and progress[-1] > max(progress[:-1]):
+            save()
 
-    begin = []
     scoring = keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda epoch, logs: begin.append(time.perf_counter()), on_epoch_end=end
     )
     best = keras.callbacks.EarlyStopping(
-        "dev", mode="max", patience=settings.patience, restore_best_weights=True
+        "progress", mode="max", patience=settings.patience, restore_best_weights=True
     )
-    model.fit(batches, epochs=settings.epochs, callbacks=[scoring, best], verbose=2)
+    # Batches shuffles.
+    model.fit(batches, epochs=settings.epochs, callbacks=[scoring, best], shuffle=False, verbose=0)
     if best.best_weights is not None:
         model.set_weights(best.best_weights)
     # The first epoch compiles.
-    return {"epochs_trained": len(seconds), "seconds_per_epoch": round(min(seconds), 1)}
+    facts = {"epochs_trained": len(seconds), "seconds_per_epoch": round(min(seconds), 1)}
+    return {"dev": max(0.0, *progress), **facts}
 
 
 def layer_weights(model):
@@ -143,9 +133,9 @@ def make_parser(text, epochs, patience=5):
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--preset", dest="elmo", default="elmo_small_en", help="biLM: name, directory or .zip")
-    add("--no-elmo", dest="elmo", action="store_const", const="none", help="leave ELMo out")
-    add("--vectors", type=pathlib.Path, help="word vectors in the text format of word2vec")
+    add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
+    add("--no-elmo", dest="preset", action="store_const", const=None, help="leave ELMo out")
+    add("--vectors", type=pathlib.Path, help="text file of word vectors, such as GloVe's")
     add("--cache", type=pathlib.Path, help="folder that keeps the layers for later runs")
     add("--epochs", type=int, default=epochs, help="largest number of epochs")
     add("--patience", type=int, default=patience, help="epochs without a better score on dev")
@@ -157,13 +147,16 @@ def make_parser(text, epochs, patience=5):
     return parser
 
 
-def report(settings, dev, test, **facts):
-    """Write the scores to --scores, and print them, in percent."""
+def report(settings, model, dev, test, **facts):
+    """Print the scores in percent, and write them to --scores, with the layer weights."""
     given = {name: value for name, value in vars(settings).items() if name != "folder"}
     for name, value in given.items():
         given[name] = value.name if isinstance(value, pathlib.Path) else value
     if settings.scores:
-        content = {"dev": dev, "test": test, **facts, "settings": given}
+        facts |= {"layer_weights": layer_weights(model), "settings": given}
+        content = {"dev": float(dev), "test": float(test), **facts}
         settings.scores.parent.mkdir(parents=True, exist_ok=True)
         settings.scores.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+    for name, weights in layer_weights(model).items():
+        print(f"layer weights {name}: {weights}")
     print(f"dev {100 * dev:.1f} test {100 * test:.1f}")

@@ -2,13 +2,13 @@
 
     python examples/proteins.py --data FOLDER --no-elmo
     python examples/proteins.py --data FOLDER --run RUN
-    python examples/proteins.py --data FOLDER --bilm seqvec.zip
+    python examples/proteins.py --data FOLDER --preset seqvec.zip
 
 FOLDER contains secondary_structure_train.tsv.xz, and so for dev and test. A line has an id, a
 sequence, a label of each residue (H, E or C) and a mask (1: scored), separated by tabs. A residue
 is a token, and a protein is a sentence. --run trains a tiny biLM on the training sequences into
 the folder RUN, or continues there. SeqVec (Heinzinger et al., 2019) trained a biLM of the original
-size on 33 million sequences: --bilm reads its weights. The frozen biLM reads each protein once.
+size on 33 million sequences: --preset reads its weights. The frozen biLM reads each protein once.
 The classifier of residues is a biLSTM over [x_k; ELMo_k]. The score is Q3, the share of the scored
 residues with the right label. Runs on every Keras backend.
 """
@@ -19,7 +19,7 @@ import pathlib
 import keras
 import numpy as np
 from keras import layers, ops
-from parts import JIT, Batches, FrozenLayers, layer_weights, make_parser, predict, report, train
+from parts import JIT, TextLayers, make_parser, padded_batches, report, train
 
 import keras_elmo
 from keras_elmo.pretraining import Pretraining, Recipe
@@ -27,7 +27,7 @@ from keras_elmo.pretraining.export import export_run
 from keras_elmo.pretraining.prepare import prepare
 
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"  # ids start at 2; 1 is any other letter, 0 padding
-LABELS = "HEC"  # ids start at 1; 0 is a residue that is not scored, or padding
+LABELS = "HEC"  # -1 is a residue that is not scored, or padding
 
 
 def read_proteins(path, limit=None):
@@ -44,9 +44,7 @@ def read_proteins(path, limit=None):
                 )
             _, sequence, structure, mask = fields
             sequences.append(list(sequence))
-            ids = [
-                LABELS.index(x) + 1 if scored == "1" else 0 for x, scored in zip(structure, mask)
-            ]
+            ids = [LABELS.index(x) if scored == "1" else -1 for x, scored in zip(structure, mask)]
             labels.append(np.array(ids))
             if len(sequences) == limit:
                 break
@@ -88,66 +86,64 @@ def build(elmo_shape, units, dropout=0.3):
         x = layers.Concatenate()([x, mix(inputs["layers"], mask=mask)])
     h = layers.Dropout(dropout)(x)
     h = layers.Bidirectional(layers.LSTM(units, return_sequences=True))(h, mask=mask)
-    return keras.Model(
-        inputs, {"labels": layers.Dense(1 + len(LABELS))(layers.Dropout(dropout)(h))}
-    )
+    return keras.Model(inputs, {"labels": layers.Dense(len(LABELS))(layers.Dropout(dropout)(h))})
 
 
 def main(arguments=None):
     parser = make_parser(__doc__, epochs=10, patience=2)
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder of the files")
-    parser.add_argument("--bilm", dest="elmo", metavar="PRESET", help="as --preset")
     parser.add_argument("--run", type=pathlib.Path, help="folder to train a biLM in")
     parser.add_argument("--run-epochs", type=float, default=2.0, help="epochs of the biLM")
     parser.add_argument("--limit", type=int, help="proteins of --train for the classifier")
     parser.add_argument("--units", type=int, default=128, help="units of the biLSTM")
-    parser.set_defaults(elmo=None)
+    parser.set_defaults(preset="")
     settings = parser.parse_args(arguments)
-    if bool(settings.run) == bool(settings.elmo):
-        parser.error("expected --run, --bilm or --no-elmo")
+    if bool(settings.run) == (settings.preset != ""):
+        parser.error("expected --run, --preset or --no-elmo")
     keras.utils.set_random_seed(settings.seed)
 
     names = "train", "dev", "test"
     files = {x: settings.data / f"secondary_structure_{x}.tsv.xz" for x in names}
     if settings.run:
         sequences, _ = read_proteins(files["train"])
-        settings.elmo = pretrain(sequences, settings.run, settings.run_epochs)
+        settings.preset = pretrain(sequences, settings.run, settings.run_epochs)
         keras.utils.set_random_seed(settings.seed)
-    embedder = None if settings.elmo == "none" else keras_elmo.Embedder(settings.elmo)
+    elmo = settings.preset and keras_elmo.ElmoLayer.from_preset(settings.preset)
     ids = {residue: n for n, residue in enumerate(RESIDUES, start=2)}
     with settings.folder() as temporary:
-        batches, shape = {}, None
+        batches, targets, shape = {}, {}, None
         for part, file in files.items():
             limit = settings.limit if part == "train" else None
             sequences, labels = read_proteins(file, limit)
             inputs = {"residues": [np.array([ids.get(x, 1) for x in s]) for s in sequences]}
-            if embedder:
-                stored = (settings.cache or pathlib.Path(temporary)) / f"{part}.hdf5"
-                inputs["layers"] = FrozenLayers(embedder, sequences, stored, split=False)
+            if elmo:
+                folder = settings.cache or pathlib.Path(temporary)
+                inputs["layers"] = TextLayers(elmo, sequences, folder, split=False)
                 shape = inputs["layers"].shape
             seed = settings.seed if part == "train" else None
             lengths = list(map(len, sequences))
-            targets = {"labels": labels}
-            batches[part] = Batches(inputs, targets, lengths, settings.batch_size, seed)
+            targets[part] = {"labels": labels}
+            batches[part] = padded_batches(
+                inputs, targets[part], lengths, settings.batch_size, seed
+            )
 
         model = build(shape, settings.units)
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
         optimizer = keras.optimizers.Adam(settings.learning_rate, global_clipnorm=5.0)
         model.compile(optimizer, {"labels": loss}, jit_compile=JIT)
 
         def score(part):
             right, scored = 0, 0
-            gold = batches[part].targets["labels"]
-            for labels, found in zip(gold, predict(model, batches[part])):
-                best = 1 + found["labels"][: len(labels), 1:].argmax(-1)
+            found_by_protein = zip(targets[part]["labels"], batches[part].predict(model))
+            for labels, found in found_by_protein:
+                best = found["labels"][: len(labels)].argmax(-1)
                 right += (best == labels).sum()
-                scored += (labels > 0).sum()
+                scored += (labels >= 0).sum()
             return right / scored
 
         facts = train(model, batches["train"], lambda: score("dev"), settings)
-        dev, test = score("dev"), score("test")
-    facts |= {"task": "proteins", "layer_weights": layer_weights(model)}
-    report(settings, float(dev), float(test), **facts)
+        test = score("test")
+    report(settings, model, test=test, **facts)
 
 
 if __name__ == "__main__":

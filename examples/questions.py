@@ -18,10 +18,11 @@ import pathlib
 
 import keras
 import numpy as np
+from experiments.word_vectors import PADDING
 from keras import layers, ops
-from parts import JIT, Batches, FrozenLayers, layer_weights, make_parser, predict, report, train
+from parts import JIT, TextLayers, make_parser, padded_batches, report, train
 from squad import best_span, compare, read_squad
-from words import PADDING, word_embedding, word_ids
+from words import ids_of, words_and_embedding
 
 import keras_elmo
 
@@ -124,7 +125,7 @@ def splits(examples, tested, folds):
 def score(model, examples, batches):
     """Return the mean F1 and the mean exact match of a model."""
     scores = []
-    for i, found in zip(batches.chosen, predict(model, batches)):
+    for i, found in zip(batches.chosen, batches.predict(model)):
         example = examples[i]
         span = best_span(found["start"], found["end"], len(example["context"]))
         first, last = (example["spans"][n] for n in span)
@@ -152,13 +153,13 @@ def main(arguments=None):
     lengths = list(map(len, texts["context"]))
     tokenizer = keras_elmo.CharacterTokenizer(LETTERS)
     with settings.folder() as temporary:
-        embedder = None if settings.elmo == "none" else keras_elmo.Embedder(settings.elmo)
+        folder = settings.cache or pathlib.Path(temporary)
+        elmo = settings.preset and keras_elmo.ElmoLayer.from_preset(settings.preset)
         inputs, shape = {}, None
         for name, text in texts.items():
             inputs[f"{name}_characters"] = [np.asarray(tokenizer([x]))[0] for x in text]
-            if embedder:
-                file = (settings.cache or pathlib.Path(temporary)) / f"{name}.hdf5"
-                inputs[f"{name}_layers"] = FrozenLayers(embedder, text, file)
+            if elmo:
+                inputs[f"{name}_layers"] = TextLayers(elmo, text, folder)
                 shape = inputs[f"{name}_layers"].shape
 
         folds = []
@@ -167,10 +168,10 @@ def main(arguments=None):
             known, others = (
                 [y for x in z for y in (x["context"], x["question"])] for z in (known, others)
             )
-            vocabulary, embedding = word_embedding(settings.vectors, known, others)
-            inputs |= {name: word_ids(vocabulary, text) for name, text in texts.items()}
+            vocabulary, embedding = words_and_embedding(settings.vectors, known, others)
+            inputs |= {name: ids_of(vocabulary, text) for name, text in texts.items()}
             batches = [
-                Batches(inputs, targets, lengths, settings.batch_size, seed, part)
+                padded_batches(inputs, targets, lengths, settings.batch_size, seed, part)
                 for part, seed in zip(parts, (settings.seed, None, None))
             ]
             model = build(embedding, shape, settings.units, settings.dropout)
@@ -188,8 +189,7 @@ def main(arguments=None):
     dev, test = (np.average([x[name] for x in folds], 0, shares) for name in ("dev", "test"))
     facts |= {"exact": 100 * test[1], "folds_f1": [float(100 * x["test"][0]) for x in folds]}
     print(f"test EM {test[1]:.4f}")
-    facts |= {"task": "questions", "layer_weights": layer_weights(model)}
-    report(settings, float(dev[0]), float(test[0]), **facts)
+    report(settings, model, **{**facts, "dev": dev[0], "test": test[0]})
 
 
 if __name__ == "__main__":

@@ -13,17 +13,15 @@ word embeddings from a word2vec text file, such as GloVe. The frozen biLM runs i
 (V), as CoNLL-2005 does. Runs on every Keras backend.
 """
 
-import argparse
-import functools
 import pathlib
 
 import keras
 import ner
-import numpy as np
-from experiments.cached_layers import open_elmo, representations_of, write_scores
-from experiments.word_vectors import word_embedding
+from experiments.cached_layers import elmo_input, open_elmo, representations_of
+from experiments.word_vectors import make_vocabulary, read_vectors, word_embedding, word_ids
 from keras import layers, ops
 from keras.utils import pad_sequences
+from parts import make_parser, report, train
 from seqeval.metrics import f1_score
 
 import keras_elmo
@@ -47,88 +45,64 @@ def read_frames(path):
     return [list(zip(tokens, rest)) for tokens in sentences], tags
 
 
-def make_inputs(known, frames, elmo=None):
-    """Return word ids, character ids, predicate flags, and the layers if ``elmo`` stores them."""
+def make_inputs(known, frames, elmo=None, rare=(), random=None):
+    """Return word ids, predicate flags, and what ELMo reads."""
     tokens = [[token for token, _ in frame] for frame in frames]
     flags = [[flag for _, flag in frame] for frame in frames]
-    words, characters, *stored = ner.make_inputs(known, tokens, elmo)
-    return [words, characters, pad_sequences(flags, padding="post"), *stored]
+    ids = word_ids(ner.lower(tokens), known["words"], rare, random)
+    more = [elmo_input(elmo, tokens)] if elmo else []
+    return ids, pad_sequences(flags, padding="post"), *more
 
 
-def build(known, elmo, units, depth, vectors=None):
-    """Return the model to train, the tagger that shares its weights, and the mix."""
-    words = keras.Input((None,), dtype="int32")
-    characters = keras.Input((None, ner.CHARACTERS), dtype="int32")
-    flags = keras.Input((None,), dtype="int32")
+def build(known, elmo, units, depth, vectors=None, learning_rate=1e-3):
+    """Return the model to train, and the tagger that shares its weights."""
+    words, flags = (keras.Input((None,), dtype="int32") for _ in range(2))
+    inputs = [words, flags]
     mask = ops.not_equal(words, ner.PADDING)  # passed explicitly: Concatenate loses it
-    inputs = [words, characters, flags]
     embedded = word_embedding(known["words"], 100, vectors)(words)
     h = layers.Concatenate()([layers.Dropout(0.5)(embedded), layers.Embedding(2, 50)(flags)])
-    mix = keras_elmo.ScalarMix(dropout=0.5, l2=1e-3, name="at_input")
     if elmo:
-        representations = representations_of(elmo, characters, inputs)
-        h = layers.Concatenate()([h, mix(representations, mask=mask)])
+        mix = keras_elmo.ScalarMix(dropout=0.5, l2=1e-3, name="at_input")
+        h = layers.Concatenate()([h, mix(representations_of(elmo, inputs), mask=mask)])
     for _ in range(depth):
         birnn = layers.Bidirectional(layers.LSTM(units, return_sequences=True))
         h = layers.Dropout(0.3)(birnn(h, mask=mask))
-    scores = layers.Dense(len(known["tags"]))(h)
-    crf = keras_elmo.CRF()
-    model = keras.Model(inputs, crf(scores))
-    model.compile(keras.optimizers.Adam(1e-3, global_clipnorm=5.0), crf.loss)
-    return model, keras.Model(inputs, crf.decode(scores, mask)), mix
+    return ner.with_crf(inputs, h, len(known["tags"]), mask, learning_rate)
 
 
-def score(tagger, known, frames, tags, make_inputs=make_inputs):
-    """Return the F1 of the roles of all predicates, without the role V."""
-    found = ner.tag(tagger, known, frames, make_inputs)
+def score(tagger, known, some, tags):
+    """Return the F1 of the roles of all predicates in batches, without the role V."""
+    found = ner.tag(tagger, known, some)
     roles = [[["O" if tag[2:] == "V" else tag for tag in x] for x in y] for y in (tags, found)]
     return f1_score(*roles, zero_division=0)
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
+    parser = make_parser(__doc__, epochs=50)
     for name in ("train", "dev", "test"):
-        add(f"--{name}", type=pathlib.Path, required=True, help="column file")
-    add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="use ELMo or not")
-    add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
-    add("--vectors", type=pathlib.Path, help="word2vec text file for the word embeddings")
-    add("--cache", type=pathlib.Path, help="folder for the biLM's layers, computed once")
-    add("--units", type=int, default=200, help="units of each LSTM")
-    add("--depth", type=int, default=2, help="number of biLSTMs")
-    add("--epochs", type=int, default=50, help="largest number of epochs")
-    add(
-        "--patience",
-        type=int,
-        default=5,
-        help="stop after this many epochs without a better F1 on dev",
-    )
-    add("--seed", type=int, default=1)
-    add("--scores", type=pathlib.Path, help="JSON file to write the F1 on test to")
+        parser.add_argument(f"--{name}", type=pathlib.Path, required=True, help="column file")
+    parser.add_argument("--units", type=int, default=200, help="units of each LSTM")
+    parser.add_argument("--depth", type=int, default=2, help="number of biLSTMs")
     settings = parser.parse_args(arguments)
     keras.utils.set_random_seed(settings.seed)
 
-    (frames, tags), dev, test = map(read_frames, (settings.train, settings.dev, settings.test))
-    everything = [[token for token, _ in frame] for frame in (*frames, *dev[0], *test[0])]
-    vectors = ner.vectors_of(settings.vectors, everything)
-    known, rare = ner.names_of(everything[: len(frames)], tags, vectors)
-    elmo = open_elmo(settings.preset, everything, settings.cache) if settings.elmo else None
-    make = functools.partial(make_inputs, elmo=elmo)
-    model, tagger, mix = build(known, elmo, settings.units, settings.depth, vectors)
-
-    def batch_of(indices):
-        some = ([x[i] for i in indices] for x in (frames, tags))
-        return ner.make_batch(known, rare, *some, make)
-
-    ner.fit(model, tagger, frames, batch_of, lambda: score(tagger, known, *dev, make), settings)
-    if elmo:
-        print(f"layer weights {np.round(mix.layer_weights, 3)}")
-    f1 = score(tagger, known, *test, make)
-    print(f"test F1 {f1:.4f}")
-    if settings.scores:
-        write_scores(settings.scores, f1, tagger)
+    splits = [read_frames(path) for path in (settings.train, settings.dev, settings.test)]
+    texts = [[[token for token, _ in frame] for frame in frames] for frames, _ in splits]
+    everything = [tokens for text in texts for tokens in text]
+    every_word = {token for tokens in ner.lower(everything) for token in tokens}
+    vectors = read_vectors(settings.vectors, every_word) if settings.vectors else {}
+    words, rare = make_vocabulary(ner.lower(texts[0]), vectors)
+    (frames, tags), (dev, dev_tags), (test, test_tags) = splits
+    known = {"words": words, "tags": ner.tag_set(tags)}
+    elmo = open_elmo(settings.preset, everything, settings.cache)
+    sizes = settings.units, settings.depth
+    model, tagger = build(known, elmo, *sizes, vectors, settings.learning_rate)
+    given = {"inputs": make_inputs, "elmo": elmo}
+    shuffled = {"size": settings.batch_size, "seed": settings.seed, "rare": rare}
+    on_train = ner.batches(known, frames, tags, **given, **shuffled)
+    on_dev, on_test = (ner.batches(known, split, **given) for split in (dev, test))
+    facts = train(model, on_train, lambda: score(tagger, known, on_dev, dev_tags), settings)
+    report(settings, model, test=score(tagger, known, on_test, test_tags), **facts)
 
 
 if __name__ == "__main__":

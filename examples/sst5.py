@@ -14,19 +14,12 @@ biLM runs inside the model; --cache computes its layers once instead. The epoch 
 accuracy on dev is scored on test. Runs on every Keras backend.
 """
 
-import argparse
 import pathlib
 
 import keras
 import nltk
 import numpy as np
-from experiments.cached_layers import (
-    Batches,
-    StoredLayers,
-    open_elmo,
-    representations_of,
-    write_scores,
-)
+from experiments.cached_layers import Batches, elmo_input, open_elmo, representations_of
 from experiments.word_vectors import (
     PADDING,
     make_vocabulary,
@@ -35,10 +28,10 @@ from experiments.word_vectors import (
     word_ids,
 )
 from keras import layers, ops
+from parts import JIT, make_parser, report, train
 
 import keras_elmo
 
-CHARACTERS = 50  # ids per token, as in all released biLMs
 # The treebank escapes brackets and quotes; the biLM was trained on plain ones.
 PLAIN = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"', "`": "'"}
 
@@ -59,13 +52,9 @@ def plain(tree):
 
 
 def make_inputs(vocabulary, phrases, elmo=None, rare=(), random=None):
-    """Return word ids, and what ELMo reads: stored layers, or character ids."""
+    """Return word ids, and what ELMo reads."""
     ids = word_ids([[x.lower() for x in phrase] for phrase in phrases], vocabulary, rare, random)
-    if isinstance(elmo, StoredLayers):
-        return ids, elmo.inputs(phrases)
-    if elmo:
-        return ids, ops.convert_to_numpy(keras_elmo.CharacterTokenizer(CHARACTERS)(phrases))
-    return (ids,)
+    return (ids, elmo_input(elmo, phrases)) if elmo else (ids,)
 
 
 def batches(vocabulary, examples, elmo, size, rare=(), seed=None):
@@ -86,21 +75,17 @@ def maxout(x, units, pieces=4):
 
 
 def build(embedding, elmo, units=300, dropout=0.3):
-    """Return the classifier, and its mixes: at the input, and after the first biLSTM."""
+    """Return the classifier. ELMo joins at the input, and after the first biLSTM."""
     words = keras.Input((None,), dtype="int32")
-    inputs, mixes, representations = [words], [], None
+    inputs = [words]
     mask = ops.not_equal(words, PADDING)  # passed explicitly: Concatenate loses it
-    if isinstance(elmo, StoredLayers):
-        representations = representations_of(elmo, None, inputs)
-    elif elmo:
-        inputs.append(keras.Input((None, CHARACTERS), dtype="int32"))
-        representations = elmo(inputs[-1])
+    representations = representations_of(elmo, inputs) if elmo else None
 
     def with_elmo(x, place):
         if not elmo:
             return x
-        mixes.append(keras_elmo.ScalarMix(dropout=0.5, l2=1e-3, name=place))
-        return layers.Concatenate()([x, mixes[-1](representations, mask=mask)])
+        mix = keras_elmo.ScalarMix(dropout=0.5, l2=1e-3, name=place)
+        return layers.Concatenate()([x, mix(representations, mask=mask)])
 
     def birnn(x):
         return layers.Bidirectional(layers.LSTM(units, return_sequences=True))(x, mask=mask)
@@ -123,26 +108,21 @@ def build(embedding, elmo, units=300, dropout=0.3):
     h = layers.Dropout(dropout)(layers.Concatenate()(pooled))
     for width in (units, units // 2):
         h = layers.Dropout(dropout)(maxout(h, width))
-    return keras.Model(inputs, layers.Dense(5, activation="softmax")(h)), mixes
+    return keras.Model(inputs, layers.Dense(5, activation="softmax")(h))
+
+
+def accuracy(model, some, examples):
+    """Return the share of phrases whose label gets the highest probability."""
+    return np.mean([x.argmax() == label for x, (_, label) in zip(some.predict(model), examples)])
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__, epochs=5)
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True, help="folder of train.txt, dev.txt, test.txt")
-    add("--elmo", action=argparse.BooleanOptionalAction, default=True, help="use ELMo or not")
-    add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
-    add("--vectors", type=pathlib.Path, help="word2vec text file for the word embeddings")
-    add("--cache", type=pathlib.Path, help="folder for the biLM's layers, computed once")
     add("--shortest", type=int, default=4, help="tokens of the shortest phrase to train on")
     add("--units", type=int, default=300, help="units of each LSTM")
-    add("--batch-size", type=int, default=64, help="phrases per batch")
-    add("--learning-rate", type=float, default=1e-3)
-    add("--epochs", type=int, default=5)
-    add("--seed", type=int, default=1)
-    add("--scores", type=pathlib.Path, help="JSON file to write the accuracy on test to")
+    parser.set_defaults(batch_size=64)
     settings = parser.parse_args(arguments)
     keras.utils.set_random_seed(settings.seed)
 
@@ -150,32 +130,22 @@ def main(arguments=None):
     sentences, dev, test = ([*map(plain, split)] for split in trees)
     phrases = (plain(node) for tree in trees[0] for node in tree.subtrees())
     long = [phrase for phrase in phrases if len(phrase[0]) >= settings.shortest]
-    train = [*dict.fromkeys([*long, *sentences])]  # each distinct phrase once
-    everything = [tokens for tokens, _ in (*train, *dev, *test)]
+    examples = [*dict.fromkeys([*long, *sentences])]  # each distinct phrase once
+    everything = [tokens for tokens, _ in (*examples, *dev, *test)]
     words = {x.lower() for tokens in everything for x in tokens}
     vectors = read_vectors(settings.vectors, words) if settings.vectors else {}
     vocabulary, rare = make_vocabulary(([x.lower() for x in s] for s, _ in sentences), vectors)
 
-    elmo = open_elmo(settings.preset, everything, settings.cache) if settings.elmo else None
-    model, mixes = build(word_embedding(vocabulary, 100, vectors), elmo, settings.units)
-    on_train = batches(vocabulary, train, elmo, settings.batch_size, rare, settings.seed)
+    elmo = open_elmo(settings.preset, everything, settings.cache)
+    model = build(word_embedding(vocabulary, 100, vectors), elmo, settings.units)
+    on_train = batches(vocabulary, examples, elmo, settings.batch_size, rare, settings.seed)
     on_dev, on_test = (batches(vocabulary, split, elmo, 128) for split in (dev, test))
     steps = settings.epochs * len(on_train)
     rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, steps)
     optimizer = keras.optimizers.Adam(rate, global_clipnorm=5.0)
-    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
-    best = keras.callbacks.EarlyStopping(  # It never stops early; it restores the best epoch.
-        "val_accuracy", mode="max", patience=settings.epochs, restore_best_weights=True
-    )
-    model.fit(
-        on_train, validation_data=on_dev, epochs=settings.epochs, callbacks=[best], shuffle=False
-    )
-    for mix in mixes:
-        print(f"layer weights {mix.name}: {np.round(mix.layer_weights, 3)}")
-    accuracy = model.evaluate(on_test, verbose=0, return_dict=True)["accuracy"]
-    print(f"test accuracy {accuracy:.4f}")
-    if settings.scores:
-        write_scores(settings.scores, accuracy, model)
+    model.compile(optimizer, "sparse_categorical_crossentropy", jit_compile=JIT)
+    facts = train(model, on_train, lambda: accuracy(model, on_dev, dev), settings)
+    report(settings, model, test=accuracy(model, on_test, test), **facts)
 
 
 if __name__ == "__main__":

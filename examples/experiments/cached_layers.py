@@ -1,15 +1,14 @@
-"""Shared parts of the task models: batches of similar length, and layers of a frozen biLM.
+"""Batches of similar length, and the stored layers of a frozen biLM, for the task models.
 
 The layers of each text are computed once and written to a file that later runs read.
 """
 
 import hashlib
 import io
-import json
 
 import keras
 import numpy as np
-from keras import layers
+from keras import layers, ops
 
 import keras_elmo
 
@@ -23,6 +22,7 @@ class Batches(keras.utils.PyDataset):
     Args:
         make_batch: function. Takes the indices of the sentences of a batch, and a random
             generator that depends on the seed, the epoch and the batch, or None without a seed.
+            Returns inputs and targets. Those of tokens are padded, inputs with 0, targets with -1.
         lengths: list of int. Number of tokens of every sentence.
         chosen: list of int. Indices of the sentences to batch.
         batch_size: int. Sentences in a batch.
@@ -42,11 +42,6 @@ class Batches(keras.utils.PyDataset):
     def on_epoch_end(self):
         self.epoch += 1
         self.indices = [batch for _ in range(self.passes) for batch in self._one_pass()]
-        # If the first two batches have equal widths, TensorFlow expects this width of all.
-        widths = [self.lengths[batch].max() for batch in self.indices]
-        other = next((n for n, width in enumerate(widths) if width != widths[0]), 0)
-        if other:
-            self.indices[1], self.indices[other] = self.indices[other], self.indices[1]
 
     def _one_pass(self):
         order = self.random.permutation(self.chosen) if self.random else self.chosen
@@ -59,9 +54,39 @@ class Batches(keras.utils.PyDataset):
         return len(self.indices)
 
     def __getitem__(self, number):
+        batch = self._batch(number)
+        if number != 1:
+            return batch
+        # If an array has one width in the first two batches, TensorFlow expects this width of all.
+        pairs = zip(batch, self._batch(0), (0, -1))
+        return tuple(
+            keras.tree.map_structure(lambda x, y: _wider(x, y, value), second, first)  # noqa: B023
+            for second, first, value in pairs
+        )
+
+    def _batch(self, number):
         # Each batch gets a new generator, because a backend may ask for a batch twice.
         random = self.random and np.random.default_rng([self.seed, self.epoch, number])
         return self.make_batch(self.indices[number], random)
+
+    def predict(self, model):
+        """Return the output of a model for each chosen sentence, in the order of ``chosen``."""
+        found = {}
+        for number, indices in enumerate(self.indices):
+            outputs = keras.tree.map_structure(
+                ops.convert_to_numpy, model.predict_on_batch(self[number][0])
+            )
+            for row, i in enumerate(indices):
+                found[i] = keras.tree.map_structure(lambda x: x[row], outputs)  # noqa: B023
+        return [found[i] for i in self.chosen]
+
+
+def _wider(array, other, value):
+    """Return an array with one more token, if it has as many tokens as another one."""
+    if array.ndim < 2 or array.shape[1] != other.shape[1]:
+        return array
+    widths = [(0, 0), (0, 1), *[(0, 0)] * (array.ndim - 2)]
+    return np.pad(array, widths, constant_values=value)
 
 
 def passes_per_epoch(share):
@@ -103,48 +128,51 @@ def layer_files(elmo, texts, folder):
 
 
 class StoredLayers:
-    """Gives the layers of sentences from one file, which the first run writes.
+    """The layers of sentences, from one file, which the first run writes.
 
     Args:
-        preset: str. The biLM: a name, a directory or a .zip.
+        elmo: ElmoLayer. Computes the layers.
         sentences: iterable of sequences of str. All sentences that are needed; equal ones are
             computed once.
         folder: path. Folder of the file.
     """
 
-    def __init__(self, preset, sentences, folder):
-        elmo = keras_elmo.ElmoLayer.from_preset(preset)
+    def __init__(self, elmo, sentences, folder):
         self.shape = None, elmo.config.n_layers + 1, 2 * elmo.config.projection_dim
         texts = sorted({" ".join(sentence) for sentence in sentences})
         self.rows = {text: row for row, text in enumerate(texts)}
         self.dataset = layer_files(elmo, {"sentences": texts}, folder)["sentences"]
 
     def inputs(self, sentences):
-        """Return the model's input of some sentences: (sentences, tokens, layers, width)."""
+        """Return the layers of some sentences, padded: (sentences, tokens, layers, width)."""
         rows = [self.rows[" ".join(sentence)] for sentence in sentences]
         return self.dataset.gather(rows)["layers"]
 
 
 def open_elmo(preset, sentences, folder=None):
-    """Return the biLM as a layer, or with a folder as stored layers of the sentences."""
-    if folder:
-        return StoredLayers(preset, sentences, folder)
-    return keras_elmo.ElmoLayer.from_preset(preset)
+    """Return a biLM as a layer, or with a folder as stored layers of sentences; None for none."""
+    elmo = keras_elmo.ElmoLayer.from_preset(preset) if preset else None
+    return StoredLayers(elmo, sentences, folder) if elmo and folder else elmo
 
 
-def representations_of(elmo, characters, inputs):
-    """Return the layer representations of a model; stored ones become one more of its inputs."""
+def elmo_input(elmo, sentences):
+    """Return what a model reads for ELMo: stored layers, or character ids."""
+    if isinstance(elmo, StoredLayers):
+        return elmo.inputs(sentences)
+    tokenize = keras_elmo.CharacterTokenizer(elmo.config.max_characters_per_token)
+    return ops.convert_to_numpy(tokenize(sentences))
+
+
+def representations_of(elmo, inputs, characters=None):
+    """Return the layer representations of a model, from ``characters`` or a new input of it."""
     if isinstance(elmo, StoredLayers):
         inputs.append(keras.Input(elmo.shape))
         return inputs[-1]
+    if characters is None:
+        shape = None, elmo.config.max_characters_per_token
+        characters = keras.Input(shape, dtype="int32")
+        inputs.append(characters)
     return elmo(characters)
-
-
-def write_scores(path, score, model):
-    """Write the score on test, and the layer weights of the mixes in a model, as JSON."""
-    mixes = [layer for layer in model.layers if isinstance(layer, keras_elmo.ScalarMix)]
-    weights = {mix.name: mix.layer_weights.tolist() for mix in mixes}
-    path.write_text(json.dumps({"test": score, "layer_weights": weights}), "utf-8")
 
 
 def elmo_places(settings, representations, mask):

@@ -1,10 +1,12 @@
 """Read and write column files like those of CoNLL-2003: one token and its tag a line.
 
-Tabs or spaces separate columns, empty lines separate sentences. -DOCSTART- lines are skipped. Lines
-that begin with "# " are skipped if the token is not in the first column. Tags are IOB1, IOB2 or
-BIOES.
+Tabs or spaces separate columns, and empty lines separate sentences. Lines that begin with
+-DOCSTART-, comments, and the numbers of the tokens are skipped, as in CoNLL-U. Tags are IOB1, IOB2
+or BIOES.
 """
 
+import collections
+import pathlib
 import re
 
 from seqeval.metrics.sequence_labeling import get_entities
@@ -12,42 +14,49 @@ from seqeval.metrics.sequence_labeling import get_entities
 BIOES, IOB2 = "BIES", "BIIB"  # Letters of the first, inner, last and only token of an entity.
 
 
-def read_columns(path, column=-1, limit=None, token_column=0):
-    """Return the sentences of a column file as lists of tokens, and their tags in BIOES.
+def read_columns(path, token_column=None, tag_column=None, limit=None):
+    """Read a column file; return its sentences as lists of tokens, and their tags in BIOES.
 
-    Columns count from 0; negative numbers count from the end.
+    Args:
+        path: path. Column file.
+        token_column: int or None. Number of the column of the tokens, from 1. None takes the
+            first, or the second if the first one counts the tokens, as in CoNLL-U.
+        tag_column: int or None. Number of the column of the tags; None takes the last.
+        limit: int or None. Number of sentences to return at most.
 
     Raises:
         OSError: If the file cannot be read.
         ValueError: If a line has no token and tag, or the file has no sentence.
     """
+    lines = pathlib.Path(path).read_text("utf-8-sig").split("\n")
+    rows = [line.strip().split("\t" if "\t" in line else None) for line in lines]
+    widths = collections.Counter(len(row) for row in rows if len(row) > 1)
+    width = max(widths, key=widths.get, default=0)
+    numbers = [row[0] for row in rows if len(row) == width > 1 and row[0] != "#"]
+    # Numbers such as 1-2 and 1.1 are of words that the next lines split, and of words left out.
+    counted = width > 2 and all(re.fullmatch(r"\d+([-.]\d+)?", number) for number in numbers)
+    token_column = token_column or (2 if counted else 1)
     sentences = [[]]
-    with open(path, encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            line = line.rstrip("\r\n")
-            if not line.strip() or line.startswith("-DOCSTART-"):
-                if sentences[-1]:
-                    sentences.append([])
-                continue
-            if token_column and line.startswith("# "):
-                continue
-            fields = line.split("\t" if "\t" in line else None)
-            token, tag = (
-                fields[place] if -len(fields) <= place < len(fields) > 1 else ""
-                for place in (token_column, column)
+    for number, (line, row) in enumerate(zip(lines, rows), start=1):
+        fits = len(row) >= max(2, token_column, tag_column or 0)
+        token, tag = (row[token_column - 1], row[(tag_column or 0) - 1]) if fits else ("", "")
+        is_tag = re.fullmatch("O|[BIES]-.+", tag)
+        if not line.strip() or line.startswith("-DOCSTART-"):
+            sentences.append([])
+        elif line.startswith("#") and not (is_tag and len(row) == width):
+            continue  # a comment
+        elif not is_tag or len(token.split()) != 1:
+            column = f"column {tag_column}" if tag_column else "the last column"
+            raise ValueError(
+                f"Expected a token without spaces and, in {column}, O, or B-, I-, E-, S- and a "
+                f"type. Received: line {number} of {path}: {line[:60]!r}. See --tag-column"
             )
-            if len(token.split()) != 1 or not re.fullmatch("O|[BIES]-.+", tag):
-                raise ValueError(
-                    "read_columns expects a token without spaces, and in another column its tag: "
-                    "O, or B-, I-, E-, S- and a type. "
-                    f"Received: line {number} of {path}, column={column}, "
-                    f"token_column={token_column}: {line[:60]!r}"
-                )
+        elif not counted or row[0].isdigit():
             sentences[-1].append((token, tag))
-    sentences = [list(zip(*sentence)) for sentence in sentences if sentence][:limit]
-    if not sentences:
-        raise ValueError(f"read_columns expects a sentence or more. Received: path={str(path)!r}")
-    return [list(tokens) for tokens, _ in sentences], [recode(x, BIOES) for _, x in sentences]
+    columns = [list(zip(*sentence)) for sentence in sentences if sentence][:limit]
+    if not columns:
+        raise ValueError(f"Expected a sentence or more. Received: path={str(path)!r}")
+    return [list(tokens) for tokens, _ in columns], [recode(tags, BIOES) for _, tags in columns]
 
 
 def recode(tags, scheme):
@@ -58,6 +67,12 @@ def recode(tags, scheme):
         for place, letter in zip(range(first, last + 1), letters if last > first else scheme[3]):
             tags_then[place] = f"{letter}-{kind}"
     return tags_then
+
+
+def tag_set(tags):
+    """Return the BIOES tags of all types in some sentences: O first, then four for each type."""
+    types = sorted({tag[2:] for sentence in tags for tag in sentence if tag != "O"})
+    return ["O", *(f"{letter}-{kind}" for kind in types for letter in BIOES)]
 
 
 def columns(sentences, *tags):

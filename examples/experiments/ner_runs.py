@@ -5,8 +5,7 @@
     python examples/experiments/ner_runs.py --train ... --dev ... --test ... --seeds 1 2 3
 
 A file has one token a line: the token in the first column and its tag, in IOB1, IOB2 or BIOES, in
-the last one (or --token-column and --column). Tabs or spaces separate columns, empty lines separate
-sentences.
+the last one (or --token-column and --tag-column). conll.py describes the format.
 
 The tagger has two biLSTM layers and a CRF over x_k: embeddings of the lower-cased words, and a CNN
 over characters. --elmo puts [x_k; ELMo_k] at the input, [h_k; ELMo_k] at the output, or both. The
@@ -27,7 +26,7 @@ import time
 import keras
 import numpy as np
 from cached_layers import LAYERS, Batches, elmo_places, layer_files, passes_per_epoch
-from conll import BIOES, IOB2, columns, read_columns, recode
+from conll import IOB2, columns, read_columns, recode, tag_set
 from keras import layers, ops
 from seqeval.metrics import f1_score
 from several_seeds import run_seeds
@@ -47,11 +46,11 @@ def lower(sentences):
 
 
 @functools.lru_cache(maxsize=1)
-def read_data(paths, column, token_column, quick, vectors_file):
+def read_data(paths, token_column, tag_column, quick, vectors_file):
     """Return the three splits, and the vectors of their words from the file."""
     limit = QUICK_SENTENCES if quick else None
     splits = [
-        Split(name, *read_columns(path, column, limit, token_column))
+        Split(name, *read_columns(path, token_column, tag_column, limit))
         for name, path in zip(("train", "dev", "test"), paths)
     ]
     words = sorted({word for split in splits for x in lower(split.sentences) for word in x})
@@ -61,7 +60,7 @@ def read_data(paths, column, token_column, quick, vectors_file):
 def read_splits(settings):
     """Return the result of ``read_data`` for these settings."""
     paths = settings.train, settings.dev, settings.test
-    columns_read = settings.column, settings.token_column
+    columns_read = settings.token_column, settings.tag_column
     return read_data(paths, *columns_read, settings.quick, settings.vectors)
 
 
@@ -124,16 +123,6 @@ def build(settings, embedding, elmo, known):
     return model, keras.Model(inputs, crf.decode(scores, mask)), mixes
 
 
-def tag_batches(tagger, batches, names):
-    """Return the IOB2 tags of all sentences in the batches, by index."""
-    found = {}
-    for number, indices in enumerate(batches.indices):
-        best = ops.convert_to_numpy(tagger.predict_on_batch(batches[number][0]))
-        for i, row in zip(indices, best):
-            found[i] = recode([names[n] for n in row[: batches.lengths[i]]], IOB2)
-    return [found[i] for i in sorted(found)]
-
-
 def train_and_score(settings, seed=1):
     """Train one tagger and return its F1 of entities, with facts about the training.
 
@@ -158,10 +147,9 @@ def train_and_score(settings, seed=1):
     n_chosen = max(1, round(settings.share * len(train.sentences)))
     chosen = np.random.permutation(len(train.sentences))[:n_chosen]
     words, rare = make_vocabulary(lower(train.sentences[i] for i in chosen), vectors)
-    types = sorted({tag[2:] for tags in train.tags for tag in tags if tag != "O"})
     known = {
         "words": words,
-        "tags": ["O", *(f"{letter}-{kind}" for kind in types for letter in BIOES)],
+        "tags": tag_set(train.tags),
         "max_characters": elmo.config.max_characters_per_token if elmo else 50,
     }
     embedding = word_embedding(words, settings.dimension, vectors)
@@ -175,8 +163,9 @@ def train_and_score(settings, seed=1):
 
     def score(split):
         gold = [recode(tags, IOB2) for tags in split.tags]
-        everything = batches(split, np.arange(len(gold)))
-        found = tag_batches(tagger, everything, known["tags"])
+        best = batches(split, np.arange(len(gold))).predict(tagger)
+        rows = zip(best, split.sentences)
+        found = [recode([known["tags"][n] for n in row[: len(x)]], IOB2) for row, x in rows]
         f1 = float(f1_score(gold, found, zero_division=0))
         return f1, columns(split.sentences, gold, found)
 
@@ -224,8 +213,8 @@ def parse(arguments=None):
     add = parser.add_argument
     for name in ("train", "dev", "test"):
         add(f"--{name}", type=pathlib.Path, required=True, help="column file")
-    add("--column", type=int, default=-1, help="of the tag; from 0, or from -1 at the end")
-    add("--token-column", type=int, default=0, help="of the token, likewise")
+    add("--token-column", type=int, help="column of the tokens, from 1")
+    add("--tag-column", type=int, help="column of the tags, from 1")
     add("--elmo", choices=("none", "input", "output", "both"), default="input")
     add("--preset", default="elmo_small_en", help="biLM: a bundled name or a path")
     add("--layers", choices=LAYERS, default="all", help="all layers mixed, or one layer")

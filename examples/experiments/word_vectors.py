@@ -91,14 +91,15 @@ def word_ids(sentences, vocabulary, rare=(), random=None):
     return ids
 
 
-def word_embedding(vocabulary, dimension, vectors=None):
-    """Return a trainable embedding of word ids; 0 is padding and 1 is unknown words.
+def word_embedding(vocabulary, dimension, vectors=None, trainable=True):
+    """Return an embedding of word ids; 0 is padding and 1 is unknown words.
 
     Args:
         vocabulary: dict from str to int. Ids of the words, from 2 on without a gap.
         dimension: int. Width of random vectors, if ``vectors`` is empty.
         vectors: dict from str to array. Words without a vector start random, with the standard
             deviation of the given vectors.
+        trainable: bool. Whether training changes the vectors. If not, unknown words are zeros.
     """
     size = FIRST_WORD + len(vocabulary)
     if not vectors:
@@ -108,7 +109,9 @@ def word_embedding(vocabulary, dimension, vectors=None):
     for word, vector in vectors.items():
         if word in vocabulary:
             table[vocabulary[word]] = vector
-    embedding = layers.Embedding(size, given.shape[1], name="words_embedded")
+    if not trainable:
+        table[:FIRST_WORD] = 0
+    embedding = layers.Embedding(size, given.shape[1], trainable=trainable, name="words_embedded")
     embedding.build((None, None))
     embedding.set_weights([table])
     return embedding
