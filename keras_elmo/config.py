@@ -26,7 +26,7 @@ _CLIPS = ("cell_clip", "projection_clip")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BiLMConfig:
-    """The architecture of a biLM. The defaults are the released "original" model.
+    """The architecture of a biLM. The defaults describe the released "original" model.
 
     Attributes:
         filters: tuple of pairs of int. Width in characters and number of filters of each
@@ -40,13 +40,14 @@ class BiLMConfig:
         lstm_dim: int. Features of the cell state of an LSTM.
         projection_dim: int. Features of the output of one LSTM, and of the token
             representation. If it equals ``lstm_dim``, the LSTMs have no projection.
+            (``has_projection`` is about another projection, in the character CNN.)
         n_layers: int. LSTM layers in each direction.
         cell_clip: float or None. Bound on the absolute cell state.
         projection_clip: float or None. Bound on the absolute projected output.
         use_skip_connections: bool. Whether each layer from the second up adds its input to
             its output.
-        code_points: ``CodePoints`` or None. The alphabet of a biLM of ELMoForManyLangs; None
-            for the bytes of UTF-8.
+        code_points: ``CodePoints`` or None. The characters and words that a biLM of
+            ELMoForManyLangs knows. None for a biLM that reads the bytes of UTF-8.
 
     Raises:
         ValueError: If attributes are invalid; the error names all of them.
@@ -129,7 +130,7 @@ class BiLMConfig:
                 f"Received: filters={shorten(self.filters)}, "
                 f"max_characters_per_token={self.max_characters_per_token}"
             )
-        if self.projection_dim > self.lstm_dim:  # bilm-tf then has no projection
+        if self.projection_dim > self.lstm_dim:  # bilm-tf projects to smaller sizes only
             problems.append(
                 "projection_dim must not exceed lstm_dim, or the layers would differ in width. "
                 f"Received: projection_dim={self.projection_dim}, lstm_dim={self.lstm_dim}"
@@ -138,7 +139,7 @@ class BiLMConfig:
 
     @functools.cached_property
     def alphabet(self) -> Alphabet:
-        """The alphabet that the biLM reads: its sizes, and the character ids of tokens."""
+        """The ``Alphabet`` that turns tokens into the ids that the biLM reads."""
         if self.code_points is None:
             return ByteAlphabet(self.max_characters_per_token)
         return CodePointAlphabet(self.code_points, self.max_characters_per_token)
@@ -160,7 +161,11 @@ class BiLMConfig:
 
     @property
     def has_projection(self) -> bool:
-        """Whether the character CNN ends in a linear projection."""
+        """Whether the character CNN ends in a linear projection.
+
+        bilm-tf projects if ``n_filters`` differs from ``projection_dim``. ELMoForManyLangs always
+        projects.
+        """
         return self.n_filters != self.projection_dim or self.code_points is not None
 
     @classmethod

@@ -30,7 +30,7 @@ _DEFAULTS = {
     "projection_clip": None,
     "use_skip_connections": False,
 }
-# Keys that some trainers write. The value is the only one that keras-elmo computes.
+# Keys that some trainers write. Each has the only value that keras-elmo supports, and its meaning.
 _FIXED = {
     "bidirectional": (True, "a biLM that reads in both directions"),
     "reverse": (False, "a biLM whose forward direction reads from the first token"),
@@ -112,13 +112,14 @@ def parse_options(options: object, origin: object = None) -> dict[str, Any]:
             f"Received: embedding={shorten(embedding)}"
         )
     arguments["character_embedding_dim"] = embedding["dim"]
-    absent = {name for name in _DEFAULTS if arguments.get(name) is None}  # null too
+    # A key with the value null counts as missing.
+    absent = {name for name in _DEFAULTS if arguments.get(name) is None}
     return arguments | {name: _DEFAULTS[name] for name in absent}
 
 
 def _check_fixed(key: str, value: object) -> None:
     expected, meaning = _FIXED[key]
-    # bilm-tf takes null as false.
+    # bilm-tf reads null as false.
     if value != expected and (value is not None or expected is not False):
         raise ValueError(
             f"BiLMConfig expects {meaning}. Received: {key}={shorten(value)}. Models with other "

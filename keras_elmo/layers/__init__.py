@@ -1,4 +1,4 @@
-"""Layers, in the order in which ``ElmoLayer`` contains them; then ``ScalarMix`` and ``CRF``."""
+"""The Keras layers of the package."""
 
 from keras_elmo.layers.bilm import BiLM
 from keras_elmo.layers.char_cnn import CharCNN

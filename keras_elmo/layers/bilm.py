@@ -81,7 +81,7 @@ class BiLM(FreezableLayer):
             **self.part_arguments,
         )
         self.char_cnn.build(input_shape)
-        # A flat list, because Keras before 3.15 does not save layers of lists inside a dict.
+        # A flat list, because Keras before 3.15 does not save layers in lists inside a dict.
         self.lstms = [
             ProjectedLSTM(
                 config.lstm_dim,
@@ -191,11 +191,12 @@ class BiLM(FreezableLayer):
 
 
 def select_output(representations: dict, output: str | int) -> Any:
-    """Return the 2L + 1 representations of a biLM in the form of an ``output``.
+    """Select or combine the 2L + 1 representations of a biLM.
 
     Args:
         representations: dict. The representations by name, as from ``BiLM``.
-        output: str or int. The ``output`` of an ``ElmoLayer``; a number must be 0 or more.
+        output: str or int. The argument ``output`` of ``ElmoLayer``, but without negative
+            numbers.
     """
     if output == "all":
         return representations
@@ -209,6 +210,6 @@ def select_output(representations: dict, output: str | int) -> Any:
 
 
 def _layer(representations: dict, layer: int) -> Tensor:
-    """Return a layer representation: both directions, or the token representation twice."""
+    """Concatenate both directions of a layer, or for layer 0 the token representation twice."""
     names = [f"{direction}_{layer}" if layer else "token" for direction in DIRECTIONS]
     return ops.concatenate([representations[name] for name in names], axis=-1)

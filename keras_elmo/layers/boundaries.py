@@ -1,8 +1,8 @@
-"""The mask of a batch of character ids, and its boundary tokens.
+"""Compute the mask of a batch of character ids, and add boundary tokens to the batch.
 
-Padding is on the right. Every row of a mask of shape (batch, tokens) is ones, then zeros, so
-shifting the mask by padding it is enough to find the boundaries. ``ops.pad`` also works on
-symbolic tensors of unknown size.
+Padding is on the right, so the mask of a sentence is ones, then zeros. Padding the mask on one
+side shifts it, and comparing shifted masks finds the places of the boundary tokens. ``ops.pad``
+also works on symbolic tensors of unknown size.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from keras_elmo.utils.typing import Tensor
 class TokenMask(keras.layers.Layer):
     """Compute the mask of a batch of character ids: True for tokens, False for padding.
 
-    It is a separate layer, so that a functional model contains the mask as one node.
+    It is a layer because the mask is then one node in the graph of a functional model.
 
     Args:
         boundaries: bool. Add ``<S>`` and ``</S>`` to the mask.
@@ -26,7 +26,7 @@ class TokenMask(keras.layers.Layer):
 
     Call arguments:
         inputs: Character ids, int, shape ``(batch, tokens, characters)``. A row of 0 is
-            padding, unless a token follows it in the sentence.
+            padding if no token follows it in the sentence.
 
     Returns:
         Bool, shape ``(batch, tokens)``, or ``(batch, tokens + 2)`` with boundaries.
@@ -42,7 +42,7 @@ class TokenMask(keras.layers.Layer):
         self.supports_masking = True  # Otherwise Keras warns of inputs with a mask.
 
     def __call__(self, inputs: Tensor, **kwargs: Any) -> Tensor:
-        return super().__call__(for_model(self, inputs), **kwargs)
+        return super().__call__(pad_empty_batch(self, inputs), **kwargs)
 
     def call(self, inputs: Tensor) -> Tensor:
         real = ops.cast(ops.any(inputs > 0, axis=-1), "int32")
@@ -60,18 +60,18 @@ class TokenMask(keras.layers.Layer):
         return {**super().get_config(), "boundaries": self.boundaries}
 
 
-def for_model(layer: keras.layers.Layer, ids: Tensor) -> Tensor:
-    """Inside a model, give a batch of empty sentences one column of padding.
+def pad_empty_batch(layer: keras.layers.Layer, ids: Tensor) -> Tensor:
+    """Add one column of padding to a batch without tokens, if a model calls the layer.
 
-    Later layers, such as Keras's LSTM, cannot take a batch without tokens. A call of the layer
-    alone keeps its shape.
+    Later layers of the model, such as Keras's LSTM, cannot read a batch without tokens. A batch
+    that the user passes to the layer directly keeps its shape.
     """
     if isinstance(ids, keras.KerasTensor) or is_exporting():
         return ids
-    # Keras on JAX calls the layers of a compiled model alone.
+    # In a compiled JAX model, Keras makes every layer an entry layer.
     is_compiled = keras.backend.backend() == "jax" and not is_eager(ids)
     is_outermost = layer._get_call_context().entry_layer is layer
-    layer._maybe_reset_call_context()  # Keras makes it again if this layer is the outermost one.
+    layer._maybe_reset_call_context()  # Keras creates the context again in __call__.
     if is_outermost and not is_compiled:
         return ids
     if ids.shape[1] is None:  # in a graph of TensorFlow
@@ -98,7 +98,8 @@ def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
     Returns:
         int32, shape ``(batch, tokens + 2, characters)``.
     """
-    # Mask 110: tokens 01100, from_begin 11100, with_boundaries 11110; begin 10000, end 00010.
+    # Example: the mask 110, of two tokens and one padding token, becomes tokens 01100,
+    # from_begin 11100 and with_boundaries 11110. The results are begin 10000 and end 00010.
     tokens = _pad(mask, 1, 1)
     from_begin = _pad(_pad(mask, 1, 0, True), 0, 1)
     begin = from_begin & ~tokens
@@ -110,6 +111,6 @@ def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
 
 
 def _pad(mask: Tensor, before: int, after: int, value: bool = False) -> Tensor:
-    """Pad the tokens of a mask. As integers, because ONNX cannot pad booleans."""
+    """Pad a mask along the tokens. It pads integers, because ONNX cannot pad booleans."""
     mask = ops.cast(mask, "int32")
     return ops.pad(mask, [[0, 0], [before, after]], constant_values=int(value)) > 0

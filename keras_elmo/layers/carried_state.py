@@ -9,7 +9,8 @@ from keras import ops
 class CarriedState:
     """Keep the final state of every row of a batch, for the same row of the next batch.
 
-    Rows after the last row of a smaller batch keep their state. New rows start at zero.
+    If the next batch has fewer rows, the other rows keep their state. If it has more rows, the
+    new rows start at zero.
 
     Attributes:
         values: dict or None. ``[h, c]`` of every LSTM by its name, NumPy; None before the
@@ -46,14 +47,14 @@ class CarriedState:
         if self.values is None:
             return None
         layers = range(1, len(self.values) // 2 + 1)
-        directions = [[self.values[f"{d}_{i}"] for i in layers] for d in ("forward", "backward")]
+        directions = [[self.values[f"{d}_{n}"] for n in layers] for d in ("forward", "backward")]
         return tuple(
-            np.concatenate([np.stack([state[i] for state in d]) for d in directions], axis=-1)
+            np.concatenate([np.stack([s[i] for s in states]) for states in directions], axis=-1)
             for i in (0, 1)
         )
 
     def reset(self) -> None:
-        """Let all rows start at zero again."""
+        """Start all rows at zero again."""
         self.values = None
 
 

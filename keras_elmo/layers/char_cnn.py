@@ -22,9 +22,9 @@ class CharCNN(FreezableLayer):
     The layer embeds the characters, convolves every filter over them, takes the maximum over
     all positions and applies the activation. Highway layers and a linear projection follow.
 
-    On a CPU, TensorFlow and PyTorch compute each distinct token of a batch once. JAX and XLA
-    cannot, because they compile for fixed sizes; on a GPU the search takes longer than it
-    saves; and ONNX and LiteRT have no operation for it. Elsewhere every token is computed. Call
+    On a CPU, TensorFlow and PyTorch compute each distinct token of a batch once. Everywhere
+    else the layer computes every token: JAX and XLA compile for fixed sizes, the search for
+    equal tokens is slow on a GPU, and the exports to ONNX and LiteRT do not support it. Call
     ``represent`` for tokens that are known to be distinct.
 
     Args:
@@ -36,14 +36,14 @@ class CharCNN(FreezableLayer):
         n_characters: int. Number of character ids, padding included.
         has_projection: bool or None. Whether a projection follows the highway layers. With
             None it does if the number of filters differs from ``projection_dim``.
-        n_words: int. Number of words that have an embedding. The projection takes it next to
-            the features of the characters.
+        n_words: int. Number of words that have an embedding. A projection of the word embedding
+            is added to the projection of the character features. 0 for characters only.
         word_dim: int. Features of a word embedding.
         **kwargs: Arguments of ``FreezableLayer``.
 
     Call arguments:
         inputs: Character ids, int, shape ``(..., characters)``; ``characters`` is at least
-            the width of the widest filter. With words, the word id precedes the character ids.
+            the width of the widest filter. If ``n_words`` is not 0, the word id comes first.
 
     Returns:
         Token representations, float, shape ``(..., projection_dim)``.
@@ -182,7 +182,10 @@ class CharCNN(FreezableLayer):
 
 
 def _distinct(rows: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the distinct rows and the index of every row in them; or all rows and None."""
+    """Return the distinct rows, and for every row its index among them.
+
+    Where the search is impossible or slow, return all rows and None.
+    """
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
@@ -208,8 +211,8 @@ def _in_xla() -> bool:
 def _look_up(table: Tensor, ids: Tensor) -> Tensor:
     """Take rows of the table, with a dense gradient.
 
-    On TensorFlow the gradient of ``ops.take`` is sparse, with one row for every id. The norm of
-    those rows is not the norm of the gradient.
+    On TensorFlow the gradient of ``ops.take`` is sparse, with one row for every id. If an id
+    occurs twice, the norm of those rows is wrong, and so is a clip by the norm.
     """
     options = (int(table.shape[0]),)
     functions = (_take, _take_with_residuals, _take_backward)
@@ -226,13 +229,13 @@ def _take_with_residuals(options: tuple, ids: Tensor, table: Tensor) -> tuple:
 
 
 def _take_backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
-    ids, rows = ops.reshape(residuals[0], (-1,)), upstream[0]
-    rows = ops.reshape(rows, (-1, rows.shape[-1]))
-    return None, ops.segment_sum(rows, ids, num_segments=options[0])
+    ids, gradients = ops.reshape(residuals[0], (-1,)), upstream[0]
+    gradients = ops.reshape(gradients, (-1, gradients.shape[-1]))
+    return None, ops.segment_sum(gradients, ids, num_segments=options[0])
 
 
 def _with_zero_padding(initializer: Callable) -> Callable:
-    """Let row 0, the padding, start at zero, as in a loaded biLM. No file contains this row."""
+    """Start row 0, the padding, at zero. Files do not contain it; a loaded biLM has zeros there."""
 
     def initialize(shape: tuple, dtype: Any = None) -> Tensor:
         values = initializer(shape, dtype=dtype)

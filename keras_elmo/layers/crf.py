@@ -29,9 +29,9 @@ class CRF(keras.layers.Layer):
 
     All weights start at zero, so an untrained CRF is a softmax at every token.
 
-    The layer returns its inputs, so that its weights belong to the model and are trained.
-    Train with ``loss``; ``decode`` returns the best tags. Use two models that share the layers,
-    one for training and one for tagging::
+    A call returns the scores in float32: it only makes the weights of the CRF part of the model.
+    ``loss`` trains them, and ``decode`` returns the best tags. Use two models that share the
+    layers, one for training and one for tagging::
 
         crf = keras_elmo.CRF()
         scores = keras.layers.Dense(n_tags)(features)
@@ -131,8 +131,8 @@ class CRF(keras.layers.Layer):
     def log_likelihood(self, scores: Any, tags: Any, mask: Tensor | None = None) -> Tensor:
         """Compute the log-probability of the tags of each sentence.
 
-        The score of the tags is computed as the ``log Z`` of a chain in which all other tags
-        are impossible. Both parts of the result then have the same rounding errors.
+        The result is ``s(x, y) - log Z(x)``. ``s`` is computed as the ``log Z`` of a chain in
+        which all other tags are impossible, so both terms have the same rounding errors.
 
         Args:
             scores: Float, shape ``(batch, tokens, n_tags)``.
@@ -189,15 +189,19 @@ class CRF(keras.layers.Layer):
     def _scan(
         self, step: Callable, first: Tensor, inputs: tuple, reverse: bool = False
     ) -> tuple[tuple, tuple]:
-        """Run a step. It carries its last output, and the scores to add to the next input."""
+        """Run a step over the tokens.
+
+        The carry contains the output of the last token, and the addition to the scores of the
+        next token. The first addition is ``first``.
+        """
         zeros = ops.zeros_like(inputs[0][0])
         transitions = ops.convert_to_tensor(self.transitions)
         shapes = [inputs[0].shape[1:]]  # LiteRT needs the batch size if known.
         return scan(step, (zeros, zeros + first), inputs, (transitions,), shapes, reverse)
 
     def get_config(self) -> dict:
-        # The config of the loss refers to this layer by an id. Keras assigns ids to objects
-        # that it serializes twice, so serialize the layer once more here.
+        # The config of the loss must refer to this layer by an id. Keras gives an id only to an
+        # object that it serializes twice, so serialize the layer once more here.
         if not self.serializing:
             self.serializing = True
             try:
@@ -249,7 +253,7 @@ class CRFLoss(keras.losses.Loss):
         self, crf: CRF, reduction: str = "sum_over_batch_size", name: str = "crf_loss"
     ) -> None:
         super().__init__(name=name, reduction=reduction, dtype="float32")
-        # A method and not the layer, in which Keras would look for weights when it saves a model.
+        # Store the method. If a loss stores a layer, Keras looks for weights in the loss too.
         self.log_likelihood: Any = crf.log_likelihood
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Tensor:
@@ -295,9 +299,10 @@ class CRFLoss(keras.losses.Loss):
 
 
 class _KerasMask(keras.losses.Loss):
-    """Return the Keras mask of the scores, as a loss of 1 at every token, which Keras masks.
+    """Return the Keras mask of the scores.
 
-    There is no other public way to read the mask: on JAX no attribute contains it.
+    The loss is 1 at every token, and Keras sets it to 0 where the mask is False. There is no
+    other public way to read the mask: on JAX no attribute contains it.
     """
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
@@ -319,16 +324,16 @@ def _prefixes(
 ) -> tuple[tuple, tuple]:
     scores, is_token = inputs
     output = scores + carry[1]
-    following = combine(output[:, :, None] + constants[0], axis=1)
-    return _unless_padding(is_token, output, following, carry), (output,)
+    addition = combine(output[:, :, None] + constants[0], axis=1)
+    return _unless_padding(is_token, output, addition, carry), (output,)
 
 
 def _best_path(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     """Score each tag by its best prefix, given the best tag of the next token."""
     best, is_token = inputs
     output = best + carry[1]
-    before = ops.take(ops.transpose(constants[0]), _argmax(output), axis=0)
-    return _unless_padding(is_token, output, before, carry), (output,)
+    addition = ops.take(ops.transpose(constants[0]), _argmax(output), axis=0)
+    return _unless_padding(is_token, output, addition, carry), (output,)
 
 
 def _argmax(x: Tensor) -> Tensor:
@@ -341,7 +346,7 @@ def _unless_padding(is_token: Tensor, output: Tensor, addition: Tensor, carry: t
 
 
 def _check_tags(largest: Tensor, n_tags: int) -> None:
-    """Raise an error if the largest tag of a sentence is no tag, where a backend can raise one."""
+    """Raise an error if a tag is too large, in eager calls and in graphs of TensorFlow."""
     message = f"CRF expects tags below n_tags={n_tags}"
     if is_eager(largest):
         found = int(np.max(ops.convert_to_numpy(largest)))

@@ -15,7 +15,7 @@ from keras_elmo.formats.bilm_hdf5 import read_bilm, write_bilm
 from keras_elmo.formats.weight_mapping import fingerprint, variables_by_path
 from keras_elmo.layers.backend.tracing import computes_shapes_only, is_eager
 from keras_elmo.layers.bilm import BiLM, representation_names, select_output
-from keras_elmo.layers.boundaries import TokenMask, add_boundaries, for_model, with_boundaries
+from keras_elmo.layers.boundaries import TokenMask, add_boundaries, pad_empty_batch, with_boundaries
 from keras_elmo.layers.carried_state import CarriedState
 from keras_elmo.layers.input_checks import check_inputs, check_shape
 from keras_elmo.presets import Preset, bundled_facts, read_preset
@@ -27,16 +27,17 @@ from keras_elmo.utils.typing import Tensor
 _OUTPUTS = ("layers", "all", "top", "average")
 
 
-class _Weights(str):
-    """A note in a config that the layer has weights, because a config contains none.
+class _WeightsMarker(str):
+    """Mark a config as made from a layer with weights. The config itself contains no weights.
 
-    In this process the note refers to the layer, so that ``clone_model`` can copy its weights.
-    In a file and in a pickle it is a plain str.
+    A layer that is made from such a config needs weights before it can compute. In this process
+    the marker refers to the layer, so ``clone_model`` can copy the weights. In a file and in a
+    pickle the marker is a plain str, so the new layer waits until a program loads weights.
     """
 
     layer: "ElmoLayer"
 
-    def __deepcopy__(self, memo: dict) -> "_Weights":
+    def __deepcopy__(self, memo: dict) -> "_WeightsMarker":
         return self
 
     def __reduce__(self) -> tuple:
@@ -69,24 +70,24 @@ class ElmoLayer(keras.layers.Layer):
             A number from 0 to L returns that layer; negative numbers count from the end.
             ``"all"`` returns a dict of the 2L + 1 representations ``token``, ``forward_1`` ..
             ``forward_L``, ``backward_1`` .. ``backward_L``.
-        keep_boundaries: bool. Keep ``<S>`` and ``</S>`` in the output, which then has
-            ``tokens + 2`` tokens. The mask is True for both.
+        keep_boundaries: bool. Keep ``<S>`` and ``</S>`` in the output. The output then has
+            ``tokens + 2`` tokens, and the mask is True for both.
         stateful: bool. Start each row of a batch from the final state of the same row of the
             previous batch, as bilm-tf and AllenNLP do, until ``reset_state()``. It works in
             eager calls only. On PyTorch, ``fit`` and ``predict`` are eager too.
         trainable_bilm: bool. Make the weights of the biLM trainable, for fine-tuning.
         save_bilm: bool. Whether saved models contain the weights of the biLM. With False they
-            contain its fingerprint. A loaded layer then raises an error when it is called,
-            until ``load_preset`` or ``load_hdf5`` gives it the biLM of that fingerprint.
+            contain only its fingerprint. A loaded layer then has no weights: a call raises an
+            error until ``load_preset`` or ``load_hdf5`` loads the biLM with that fingerprint.
             Functions that were compiled before are not checked.
         **kwargs: Arguments of ``keras.layers.Layer``.
 
     Call arguments:
         inputs: Character ids from ``CharacterTokenizer``, int, shape ``(batch, tokens,
-            characters)``; a row of 0 is padding. ``characters`` is any number from the
-            widest filter (at least 3) to ``max_characters_per_token``. The result is exact if
-            ``characters`` is at least the bytes of the longest token, plus 2, plus the width
-            of the widest filter. For a biLM over code points, make the tokenizer with
+            characters)``; a row of 0 is padding. ``characters`` is at least 3, at least the
+            width of the widest filter, and at most ``max_characters_per_token``. The
+            result is exact from ``bytes of the longest token + 2 + width of the widest filter``
+            characters on. For a biLM over code points, make the tokenizer with
             ``CharacterTokenizer.from_preset``; a word id may precede its character ids.
 
     Attributes:
@@ -103,11 +104,10 @@ class ElmoLayer(keras.layers.Layer):
         the last token that is not padding. It ignores an incoming mask.
 
     Raises:
-        ValueError: If an argument or the shape of the input is invalid; if the ids were not made
-            for the alphabet of the biLM, or are padded in front (in compiled graphs the values
-            are not checked); if a stateful layer is called in a compiled graph; if the layer
-            waits for its biLM, because it was made from a config, as by ``model_from_json``, or
-            saved with ``save_bilm=False``.
+        ValueError: If an argument or the shape of the input is invalid. If the ids have another
+            alphabet than the biLM, or are padded in front; compiled graphs do not check this.
+            If a stateful layer is called in a compiled graph. If the layer has no weights yet,
+            because ``model_from_json`` made it, or it was saved with ``save_bilm=False``.
 
     Examples:
         >>> config = BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6), (3, 8)))
@@ -164,10 +164,12 @@ class ElmoLayer(keras.layers.Layer):
         self.token_mask = TokenMask(name="token_mask")
         self.output_mask = TokenMask(keep_boundaries, name=f"{self.name}_mask")
         self.carried_state = CarriedState()
-        self._is_pretrained = False
+        self._is_pretrained = False  # Whether the weights came from files.
+        # Fingerprint of the biLM that a layer saved with save_bilm=False must load.
         self._awaited_fingerprint: str | None = None
-        self._config_weights: str | None = None
-        self._lacks_weights = False
+        # From the config of a layer with weights. build() replaces it by weights if it can.
+        self._weights_marker: str | None = None
+        self._lacks_weights = False  # Made from a config, and no weights loaded since.
         self._warns_of_trainable = not trainable_bilm
         if kwargs.get("trainable"):
             self._warn_of_trainable()
@@ -231,7 +233,7 @@ class ElmoLayer(keras.layers.Layer):
         return layer
 
     def load_hdf5(self, options_file: str | os.PathLike, weight_file: str | os.PathLike) -> None:
-        """Load weights into this layer, and build it; arguments and errors of ``from_hdf5``."""
+        """Build this layer and load its weights. Arguments and errors are as in ``from_hdf5``."""
         self._load(read_bilm(options_file, weight_file))
 
     def load_preset(self, preset: Any, options: Any = None) -> None:
@@ -265,11 +267,11 @@ class ElmoLayer(keras.layers.Layer):
         """Write ``options.json`` and ``weights.hdf5``, which AllenNLP and bilm-tf load.
 
         Args:
-            directory: path. The directory is created if it does not exist. Files of these
-                names are replaced, both or none.
+            directory: path. The directory is created if it does not exist. Existing files
+                with these names are replaced: both, or neither after an error.
 
         Raises:
-            ValueError: If the layer is not built, or waits for its biLM.
+            ValueError: If the layer is not built or has no weights yet.
             OSError: If the files cannot be written.
         """
         self.check_weights()
@@ -285,7 +287,7 @@ class ElmoLayer(keras.layers.Layer):
         return fingerprint(variables_by_path(self.bilm))
 
     def check_weights(self) -> None:
-        """Raise a ``ValueError`` if the layer is not built, or waits for its biLM."""
+        """Raise a ``ValueError`` if the layer is not built or has no weights yet."""
         if not self.built:
             raise ValueError("ElmoLayer has no weights before it is built. Call it first")
         if self._awaited_fingerprint:
@@ -303,7 +305,7 @@ class ElmoLayer(keras.layers.Layer):
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Not a property: on TensorFlow, Keras skips the setter if the value does not change.
+        # A property would miss calls: on TensorFlow, Keras skips its setter for an equal value.
         if name == "trainable" and value:
             self._warn_of_trainable()
         super().__setattr__(name, value)
@@ -328,12 +330,16 @@ class ElmoLayer(keras.layers.Layer):
             name="bilm",
         )
         self.bilm.build(input_shape)
-        if self._config_weights is not None:
-            self._take_weights(getattr(self._config_weights, "layer", None))
+        if self._weights_marker is not None:
+            self._copy_weights(getattr(self._weights_marker, "layer", None))
 
-    def _take_weights(self, source: "ElmoLayer | None") -> None:
-        """Copy the weights of another layer. Without them, refuse to compute until they arrive."""
-        self._config_weights = None
+    def _copy_weights(self, source: "ElmoLayer | None") -> None:
+        """Copy the weights of the layer that the config came from.
+
+        If there is no such layer, or it has no weights, calls raise an error until something
+        assigns weights to this layer.
+        """
+        self._weights_marker = None
         if source is not None:
             self._awaited_fingerprint = source._awaited_fingerprint
             self._is_pretrained = source._is_pretrained
@@ -341,26 +347,27 @@ class ElmoLayer(keras.layers.Layer):
                 self.bilm.set_weights(source.bilm.get_weights())
                 return
         self._lacks_weights = True
-        # All ways to load weights assign all variables, so watch one of them.
+        # Keras has no hook for loaded weights. Every way to load weights assigns all variables,
+        # so replace the assign method of one variable until its first call.
         variable = self.bilm.variables[0]
         assign = variable.assign
 
-        def notice(value: Any) -> Any:
+        def assign_first(value: Any) -> Any:
             self._lacks_weights = False
             variable.assign = assign
             return assign(value)
 
-        variable.assign = notice
+        variable.assign = assign_first
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         check_fork()
-        ids = for_model(self, check_inputs(inputs, self.config))
+        ids = pad_empty_batch(self, check_inputs(inputs, self.config))
         return super().__call__(ids, *args, **kwargs)
 
     def call(self, inputs: Tensor) -> Any:
         if not computes_shapes_only():
             self.check_weights()
-        if inputs.shape[0] == 0:  # The maximum over characters fails without a sentence.
+        if inputs.shape[0] == 0:  # The max-pool of the character CNN fails on an empty batch.
             return self._empty_output(inputs.shape)
         return self._in_few_shapes(self._representations, inputs)
 
@@ -379,9 +386,9 @@ class ElmoLayer(keras.layers.Layer):
         return select_output(representations, self.output_kind)
 
     def _in_few_shapes(self, compute: Callable, ids: Tensor) -> Any:
-        """Call a function of the ids. For eager calls on JAX, pad the ids to one of a few shapes.
+        """Call a function of the ids. In eager calls on JAX, pad the ids to one of a few shapes.
 
-        JAX compiles anew for every shape, which takes seconds and 100 MB for the biLM.
+        JAX compiles again for every shape. For the biLM this takes seconds and 100 MB.
         """
         if keras.backend.backend() != "jax" or self.stateful or not is_eager(ids):
             return compute(ids)
@@ -392,7 +399,7 @@ class ElmoLayer(keras.layers.Layer):
         tokens += 2 * self.keep_boundaries
 
         def cut(x: Tensor) -> Tensor:
-            if not is_eager(x):  # The ids are constants of a compiled function.
+            if not is_eager(x):  # A compiled function called the layer with constant ids.
                 return x[:rows, :tokens]
             # In NumPy, because JAX would compile each slice.
             return ops.convert_to_tensor(ops.convert_to_numpy(x)[:rows, :tokens], x.dtype)
@@ -459,6 +466,7 @@ class ElmoLayer(keras.layers.Layer):
             store["fingerprint"] = np.frombuffer(bytes.fromhex(digest), "uint8")
 
     def load_own_variables(self, store: Any) -> None:
+        # A file has a fingerprint exactly if it was written with save_bilm=False.
         if ("fingerprint" in store.keys()) == self.save_bilm:
             raise ValueError(
                 "ElmoLayer expects a file written with the same save_bilm. "
@@ -478,9 +486,9 @@ class ElmoLayer(keras.layers.Layer):
         self._lacks_weights = False
 
     def get_config(self) -> dict:
-        weights = self._config_weights
+        weights = self._weights_marker
         if self.built:
-            weights = _Weights("saved apart from the config")
+            weights = _WeightsMarker("saved apart from the config")
             weights.layer = self
         return {
             **super().get_config(),
@@ -499,7 +507,7 @@ class ElmoLayer(keras.layers.Layer):
         trainable = arguments.pop("trainable", True)
         weights = arguments.pop("weights", None)
         layer = cls(**arguments)
-        layer._config_weights = weights
+        layer._weights_marker = weights
         # Keras sets trainable of all layers when it loads a model, so do not warn.
         layer._warns_of_trainable = False
         layer.trainable = trainable

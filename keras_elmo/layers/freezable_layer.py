@@ -1,4 +1,4 @@
-"""The base class of the parts of a biLM: their weights can be frozen, or left out of files."""
+"""The base class of all layers of a biLM: weights can be frozen, or left out of files."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from keras_elmo.utils.typing import Tensor
 
 
 class FreezableLayer(keras.layers.Layer):
-    """A part of a biLM.
+    """A layer of a biLM.
 
     In Keras, any model can set ``trainable`` of the layers inside it. Only a weight that was
     created non-trainable stays frozen, so a frozen layer creates its weights that way.
@@ -29,7 +29,7 @@ class FreezableLayer(keras.layers.Layer):
 
     @property
     def part_arguments(self) -> dict:
-        """Arguments for a part inside this layer."""
+        """Arguments that this layer passes to the layers inside it."""
         return {"frozen": self.frozen, "saved": self.saved, "dtype": self.dtype_policy}
 
     def add_weight(self, **kwargs: Any) -> keras.Variable:

@@ -11,8 +11,9 @@ from keras_elmo.layers.backend.tracing import is_eager
 from keras_elmo.tokenizers.characters import CharacterTokenizer
 from keras_elmo.utils.typing import Tensor
 
-# Dtypes that cannot represent all whole numbers, and the largest up to which they can.
-_LARGEST = {
+# For small dtypes, the largest number up to which the dtype represents every whole number. The
+# other dtypes can represent every id.
+_LARGEST_EXACT = {
     "bfloat16": 256,
     "float16": 2048,
     "bool": 1,
@@ -27,9 +28,9 @@ _ADVICE = (
 
 
 def check_inputs(inputs: Any, config: BiLMConfig) -> Tensor:
-    """Return the inputs, lists as an array.
+    """Check the inputs, and return them; convert lists to an array.
 
-    Values are checked in eager calls only.
+    It checks values in eager calls only.
 
     Raises:
         ValueError: If the inputs are not character ids of the biLM.
@@ -54,7 +55,7 @@ def check_inputs(inputs: Any, config: BiLMConfig) -> Tensor:
 
 
 def check_ids(ids: Any, config: BiLMConfig) -> np.ndarray:
-    """Return nested lists or an array as an array; raise a ValueError for invalid ids."""
+    """Convert nested lists or an array to an array, or raise a ValueError for invalid ids."""
     try:
         ids = np.asarray(ids)
     except ValueError as error:
@@ -66,11 +67,11 @@ def check_ids(ids: Any, config: BiLMConfig) -> np.ndarray:
         raise ValueError(
             f"ElmoLayer expects character ids. Received: an array of dtype={ids.dtype}. {_ADVICE}"
         )
-    for kind, some, most in config.alphabet.id_ranges(ids):
-        if some.size and not (some.min() >= 0 and some.max() <= most):
+    for kind, values, largest in config.alphabet.id_ranges(ids):
+        if values.size and not (values.min() >= 0 and values.max() <= largest):
             raise ValueError(
-                f"ElmoLayer expects {kind} from 0 to {most}. "
-                f"Received: ids from {some.min()} to {some.max()}. {_ADVICE}"
+                f"ElmoLayer expects {kind} from 0 to {largest}. "
+                f"Received: ids from {values.min()} to {values.max()}. {_ADVICE}"
             )
     if ids.dtype.kind == "f" and (ids != np.floor(ids)).any():
         raise ValueError(
@@ -93,7 +94,7 @@ def check_shape(shape: tuple, config: BiLMConfig) -> None:
 
 def _check_dtype(dtype: Any, config: BiLMConfig) -> None:
     dtype = keras.backend.standardize_dtype(dtype)
-    largest = _LARGEST.get(dtype, config.alphabet.largest_id)
+    largest = _LARGEST_EXACT.get(dtype, config.alphabet.largest_id)
     if largest < config.alphabet.largest_id:
         raise ValueError(
             f"ElmoLayer expects a dtype for ids up to {config.alphabet.largest_id}. "
@@ -103,10 +104,10 @@ def _check_dtype(dtype: Any, config: BiLMConfig) -> None:
 
 
 def _check_producer(inputs: keras.KerasTensor, config: BiLMConfig) -> None:
-    """Raise a ValueError if the layer of the inputs makes no ids for this biLM."""
+    """Raise a ValueError if the layer that returned the inputs makes no ids for this biLM."""
     producer: Any = getattr(getattr(inputs, "_keras_history", None), "operation", None)
     if isinstance(producer, CharacterTokenizer):
-        if _known(producer.alphabet) != _known(config.alphabet):
+        if _characters_and_words(producer.alphabet) != _characters_and_words(config.alphabet):
             raise ValueError(
                 "ElmoLayer expects character ids in the alphabet of its biLM. Received: ids of "
                 f"{type(producer).__name__} {producer.name!r}, which has another alphabet. "
@@ -120,15 +121,16 @@ def _check_producer(inputs: keras.KerasTensor, config: BiLMConfig) -> None:
         )
 
 
-def _known(alphabet: Any) -> tuple | None:
-    """Return what decides the ids of tokens."""
+def _characters_and_words(alphabet: Any) -> tuple | None:
+    """Return the tables that map characters and words to ids; None for bytes."""
     points = alphabet.code_points
     return points and (points.characters, points.words)
 
 
 def _check_rows(ids: np.ndarray, config: BiLMConfig) -> None:
-    """Raise a ValueError if rows are of another alphabet, or the padding is in front."""
+    """Raise a ValueError if rows have another alphabet, or the padding is in front."""
     first = ids[..., config.alphabet.leading]
+    # Each row begins with the word marker, or has only zeros.
     wrong = first[(first != config.alphabet.begin) & ((first != 0) | ids.any(-1))]
     if wrong.size:
         raise ValueError(
@@ -136,6 +138,7 @@ def _check_rows(ids: np.ndarray, config: BiLMConfig) -> None:
             f"{config.alphabet.begin}. Received: {wrong[0]}, an id of another alphabet. "
             f"{_ADVICE}"
         )
+    # Look for a token in the sentences that begin with padding.
     if (first[:, :1] == 0).any() and (first[first[:, 0] == 0] != 0).any():
         raise ValueError(
             "ElmoLayer expects padding after the tokens of a sentence. Received: a sentence that "

@@ -26,8 +26,8 @@ def projected_lstm(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Run an LSTM whose projected output enters the next step.
 
-    ``z = x W + b`` is the part of the gates that comes from the inputs. The gates are in the
-    order of Keras::
+    ``z = x W + b`` is the part of the gates that comes from the inputs. The caller computes it,
+    and adds 1 to the bias of the forget gate. The gates are in the order of Keras::
 
         i, f, c~, o = split(z + h U)
         c = clip(sigmoid(f) * c + sigmoid(i) * tanh(c~), cell_clip)
@@ -35,14 +35,14 @@ def projected_lstm(
 
     The next step receives the clipped values.
 
-    Automatic differentiation would add up the gradients of the weights step by step. The
-    backward loop of this function only carries the errors back, and then one matrix product
-    over all steps computes the gradient of each weight. On TensorFlow a training step of the
+    Automatic differentiation would add up the gradients of the weights step by step. Here the
+    backward loop only carries the errors back. After the loop, one matrix product over all
+    steps computes the gradient of each weight. On TensorFlow a training step of the
     LSTMs took 0.55 of the time of ``keras.layers.RNN``. There is no second derivative.
 
     Args:
-        gates: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``. The residuals of the
-            gates have its dtype; the states have the dtype of the weights.
+        gates: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``. The forward pass stores
+            the gates for the gradient in this dtype. The states have the dtype of the weights.
         recurrent_kernel: ``U``, float, shape ``(projection_dim, 4 * lstm_dim)``.
         projection: ``P``, float, shape ``(lstm_dim, projection_dim)``; or None if the two
             sizes are equal. Without a projection, ``projection_clip`` has no effect.
@@ -116,6 +116,7 @@ def _forward_with_residuals(options: tuple, *arguments: Tensor) -> tuple[tuple, 
 
 
 def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
+    # h, c and activations contain the values of all steps; start is the state before them.
     *start, h, c, activations, mask, kernel, projection = residuals
     cell_clip, projection_clip, reverse, product_dtype = options
     h_before, c_before = (_shift(x, first, reverse) for x, first in zip((h, c), start))
@@ -135,6 +136,7 @@ def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
     )
     d_kernel, d_projection = _sum_of_outer_products(h_before, d_gates, product_dtype), None
     if projection is not None:
+        # The last quarter of the activations is the output gate.
         unprojected = ops.cast(activations[..., -c.shape[-1] :], c.dtype) * ops.tanh(c)
         d_projection = _sum_of_outer_products(unprojected, d_unclipped, product_dtype)
     return d_gates, *d_state, None, d_kernel, d_projection
@@ -168,17 +170,17 @@ def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple
     upstream, h, c, c_before, activations, is_token = inputs
     dtype = activations.dtype
     i, f, candidate, o = (ops.cast(x, c.dtype) for x in ops.split(activations, 4, axis=-1))
-    # Padding passes the errors on unchanged, and adds nothing to the gradients of the gates.
+    # At padding, the errors pass unchanged, and the gradients of the gates are 0.
     d_h, d_c = carry if is_token is None else (ops.where(is_token, x, 0) for x in carry)
     d_h = _stop_if_clipped(d_h + upstream, h, projection_clip)
     d_unprojected = d_h if projection is None else mixed_matmul(d_h, projection, projection.dtype)
-    m = ops.tanh(c)
-    d_c = _stop_if_clipped(d_c + d_unprojected * o * (1 - m * m), c, cell_clip)
+    tanh_c = ops.tanh(c)
+    d_c = _stop_if_clipped(d_c + d_unprojected * o * (1 - tanh_c * tanh_c), c, cell_clip)
     d_gates = [
         d_c * candidate * i * (1 - i),
         d_c * c_before * f * (1 - f),
         d_c * i * (1 - candidate * candidate),
-        d_unprojected * m * o * (1 - o),
+        d_unprojected * tanh_c * o * (1 - o),
     ]
     d_gates = ops.concatenate([ops.cast(x, dtype) for x in d_gates], axis=-1)
     d_h_before = ops.cast(mixed_matmul(d_gates, kernel, kernel.dtype), h.dtype)
@@ -221,8 +223,8 @@ def _stop_if_clipped(gradient: Tensor, x: Tensor, bound: float | None) -> Tensor
 def _sum_of_outer_products(x: Tensor, y: Tensor, product_dtype: str | None) -> Tensor:
     """Return the outer products of the features, summed over tokens and batch."""
     if keras.backend.backend() == "jax":
-        # Several devices may share the batch. A joint axis of tokens and batch would make
-        # them gather it.
+        # If devices share the batch, merging its axis with the tokens would make each device
+        # gather the whole batch.
         dtype = product_dtype or x.dtype
         product = ops.tensordot(ops.cast(x, dtype), ops.cast(y, dtype), axes=((0, 1), (0, 1)))
         return ops.cast(product, x.dtype)
@@ -234,8 +236,8 @@ def _sum_of_outer_products(x: Tensor, y: Tensor, product_dtype: str | None) -> T
 class ProjectedLSTM(FreezableLayer):
     """Run ``projected_lstm`` over sentences, forward or backward.
 
-    The gates are ``x kernel + bias``. The layer adds 1 to the bias of the forget gate; the
-    weight files do not include this 1.
+    The gates of ``projected_lstm`` are ``x kernel + bias``. The layer adds 1 to the bias of the
+    forget gate; the weight files do not include this 1.
 
     Args:
         lstm_dim: int. Features of the cell state.

@@ -21,13 +21,13 @@ class ScalarMix(keras.layers.Layer):
 
     Args:
         layer_norm: bool or str. Normalise every layer to mean 0 and variance 1 before the sum,
-            without scale or shift. ``True`` computes both over all features of all unmasked
-            tokens of the whole batch, as bilm-tf does. The result for a sentence then depends
-            on the other sentences of its batch. ``<S>`` and ``</S>`` count only with
-            ``ElmoLayer(keep_boundaries=True)``; AllenNLP counts them always, and differs by
-            0.1 to 0.3. ``"token"`` computes both over the features of each token (Ba et al.,
-            2016). The result then does not depend on other sentences: use it in models that
-            serve single sentences.
+            without scale or shift. ``True`` computes mean and variance over all features of
+            all unmasked tokens of the batch, as bilm-tf does. The result for a sentence then
+            depends on the other sentences of the batch. AllenNLP always counts ``<S>`` and
+            ``</S>``; this layer counts them only with ``ElmoLayer(keep_boundaries=True)``, and
+            otherwise the results differ by 0.1 to 0.3. ``"token"`` computes mean and variance
+            over the features of each token (Ba et al., 2016). The result then does not depend
+            on other sentences: use it in models that serve single sentences.
         dropout: float. Rate in [0, 1) on the mixed representation, in training only.
         l2: float. Weight of the penalty ``sum(scalars**2)``, on the scalars before the
             softmax. 1 keeps the mix near the average, 1e-3 lets the weights differ
@@ -90,7 +90,7 @@ class ScalarMix(keras.layers.Layer):
 
         Args:
             preset: str or path. See ``ElmoLayer.from_preset``.
-            index: int. Number of the mix in an archive with several.
+            index: int. Number of the mix, from 0, if an archive contains several.
             **kwargs: Arguments of ``ScalarMix``. The default of ``layer_norm`` is the setting
                 in the archive.
 

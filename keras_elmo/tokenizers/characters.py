@@ -1,4 +1,8 @@
-"""Tokens to character ids: the bytes of UTF-8 between word markers, as bilm-tf numbers them."""
+"""Turn tokens into character ids: UTF-8 bytes between word markers, as bilm-tf numbers them.
+
+There are two kinds of padding. Inside a token, ``PAD`` fills the row after the end of the token.
+In a sentence, a row of 0 is a padding token.
+"""
 
 import abc
 import re
@@ -14,11 +18,9 @@ from keras import ops
 from keras_elmo.utils.checks import check_whole, shorten
 from keras_elmo.utils.typing import Tensor
 
-# Every id is a code plus 1: 1 to 256 are bytes, 257 to 261 the codes below. Id 0 is padding.
+# Codes 0 to 255 are bytes, and codes 256 to 260 are the markers below. An id is a code plus 1,
+# because id 0 is reserved for padding tokens.
 N_CHARACTERS = 262
-
-# The codes of the markers, which follow the byte codes 0 to 255. PAD fills the row of a token after
-# its end. A padding token is a row of 0.
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD = range(256, 261)
 
 _ADVICE = (
@@ -32,10 +34,10 @@ _WORD_AND_STOP = re.compile(rb"\w[.!?]")
 
 
 class Alphabet(abc.ABC):
-    """Turn tokens into rows of ids, and give the sizes that a biLM needs.
+    """Turn tokens into rows of ids, and provide the sizes that a biLM needs.
 
-    A row is the id of the word, if the biLM knows words; then ``begin``, the ids of the characters,
-    ``end``, ``pad``, ``pad``, ...
+    A row contains the ids of one token: ``begin``, the ids of the characters, ``end``, ``pad``,
+    ``pad``, ... If the biLM has word embeddings, the id of the word comes first.
 
     Args:
         max_characters: int. Character ids of a token, both word markers included.
@@ -43,18 +45,19 @@ class Alphabet(abc.ABC):
     Attributes:
         begin: int. The character id that every token begins with.
         end: int. The character id after the characters of a token.
-        pad: int. The character id after ``end``.
+        pad: int. The character id that fills a row after ``end``.
         boundary_tokens: tuple of bytes. The tokens that become the sentence boundaries.
         boundary_ids: tuple of int. The character ids of the sentence boundaries.
         n_characters: int. Number of character ids, padding included.
-        n_words: int. Number of words with an embedding.
+        n_words: int. Number of words with an embedding; 0 if the biLM reads characters only.
         word_dim: int. Features of a word embedding.
         leading: int. Word ids in a row, before the character ids: 0 or 1.
         row_length: int. Ids in a row.
         largest_id: int. The largest id in a row.
         longest: int. Characters of the longest token that is not cut.
-        offset: int. The difference between the ids and the codes of ``encode``.
-        code_points: ``CodePoints`` or None. The characters and words, unless they are all bytes.
+        offset: int. What ``rows`` adds to the codes of ``encode`` to get ids.
+        code_points: ``CodePoints`` or None. The known characters and words. None for an alphabet
+            of bytes, which knows every character.
     """
 
     begin: int
@@ -79,9 +82,9 @@ class Alphabet(abc.ABC):
         """Encode UTF-8 tokens.
 
         Returns:
-            The tokens as the biLM sees them. The codes of their characters, int, shape
-            ``(len(tokens), longest)``, with any values after the last one. The number of codes
-            of each token, at most ``longest``.
+            The tokens for ``word_ids``; an alphabet of code points cuts them. The codes of their
+            characters, int, shape ``(len(tokens), longest)``; values after the end of a token
+            have no meaning. The number of codes of each token, at most ``longest``.
         """
 
     def word_ids(self, tokens: Sequence[bytes]) -> list[int]:
@@ -113,12 +116,12 @@ class Alphabet(abc.ABC):
         """Return the rows of the sentence boundaries: int32, shape ``(2, row_length)``."""
         rows = np.full((2, row_length), self.pad, "int32")
         for row, boundary in zip(rows, self.boundary_ids):
-            row[: self.leading] = boundary  # a boundary has the same id as a word
+            row[: self.leading] = boundary  # its word id equals its character id
             row[self.leading : self.leading + 3] = self.begin, boundary, self.end
         return rows
 
     def id_ranges(self, ids: np.ndarray) -> list[tuple[str, np.ndarray, int]]:
-        """Return each kind of ids in rows: its name, the ids, the largest allowed."""
+        """Return for each kind of id in the rows: its name, the ids, the largest valid id."""
         most = self.n_characters - 1
         if not self.leading or not ids.ndim:
             return [("character ids", ids, most)]
@@ -201,7 +204,7 @@ class CharacterTokenizer(keras.layers.Layer):
     Call arguments:
         inputs: Tokens of a batch of sentences, shape ``(batch, tokens)``. In a list of lists
             of ``str`` (or of UTF-8 ``bytes``) and in a ragged ``tf.string`` tensor every
-            element is a token, also ``""``. In a NumPy string array and in a dense
+            element is a token, even ``""``. In a NumPy string array and in a dense
             ``tf.string`` tensor the trailing ``""`` of a row are padding. (NumPy drops a NUL
             at the end of a string.)
 
@@ -227,7 +230,7 @@ class CharacterTokenizer(keras.layers.Layer):
     """
 
     def __init__(self, max_characters: int = 50, **kwargs: Any) -> None:
-        # Sequential without an Input takes the dtype of its first layer for the input.
+        # A Sequential without an Input uses the dtype of its first layer as the input dtype.
         super().__init__(**{"dtype": "string", **kwargs})
         self.max_characters = check_whole("CharacterTokenizer", "max_characters", max_characters, 3)
         self.alphabet: Any = ByteAlphabet(self.max_characters)
@@ -239,7 +242,9 @@ class CharacterTokenizer(keras.layers.Layer):
 
     @classmethod
     def from_preset(cls, preset: Any, options: Any = None, **kwargs: Any) -> "CharacterTokenizer":
-        """Make the tokenizer of a preset. It reads the options, and no weights if possible.
+        """Make the tokenizer of a preset.
+
+        It reads only the options of the biLM, unless the format stores sizes in the weights.
 
         Args:
             preset: str or path. See ``ElmoLayer.from_preset``.
@@ -272,6 +277,7 @@ class CharacterTokenizer(keras.layers.Layer):
             if not tf.executing_eagerly() or keras.backend.backend() == "tensorflow":
                 return ids
             ids = ids.numpy()
+        # A 1-D object array contains lists, so it is handled like a list.
         elif isinstance(inputs, np.ndarray) and (inputs.dtype != object or inputs.ndim != 1):
             ids = self._ids_of_array(inputs)
         else:
@@ -280,10 +286,10 @@ class CharacterTokenizer(keras.layers.Layer):
 
     @staticmethod
     def check(sentences: Any) -> list[bytes]:
-        """Return the tokens of all sentences as UTF-8.
+        """Return the tokens of all sentences as UTF-8 in one list.
 
-        It warns if most sentences look like raw text: if a sentence is one token with spaces in
-        it, or the last token of several sentences ends in a full stop.
+        It warns if most sentences look like raw text. A sentence looks like raw text if it is one
+        token with spaces inside, or if its last token is a word with its full stop.
 
         Raises:
             ValueError: If the sentences are not lists of tokens.
@@ -350,7 +356,10 @@ class CharacterTokenizer(keras.layers.Layer):
     def _join_row(
         self, tf: Any, tokens: Tensor, ids: Tensor, lengths: Tensor, word_ids: Tensor = None
     ) -> Tensor:
-        """Return the rows of tokens, as ``Alphabet.rows`` does."""
+        """Add markers and pads to the ids of characters: ``Alphabet.rows`` in TensorFlow.
+
+        ``ids`` has the shape ``(batch, tokens, longest)``; ids after ``lengths`` are ignored.
+        """
         alphabet = self.alphabet
         position = tf.range(self.max_characters)
         ids = tf.pad(ids, [[0, 0], [0, 0], [1, 1]])
@@ -388,7 +397,10 @@ class CharacterTokenizer(keras.layers.Layer):
 
 
 def _warn_of_raw_text(sentences: list[list[bytes]]) -> None:
-    """Warn if most sentences look like raw text. Python shows a warning of one text once."""
+    """Warn if most sentences look like raw text.
+
+    The text of the warning does not quote the sentences: Python shows equal warnings once only.
+    """
     half = sum(map(bool, sentences)) / 2
     alone = [s[0] for s in sentences if len(s) == 1]
     last = [s[-1][-2:] for s in sentences if len(s) > 1]
@@ -408,7 +420,7 @@ def _warn_of_raw_text(sentences: list[list[bytes]]) -> None:
 
 def read_alphabet(preset: Any, options: Any = None) -> Any:
     """Read the alphabet of a preset's biLM."""
-    # Imported here, because presets read a config, and a config has an alphabet.
+    # Imported here to avoid a cycle: presets import config, and config imports this module.
     from keras_elmo.presets import Preset
 
     return Preset(preset, options).read_config().alphabet

@@ -1,4 +1,4 @@
-"""Functions with a written-out gradient, on every backend."""
+"""Call functions with a hand-written gradient, on every backend."""
 
 import functools
 from collections.abc import Callable
@@ -22,10 +22,12 @@ def call_with_gradient(
 
     Residuals are the tensors that the forward pass stores for the gradient. Unlike
     ``keras.ops.custom_gradient`` this supports several outputs on PyTorch, and computes the
-    residuals only if they are needed.
+    residuals only if they are needed. TensorFlow always calls ``forward_with_residuals``, and
+    its graph skips unused residuals.
 
-    The three functions must be functions of a module and get all tensors as arguments, so that
-    eager calls are compiled once. They receive the options, then all tensors and weights.
+    Define the three functions at the top level of a module, and pass all tensors as arguments.
+    A closure would be compiled again at every eager call. Both forward functions receive the
+    options, then all tensors and weights.
 
     Args:
         forward: function. Returns a tuple of outputs.
@@ -33,9 +35,9 @@ def call_with_gradient(
         backward: function. Takes the options, the residuals and the gradients of the outputs.
             Returns the gradient of every tensor and weight; None if it has no gradient.
         options: tuple of numbers, strings and None.
-        tensors: tuple of tensors and None. All axes but the last may differ in size from call
-            to call, and the only axis of a vector.
-        weights: tuple of tensors and None, of fixed shapes.
+        tensors: tuple of tensors and None. From call to call, the sizes of all axes but the
+            last may change. The size of a vector may change too.
+        weights: tuple of tensors and None. Their shapes are fixed.
 
     Returns:
         The outputs. They have no second derivative.
@@ -53,7 +55,7 @@ def call_with_gradient(
         return forward(options, *arguments)
     import tensorflow as tf
 
-    # TensorFlow would treat a variable as one more, hidden argument.
+    # TensorFlow would treat a variable as a hidden argument with its own gradient.
     arguments = tuple(None if x is None else tf.convert_to_tensor(x) for x in arguments)
     signature = tuple(
         None
@@ -113,8 +115,8 @@ def _tensorflow_function(
 ) -> Callable:
     """Return a function of the tensors that are not None.
 
-    Eager calls run a graph, which skips residuals that no gradient needs. The signature makes
-    it one graph for all batch sizes and lengths.
+    Eager calls run a graph, because a graph skips residuals that no gradient needs. The
+    signature lets one graph serve all batch sizes and lengths.
     """
     import tensorflow as tf
 
@@ -136,6 +138,6 @@ def _tensorflow_function(
     if not eager:
         return function
     specs = [spec for spec in signature if spec is not None]
-    # A partial, because TensorFlow counts the traces of all functions that share their code,
-    # and would warn of retracing after the first traces of a few of them.
+    # TensorFlow counts the traces of functions by their code. All functions here share one code,
+    # so it would warn of retracing although each is traced once. A partial avoids the warning.
     return tf.function(functools.partial(function), input_signature=specs, autograph=False)

@@ -1,4 +1,4 @@
-"""Matrix products in a dtype of lower precision than their inputs and outputs."""
+"""Compute matrix products in a lower precision than the dtype of inputs and outputs."""
 
 import keras
 from keras import ops
@@ -7,7 +7,7 @@ from keras_elmo.utils.typing import Tensor
 
 
 def mixed_matmul(a: Tensor, b: Tensor, product_dtype: str | None = None) -> Tensor:
-    """Multiply two matrices in ``product_dtype``, and return the dtype of ``a``.
+    """Multiply two matrices in ``product_dtype``, and cast the product to the dtype of ``a``.
 
     Args:
         a: Float, shape ``(..., n, k)``.
@@ -26,7 +26,7 @@ def mixed_matmul(a: Tensor, b: Tensor, product_dtype: str | None = None) -> Tens
 def mixed_dense(
     x: Tensor, kernel: Tensor, bias: Tensor, product_dtype: str | None = None
 ) -> Tensor:
-    """Return ``x kernel + bias``, with the product of ``mixed_matmul``."""
+    """Return ``x kernel + bias``; ``mixed_matmul`` computes the product."""
     product = mixed_matmul(x, kernel, product_dtype)
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf

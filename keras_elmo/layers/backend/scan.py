@@ -23,12 +23,12 @@ def scan(
 
     Args:
         step: function. Takes the constants, the carried tuple and one time step of every
-            input; returns the new carried tuple and a tuple of outputs. It must be a function
-            of a module and get all tensors as arguments: JAX compiles eager calls once for
-            every function, so a new closure would be compiled at every call.
+            input; returns the new carried tuple and a tuple of outputs. Define it at the top
+            level of a module, and pass all tensors as arguments. JAX would compile a closure
+            again at every eager call.
         carry: tuple of tensors. The values that the first step receives.
         inputs: tuple of tensors and None, time on the first axis. The first must be a tensor.
-            The step receives None for None.
+            An input of None stays None in every step.
         constants: tuple of tensors, numbers and None. Shared by all steps.
         output_shapes: list of tuples. Shape of one time step of every output; None for
             unknown sizes.
@@ -59,7 +59,7 @@ def _torch_scan(
     outputs: list[Any] = [None] * n
     for t in reversed(range(n)) if reverse else range(n):
         carry, outputs[t] = step(constants, carry, _time_step(inputs, t))
-    return carry, tuple(torch.stack(parts) for parts in zip(*outputs))
+    return carry, tuple(torch.stack(steps) for steps in zip(*outputs))
 
 
 def _tensorflow_scan(
@@ -78,7 +78,7 @@ def _tensorflow_scan(
         tf.TensorArray(dtype, n, element_shape=shape)
         for dtype, shape in zip(output_dtypes, output_shapes, strict=True)
     )
-    # tf2onnx expects the output that is written first at index 0.
+    # tf2onnx expects that the first write goes to index 0, so reverse the outputs afterwards.
     flip = reverse and is_exporting()
 
     def body(k: Tensor, carry: tuple, arrays: tuple) -> tuple:
@@ -104,7 +104,10 @@ def _time_step(inputs: tuple, t: Any) -> tuple:
 
 @functools.cache
 def _jax_scan() -> Callable:
-    """Return one compiled function for all scans; an uncompiled scan compiles at every call."""
+    """Return one compiled function for all scans.
+
+    Outside of ``jax.jit``, ``jax.lax.scan`` would compile at every call.
+    """
     import jax
 
     def run(step: Callable, reverse: bool, constants: tuple, carry: tuple, inputs: tuple) -> Any:

@@ -27,7 +27,10 @@ def is_exporting() -> bool:
 
 
 def computes_shapes_only() -> bool:
-    """Return whether Keras runs a layer only to find the shapes of its outputs."""
+    """Return whether Keras runs a layer only to find the shapes of its outputs.
+
+    Keras does this in a ``SymbolicScope``. A new scope records the scope around it.
+    """
     scope = keras.SymbolicScope()
     with scope:
         return scope.original_scope is not None
