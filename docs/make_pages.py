@@ -33,6 +33,14 @@ def add_model_cards() -> None:
     (PAGES / "model_cards.md").write_text("\n".join(cards), "utf-8")
 
 
+def link_model_cards() -> None:
+    """Let links to a card in weights/ lead to the page with all cards."""
+    for page in PAGES.rglob("*.md"):
+        text = page.read_text("utf-8")
+        link = r"\]\(((?:\.\./)*)\.\./weights/\w+/README\.md\)"
+        page.write_text(re.sub(link, r"](\1model_cards.md)", text), "utf-8")
+
+
 def add_notebooks() -> None:
     for notebook in PAGES.glob("notebooks/*.ipynb"):
         text, resources = nbconvert.MarkdownExporter().from_filename(str(notebook))
@@ -58,4 +66,5 @@ if __name__ == "__main__":
     shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("*.py"))
     add_model_cards()
     add_notebooks()
+    link_model_cards()
     add_mathjax()
