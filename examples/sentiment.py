@@ -15,21 +15,23 @@ experiments/train_vectors.py writes such a file. Runs on every Keras backend.
 """
 
 import argparse
-import collections
 import pathlib
 
 import keras
 import numpy as np
-from experiments.word_vectors import read_vectors
+from experiments.cached_layers import Batches, elmo_input, representations_of
+from experiments.word_vectors import (
+    PADDING,
+    make_vocabulary,
+    read_vectors,
+    word_embedding,
+    word_ids,
+)
 from keras import layers, ops
-from keras.utils import pad_sequences
-from tqdm import tqdm
+from parts import JIT, train
 
 import keras_elmo
 from keras_elmo.tokenizers.words import TOKENIZERS
-
-PADDING, UNKNOWN = 0, 1  # word ids; the ids of the vocabulary start at 2
-CHARACTERS = 50  # ids per token, as in all released biLMs
 
 
 def read_reviews(path, tokenize):
@@ -52,35 +54,27 @@ def read_reviews(path, tokenize):
     return reviews, labels
 
 
-def batches(reviews, size):
-    """Return the indices of reviews of similar length in batches, in random order."""
-    order = sorted(np.random.permutation(len(reviews)), key=lambda i: len(reviews[i]))
-    starts = np.random.permutation(range(0, len(order), size))
-    return [order[start : start + size] for start in starts]
+def batches(vocabulary, reviews, labels, elmo=None, size=128, rare=(), seed=None):
+    """Return batches of reviews of similar length, and their labels; a seed shuffles them."""
+    labels = np.array(labels)
+
+    def make_batch(indices, random):
+        some = [reviews[i] for i in indices]
+        ids = word_ids(some, vocabulary, rare, random)
+        inputs = (ids, elmo_input(elmo, some)) if elmo else (ids,)
+        return inputs, labels[indices]
+
+    return Batches(make_batch, [*map(len, reviews)], range(len(reviews)), size, seed)
 
 
-def make_inputs(vocabulary, reviews):
-    """Return word ids and character ids, padded."""
-    ids = [[vocabulary.get(token, UNKNOWN) for token in review] for review in reviews]
-    characters = keras_elmo.CharacterTokenizer(CHARACTERS)(reviews)
-    return [pad_sequences(ids, padding="post"), ops.convert_to_numpy(characters)]
-
-
-def make_vocabulary(reviews):
-    """Return the id of each word, and the ids of words that occur once."""
-    seen = collections.Counter(token for review in reviews for token in review)
-    vocabulary = {word: id for id, word in enumerate(sorted(seen), start=UNKNOWN + 1)}
-    return vocabulary, [id for word, id in vocabulary.items() if seen[word] == 1]
-
-
-def build(n_words, elmo, n_classes, dimension=100, dropout=0.3):
-    """Build the classifier; its first weights are the word embeddings."""
+def build(embedding, elmo, n_classes, dropout=0.3):
+    """Return the classifier."""
     words = keras.Input((None,), dtype="int32")
-    characters = keras.Input((None, CHARACTERS), dtype="int32")
+    inputs = [words]
     mask = ops.not_equal(words, PADDING)  # passed explicitly: Concatenate loses it
-    h = layers.Dropout(dropout)(layers.Embedding(n_words, dimension)(words))
+    h = layers.Dropout(dropout)(embedding(words))
     if elmo:
-        representations = elmo(characters)
+        representations = representations_of(elmo, inputs)
         at_input = keras_elmo.ScalarMix("token", dropout=0.5, l2=1e-3)
         h = layers.Concatenate()([h, at_input(representations, mask=mask)])
     h = layers.Bidirectional(layers.LSTM(150, return_sequences=True))(h, mask=mask)
@@ -92,64 +86,31 @@ def build(n_words, elmo, n_classes, dimension=100, dropout=0.3):
     mean = ops.sum(h * real, axis=1) / ops.sum(real, axis=1)
     pooled = layers.Concatenate()([mean, ops.max(h - 1e4 * (1 - real), axis=1)])
     classes = layers.Dense(n_classes, activation="softmax")(layers.Dropout(dropout)(pooled))
-    return keras.Model([words, characters], classes)
-
-
-def accuracy(model, vocabulary, reviews, labels):
-    """Return the share of reviews whose label gets the highest probability."""
-    right = 0
-    for indices in batches(reviews, 128):
-        found = model.predict_on_batch(make_inputs(vocabulary, [reviews[i] for i in indices]))
-        right += (found.argmax(-1) == [labels[i] for i in indices]).sum()
-    return right / len(reviews)
-
-
-def fit(model, vocabulary, rare, train, dev, settings):
-    """Train a classifier, and give it the weights of the epoch with the best accuracy on dev.
-
-    ``rare`` are the ids of words that occur once. ``train`` and ``dev`` are reviews and labels.
-    """
-    reviews, labels = train
-    n_steps = settings.epochs * -(-len(reviews) // settings.batch_size)
-    rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, n_steps)
-    model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy")
-    best = -1
-    for epoch in range(1, settings.epochs + 1):
-        losses = []
-        drawn = batches(reviews, settings.batch_size)
-        for indices in tqdm(drawn, f"epoch {epoch}", leave=False):
-            inputs = make_inputs(vocabulary, [reviews[i] for i in indices])
-            # Half of the rare words become UNKNOWN, so that its embedding is trained.
-            drop = np.isin(inputs[0], rare) & (np.random.random(inputs[0].shape) < 0.5)
-            inputs[0][drop] = UNKNOWN
-            losses.append(model.train_on_batch(inputs, np.array([labels[i] for i in indices])))
-        on_dev = accuracy(model, vocabulary, *dev)
-        print(f"epoch {epoch}: loss {np.mean(losses):.3f}, dev accuracy {on_dev:.4f}", flush=True)
-        if on_dev > best:
-            best, weights = on_dev, model.get_weights()
-    model.set_weights(weights)
+    return keras.Model(inputs, classes)
 
 
 def train_and_score(settings, elmo, data, vectors, share, seed):
     """Return the accuracy on test of a classifier trained on a share of the reviews."""
     keras.utils.set_random_seed(seed)
-    (reviews, labels), dev, test = data
+    (reviews, labels), *others = data
     chosen = np.random.permutation(len(reviews))[: max(1, round(share * len(reviews)))]
-    train = [reviews[i] for i in chosen], [labels[i] for i in chosen]
+    reviews, labels = [reviews[i] for i in chosen], [labels[i] for i in chosen]
+    vocabulary, rare = make_vocabulary(reviews, vectors)
+    embedding = word_embedding(vocabulary, 100, vectors)
+    model = build(embedding, elmo, max(labels) + 1, settings.dropout)
+    on_train = batches(vocabulary, reviews, labels, elmo, settings.batch_size, rare, seed)
+    rate = keras.optimizers.schedules.CosineDecay(
+        settings.learning_rate, settings.epochs * len(on_train)
+    )
+    optimizer = keras.optimizers.Adam(rate)
+    model.compile(optimizer, "sparse_categorical_crossentropy", jit_compile=JIT)
+    on_dev, on_test = (batches(vocabulary, *split, elmo) for split in others)
 
-    vocabulary, rare = make_vocabulary([*train[0], list(vectors)])
-    with_vector = [vocabulary[word] for word in vectors]
-    rare = sorted(set(rare) - set(with_vector))
-    dimension = len(next(iter(vectors.values()))) if vectors else 100
-    n_words, n_classes = 2 + len(vocabulary), max(labels) + 1
-    model = build(n_words, elmo, n_classes, dimension, settings.dropout)
-    if vectors:
-        words = next(x for x in model.layers if isinstance(x, layers.Embedding))
-        table = np.random.normal(0, np.std(list(vectors.values())), (n_words, dimension))
-        table[with_vector] = list(vectors.values())
-        words.set_weights([table])
-    fit(model, vocabulary, rare, train, dev, settings)
-    return accuracy(model, vocabulary, *test)
+    def accuracy(some, labels):
+        return np.mean([x.argmax() == label for x, label in zip(some.predict(model), labels)])
+
+    train(model, on_train, lambda: accuracy(on_dev, others[0][1]), settings)
+    return accuracy(on_test, others[1][1])
 
 
 def main(arguments=None):
@@ -173,6 +134,7 @@ def main(arguments=None):
         help="dropout of the word embeddings and of the pooled vector",
     )
     settings = parser.parse_args(arguments)
+    settings.patience = settings.epochs  # train all epochs
 
     tokenize = keras_elmo.WordTokenizer(settings.tokenizer)
     data = [

@@ -538,7 +538,9 @@ def test_ner_without_elmo(ner, tmp_path, monkeypatch):
 def write_runs(folder, name, side, scores):
     folder.mkdir(exist_ok=True)
     for seed, score in enumerate(scores, start=1):
+        weights = {"at_input": [score, 1 - score]} if side == "elmo" else {}
         facts = {"options": ["--epochs", "6"], "seconds": 1, "test": score}
+        facts["layer_weights"] = weights
         (folder / f"{name}-{side}-{seed}.json").write_text(json.dumps(facts))
 
 
@@ -552,6 +554,16 @@ def test_table1_prints_the_finished_runs(experiments, tmp_path):
     assert row == f"| CoNLL-2003, F1 | 55.00 ± 7.07 | 64.00 | +9.00 / 20.0% | 2, 1 | {paper}"
     assert "| SICK, accuracy | not run | not run |  | 0, 0 | SNLI |" in "\n".join(lines)
     assert lines[-1] == "- CoNLL-2003, F1: `ner.py --epochs 6`"
+
+
+def test_table1_draws_the_mean_weights_of_each_mix(experiments, tmp_path):
+    pytest.importorskip("matplotlib")
+    write_runs(tmp_path, "ner", "elmo", [0.4, 0.6])
+    write_runs(tmp_path, "sst5", "elmo", [0.7])
+    rows = {row: x.tolist() for row, x in experiments("table1").weights_of(tmp_path).items()}
+    assert rows == {"CoNLL-2003, input": [0.5, 0.5], "SST-5, input": [0.7, pytest.approx(0.3)]}
+    experiments("table1").main([f"--results={tmp_path}", f"--plot={tmp_path / 'weights.png'}"])
+    assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_table1_runs_what_is_missing(experiments, tmp_path, monkeypatch):

@@ -102,19 +102,19 @@ def plot_sizes(rows, shares, score, path):
 
 
 def plot_weights(rows, path):
-    """Draw the softmax weights of the layers at each place as a heat map (figure 2)."""
-    [x] = rows.values()
-    places = {
-        place: [weight["mean"] for weight in weights]
-        for place, weights in x["layer_weights"].items()
-    }
-    figure, axes = plt.subplots(figsize=(4, 2.5), layout="constrained")
-    picture = axes.imshow(list(places.values()), vmin=0, vmax=1, cmap="Blues")
-    n_layers = len(next(iter(places.values())))
-    for (y, x), weight in np.ndenumerate(list(places.values())):
+    """Draw the softmax weights of the layers, one row for each mix, as a heat map (figure 2).
+
+    Args:
+        rows: dict from the name of a mix to the weights of its layers.
+        path: path. Picture to write.
+    """
+    n_layers = len(next(iter(rows.values())))
+    figure, axes = plt.subplots(figsize=(4, 1.3 + 0.6 * len(rows)), layout="constrained")
+    picture = axes.imshow(list(rows.values()), vmin=0, vmax=1, cmap="Blues", aspect="auto")
+    for (y, x), weight in np.ndenumerate(list(rows.values())):
         color = "white" if weight > 0.5 else "black"
         axes.text(x, y, f"{weight:.2f}", color=color, ha="center", va="center")
-    axes.set_yticks(range(len(places)), list(places))
+    axes.set_yticks(range(len(rows)), list(rows))
     axes.set_xticks(range(n_layers), [f"layer {i}" for i in range(n_layers)])
     figure.colorbar(picture, label="weight")
     figure.savefig(path)

@@ -292,7 +292,9 @@ def main(arguments=None):
     if "curves" in summary:
         plot_curves(summary["curves"], score, settings.results / "curves.png")
     if "weights" in summary:
-        plot_weights(summary["weights"], settings.results / "weights.png")
+        [found] = summary["weights"].values()
+        means = {x: [w["mean"] for w in mix] for x, mix in found["layer_weights"].items()}
+        plot_weights(means, settings.results / "weights.png")
     print(text)
 
 

@@ -1,15 +1,16 @@
 """Measure what ELMo adds to task models with word vectors: the paper's table 1.
 
-    python examples/experiments/table1.py
+    python examples/experiments/table1.py --plot weights.png
     python examples/experiments/table1.py --data FOLDER --vectors glove.txt --cache LAYERS
 
-The first command prints the table of the finished runs in --results as Markdown. The second one
-runs the missing runs first. A run is an example with its data, a seed, and with or without ELMo, in
-a process of its own. Each finished run is kept in a file, so an interrupted call continues. A run
-whose options have changed runs again. FOLDER contains the folders conll2003 (eng.train, eng.testa,
-eng.testb), sst5 (train.txt, dev.txt, test.txt), sick and propbank_ewt (train.tsv, dev.tsv,
-test.tsv, or .xz), gap (gap-*.tsv) and xquad_en (xquad.en.json). glove.py writes the word vectors.
---cache receives the biLM's layers, which are computed once.
+The first command prints the table of the finished runs in --results as Markdown, and draws the
+mean layer weights of their mixes. The second one runs the missing runs first. A run is an example
+with its data, a seed, and with or without ELMo, in a process of its own. Each finished run is kept
+in a file, so an interrupted call continues. A run whose options have changed runs again. FOLDER
+contains the folders conll2003 (eng.train, eng.testa, eng.testb), sst5 (train.txt, dev.txt,
+test.txt), sick and propbank_ewt (train.tsv, dev.tsv, test.tsv, or .xz), gap (gap-*.tsv) and
+xquad_en (xquad.en.json). glove.py writes the word vectors. --cache receives the biLM's layers,
+which are computed once.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import sys
 import time
 from typing import NamedTuple
 
+import numpy as np
 from several_seeds import mean_and_spread
 
 HERE = pathlib.Path(__file__).parent
@@ -143,6 +145,17 @@ def scores_of(results, name):
     return scores, options
 
 
+def weights_of(results):
+    """Return the mean layer weights of each mix of each task, with its name."""
+    found = {}
+    for name, task in TASKS.items():
+        for path in sorted(results.glob(f"{name}-elmo-*.json")):
+            for mix, weights in json.loads(path.read_text("utf-8"))["layer_weights"].items():
+                place = mix.removeprefix("at_")
+                found.setdefault(f"{task.title.split(',')[0]}, {place}", []).append(weights)
+    return {row: np.mean(runs, axis=0) for row, runs in found.items()}
+
+
 def shown(scores):
     """Return the mean and the standard deviation of scores as text."""
     if not scores:
@@ -191,6 +204,7 @@ def main(arguments=None):
     )
     add("--seeds", type=int, nargs="+", default=[1, 2, 3])
     add("--results", type=pathlib.Path, default=HERE / "results/table1")
+    add("--plot", type=pathlib.Path, help="picture of the layer weights to write (figure 2)")
     settings = parser.parse_args(arguments)
     if settings.data and not settings.vectors:
         parser.error("expected --vectors with --data. glove.py writes such a file")
@@ -201,6 +215,10 @@ def main(arguments=None):
                 for side in SIDES:
                     run(settings, name, side, seed)
     print(to_markdown(settings.results), end="")
+    if settings.plot:
+        from ablation_tables import plot_weights
+
+        plot_weights(weights_of(settings.results), settings.plot)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ ALL_DTYPES = tuple(dict.fromkeys(dtype for dtypes in DTYPES.values() for dtype i
 def choose_engine(config: BiLMConfig, dtype: str = "float32") -> tuple[str, str]:
     """Return the engine that ``Embedder(engine="auto")`` uses, and the reason.
 
-    The choice for float32 was measured (``docs/engines.md``). ONNX Runtime is faster on CPUs
-    without AVX-512 and on CPUs with AMX; Keras is faster on other CPUs with AVX-512.
+    In float32, ONNX Runtime is faster on all CPUs that were measured (``docs/engines.md``), with
+    AVX2, AVX-512 and AMX.
 
     Args:
         config: BiLMConfig. Sizes of the biLM.
@@ -33,14 +33,9 @@ def choose_engine(config: BiLMConfig, dtype: str = "float32") -> tuple[str, str]
         return "keras", f"{' and '.join(missing)} not installed (pip install 'keras-elmo[onnx]')"
     if not _computes_on_cpu():
         return "keras", f"{keras.backend.backend()} has an accelerator"
-    flags = cpu_flags()
-    if flags is None:
+    if cpu_flags() is None:
         return "keras", "this system does not list the instructions of the CPU"
-    if "amx_bf16" in flags:
-        return "onnxruntime", "faster on a CPU with AMX"
-    if "avx512f" in flags:
-        return "keras", "faster on a CPU with AVX-512 and without AMX"
-    return "onnxruntime", "faster on a CPU without AVX-512"
+    return "onnxruntime", "faster on the CPUs that were measured"
 
 
 def _computes_on_cpu() -> bool:

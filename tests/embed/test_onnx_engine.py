@@ -162,8 +162,7 @@ def test_bad_arguments(tiny_preset, arguments, message):
     "flags, dtype, chosen",
     [
         (["avx2"], "float32", "onnxruntime"),
-        (["avx2", "avx512f"], "float32", "keras"),
-        (["avx2", "avx512f", "amx_bf16"], "float32", "onnxruntime"),
+        ([], "float32", "onnxruntime"),
         (["avx2"], "bfloat16", "keras"),
         (["avx2", "avx512f"], "int8", "onnxruntime"),
         (None, "float32", "keras"),
