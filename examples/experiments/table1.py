@@ -81,7 +81,7 @@ TASKS = {
         "CoNLL-2003, F1",
         ("NER", 90.15, 92.22),
         three("conll2003", "eng.train", "eng.testa", "eng.testb"),
-        ("--epochs", "8"),
+        ("--epochs", "15", "--patience", "4"),
     ),
     "sst5": Task(
         "SST-5, accuracy",
