@@ -18,6 +18,7 @@ import pathlib
 import keras
 import ner
 from experiments.cached_layers import elmo_input, open_elmo, representations_of
+from experiments.conll import IOB2, read_columns, recode, tag_set
 from experiments.word_vectors import make_vocabulary, read_vectors, word_embedding, word_ids
 from keras import layers, ops
 from keras.utils import pad_sequences
@@ -28,8 +29,11 @@ import keras_elmo
 
 
 def read_frames(path):
-    """Read a file; return its sentences as lists of (token, flag), and their tags in BIOES."""
-    sentences, tags = ner.read_columns(path)
+    """Read a file; return its sentences as lists of (token, flag), and their tags in IOB2.
+
+    There are many roles, so IOB2 saves a CRF three quarters of its time.
+    """
+    sentences, tags = read_columns(path)
     flags = []
     for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
         fields = line.split("\t" if "\t" in line else None)
@@ -42,7 +46,7 @@ def read_frames(path):
             )
         flags.append(int(fields[1]))
     rest = iter(flags)
-    return [list(zip(tokens, rest)) for tokens in sentences], tags
+    return [list(zip(tokens, rest)) for tokens in sentences], [recode(x, IOB2) for x in tags]
 
 
 def make_inputs(known, frames, elmo=None, rare=(), random=None):
@@ -93,7 +97,7 @@ def main(arguments=None):
     vectors = read_vectors(settings.vectors, every_word) if settings.vectors else {}
     words, rare = make_vocabulary(ner.lower(texts[0]), vectors)
     (frames, tags), (dev, dev_tags), (test, test_tags) = splits
-    known = {"words": words, "tags": ner.tag_set(tags)}
+    known = {"words": words, "tags": tag_set(tags, IOB2)}
     elmo = open_elmo(settings.preset, everything, settings.cache)
     sizes = settings.units, settings.depth
     model, tagger = build(known, elmo, *sizes, vectors, settings.learning_rate)

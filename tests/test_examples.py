@@ -558,7 +558,7 @@ def test_srl_reads_frames(load, tmp_path):
         frames, tags = srl.read_frames(tmp_path / name)
         assert frames[0] == list(zip("Ada sold her engine .".split(), [0, 1, 0, 0, 0]))
         assert [flag for _, flag in frames[1]] == [0, 0, 1, 0, 0]
-        assert tags == ["S-A0 S-V B-A1 E-A1 O".split(), "O O S-A0 S-V O".split()]
+        assert tags == ["B-A0 B-V B-A1 I-A1 O".split(), "O O B-A0 B-V O".split()]
 
 
 @pytest.mark.parametrize("text", ["Ada B-A0\n", "Ada 2 B-A0\n", "Ada NNP 1 B-A0\n"])

@@ -69,10 +69,11 @@ def recode(tags, scheme):
     return tags_then
 
 
-def tag_set(tags):
-    """Return the BIOES tags of all types in some sentences: O first, then four for each type."""
+def tag_set(tags, scheme=BIOES):
+    """Return the tags of a scheme for all types in some sentences; O comes first."""
     types = sorted({tag[2:] for sentence in tags for tag in sentence if tag != "O"})
-    return ["O", *(f"{letter}-{kind}" for kind in types for letter in BIOES)]
+    letters = dict.fromkeys(scheme)
+    return ["O", *(f"{letter}-{kind}" for kind in types for letter in letters)]
 
 
 def columns(sentences, *tags):
