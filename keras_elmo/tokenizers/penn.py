@@ -32,7 +32,7 @@ def _compiled(*rules: tuple[str, str]) -> tuple[tuple[re.Pattern, str], ...]:
 
 
 SENTENCE_RULES = _compiled(
-    (BLANK + "|\x01", " "),
+    (BLANK + "|[\x01\x02]", " "),
     # Mark the blank behind an abbreviation, so that no sentence ends there.
     (rf"\b({_ABBREVIATIONS}|[A-Za-z])\. ", "\\1.\x01"),
     (rf"([.!?]{_CLOSING}) ({_OPENING}[^a-z .,;:!?)\]}}>\"'-])", "\\1\n\\2"),

@@ -35,6 +35,7 @@ UNUSUAL = ["\u017f", " '\u017f ", "\u212a", "\u0130", "\u0131", "\u212b", "\x01"
         ("gimme what you wanna have, 'tis yours", "gim me what you wan na have , ' tis yours"),
         ("He left. (She did not.) \"Why?\" I asked.",
          'He left . ( She did not . ) " Why ? " I asked .'),
+        ("a\x02b\x01c", "a b c"),
     ],
 )  # fmt: skip
 def test_by_hand(text, tokens):
