@@ -444,5 +444,11 @@ def test_errors():
         crf.log_likelihood(x, tags[..., None])
     with pytest.raises(ValueError, match=r"tags of shape .*, as integers.* shape=\(4, 5, 3\)"):
         crf.loss(x, x)
+    for wrong in (tags[:, :1], tags[:, :3], tags[:1]):
+        shapes = rf"tags.*Received: .*shape=\({wrong.shape[0]}, {wrong.shape[1]}\)"
+        with pytest.raises(ValueError, match=shapes):
+            crf.loss(wrong, x)
+        with pytest.raises(ValueError, match=shapes):
+            crf.log_likelihood(x, wrong)
     with pytest.raises(ValueError, match=r"one sample_weight per sentence.* shape=\(4, 5\)"):
         crf.loss(tags, x, sample_weight=MASK)
