@@ -271,7 +271,9 @@ class CRFLoss(keras.losses.Loss):
                 "for each tag. A CRF scores all tags of a sentence together. Leave class_weight "
                 "out, or pass sample_weight of shape (batch,)"
             )
-        mask = ops.cast(_KerasMask(reduction=None, dtype="float32")(y_pred, y_pred), "bool")
+        # TensorFlow refuses the name that Keras would make of the name of the class.
+        keras_mask = _KerasMask(name="keras_mask", reduction=None, dtype="float32")
+        mask = ops.cast(keras_mask(y_pred, y_pred), "bool")
         y_true = ops.where(mask, ops.cast(y_true, "int32"), -1)
         # A new tensor without the Keras mask of the tokens, which would not fit the losses of
         # the sentences.
