@@ -269,6 +269,15 @@ def test_a_column_of_raw_text(tmp_path, name):
     assert not (tmp_path / "no.parts").exists()
 
 
+def test_a_cell_of_several_lines(embedder, tmp_path):
+    (tmp_path / "t.csv").write_text('text\n"a b\nc"\n')
+    embedder.embed_file(tmp_path / "t.csv", tmp_path / "o", "top", column="text", progress=False)
+    assert read(tmp_path / "o")["sentences"].tolist() == [b"a b c"]
+    np.testing.assert_allclose(
+        read(tmp_path / "o")["0"], embedder.embed([["a", "b", "c"]], "top")[0], atol=1e-6
+    )
+
+
 def test_lines_of_raw_text(tmp_path):
     embedder = Embedder("elmo_mini_en")
     lines = "He didn't pay.\n\n“Fine,” she said.\n"
