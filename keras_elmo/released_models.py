@@ -189,7 +189,7 @@ def _snapshot(address: str) -> pathlib.Path:
         return pathlib.Path(
             huggingface_hub.snapshot_download(repository, revision=revision or None)
         )
-    except (OSError, ValueError) as error:
+    except Exception as error:  # errors of its HTTP client are neither OSError nor ValueError
         raise OSError(
             f"{expected}. Received: {address} ({' '.join(str(error).split())[:300]}). Check the "
             "name and the network; for a private model run hf auth login. Or fetch the files by "

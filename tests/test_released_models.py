@@ -194,6 +194,8 @@ class HubHandler(http.server.BaseHTTPRequestHandler):
         commit, files = "0123456789abcdef0123456789abcdef01234567", self.server.files
         path = self.path.partition("?")[0]
         headers = {"X-Repo-Commit": commit}
+        if path == "/api/models/ada/tiny/revision/silent":
+            return  # The connection ends without an answer.
         if path in ("/api/models/ada/tiny/revision/main", "/api/models/ada/tiny/revision/v1"):
             body = json.dumps({"id": "ada/tiny", "sha": commit}).encode()
         elif path == f"/api/models/ada/tiny/tree/{commit}":
@@ -240,6 +242,8 @@ def test_a_model_of_the_hub(tiny_preset, tmp_path, monkeypatch, server):
         np.testing.assert_array_equal(Embedder(preset).embed(sentences)[0], expected)
     with pytest.raises(OSError, match=r"hf://user/model@v1. Received: hf://ada/no .*hf auth login"):
         download("hf://ada/no")
+    with pytest.raises(OSError, match=r"Received: hf://ada/tiny@silent .*disconnected without"):
+        download("hf://ada/tiny@silent")
     for wrong in ("hf://ada", "hf://a/b/c"):
         with pytest.raises(ValueError, match=f"hf://user/model@v1. Received: '{wrong}'"):
             download(wrong)

@@ -363,10 +363,10 @@ class Embedder:
         output = local_path(output_file)
         path = local_path(input_file) if isinstance(input_file, str | os.PathLike) else None
         is_input = path and path.exists() and output.exists() and path.samefile(output)
-        if output.is_dir() or is_input:
+        if is_input or (output.exists() and not output.is_file()):
             raise ValueError(
                 "embed_file expects the path of a new file. Received: "
-                f"output_file={str(output)!r}, {'the input' if is_input else 'a folder'}"
+                f"output_file={str(output)!r}, {'the input' if is_input else 'not a file'}"
             )
         if overwrite and resume:
             raise ValueError(

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from keras_elmo.embed.parquet import import_pyarrow
-from keras_elmo.tokenizers.text import OPENERS, join_tokens, read_lines
+from keras_elmo.embed.parquet import import_pyarrow, parquet_errors
+from keras_elmo.tokenizers.text import OPENERS, decompression_errors, join_tokens, read_lines
 from keras_elmo.tokenizers.words import check_row
 
 Source = Any  # str, path or open file
@@ -74,7 +74,10 @@ def _cells(source: Source, column: str) -> Iterator[Any]:
         yield from _cells_of_parquet(path, column)
         return
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as text:
+        with (
+            decompression_errors(path),
+            opener(path, "rt", encoding="utf-8-sig", newline="") as text,
+        ):
             rows = (
                 _rows_of_csv(text, path, column, _DELIMITERS[ending])
                 if ending in _DELIMITERS
@@ -85,7 +88,7 @@ def _cells(source: Source, column: str) -> Iterator[Any]:
                     names = list(row) if isinstance(row, dict) else []
                     raise _no_column(path, column, names, f" in row {number}")
                 yield row[column]
-    except (csv.Error, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (csv.Error, json.JSONDecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(
             f"Expected a valid {ending} file in UTF-8. Received: {path}, which is not valid "
             f"({error}). Repair it, or write it again with the csv or json module of Python"
@@ -114,7 +117,7 @@ def _rows_of_csv(
 
 def _cells_of_parquet(path: pathlib.Path, column: str) -> Iterator[Any]:
     _, parquet = import_pyarrow()
-    with parquet.ParquetFile(path) as file:
+    with parquet_errors(path), parquet.ParquetFile(path) as file:
         if column not in file.schema_arrow.names:
             raise _no_column(path, column, file.schema_arrow.names)
         for batch in file.iter_batches(columns=[column]):

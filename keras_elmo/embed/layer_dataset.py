@@ -48,9 +48,9 @@ class LayerDataset(keras.utils.PyDataset):
             ELMoForManyLangs; or a Parquet file, or a folder of them, with the column ``layers``
             that ``keras_elmo.ray`` writes. A file with one layer gives ``layers`` 1. Parquet is
             read in row groups: fast in file order, slow for a large folder with ``shuffle``.
-        labels: Sequence or None. One label for each sentence, in the order of ``sentences``: a
-            number, or a list of numbers, one a token, padded with 0. None for inputs without
-            labels.
+        labels: Sequence, pandas or Arrow column, or None. One label for each sentence, in the
+            order of ``sentences``: a number, or a list of numbers, one a token, padded with 0.
+            None for inputs without labels.
         batch_size: int. Sentences in a batch.
         shuffle: bool. Whether to draw new batches in every epoch.
         seed: int. Seed for shuffling.
@@ -100,6 +100,7 @@ class LayerDataset(keras.utils.PyDataset):
         # A Parquet file with one layer declares the width only.
         count, self._shape = layers.count, (1, *layers.shape)[-2:]
         self.close()
+        labels = rows_of(labels)  # A pandas column would be read by its index.
         if labels is not None and len(labels) != count:
             raise ValueError(
                 f"LayerDataset expects a label for each of the {count} sentences of {self._path}. "

@@ -1,11 +1,12 @@
 """Layer representations in Arrow tables and Parquet files."""
 
 import bisect
+import contextlib
 import functools
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,18 @@ def import_pyarrow() -> tuple[Any, Any]:
     except ImportError as error:
         raise ImportError("Parquet needs pyarrow: pip install 'keras-elmo[ray]'") from error
     return pyarrow, pyarrow.parquet
+
+
+@contextlib.contextmanager
+def parquet_errors(path: str | os.PathLike) -> Iterator[None]:
+    """Replace errors of pyarrow, of several types, by an ``OSError`` that names the file."""
+    pyarrow, _ = import_pyarrow()
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, pyarrow.ArrowException) as error:
+        raise OSError(f"{path} is damaged or not a Parquet file ({error})") from None
 
 
 def add_layers(
@@ -135,7 +148,7 @@ class ParquetLayers:
     """
 
     def __init__(self, path: Path, name: str = "layers") -> None:
-        pyarrow, parquet = import_pyarrow()
+        _, parquet = import_pyarrow()
         self._name = name
         self._path = path
         paths = parquet_files(path)
@@ -150,12 +163,8 @@ class ParquetLayers:
         self._files, self._groups, self._starts, shapes = [], [], [], set()
         self.count = 0
         for file in paths:
-            try:
+            with parquet_errors(file):
                 opened = parquet.ParquetFile(file)
-            except FileNotFoundError:
-                raise
-            except (OSError, pyarrow.ArrowException) as error:
-                raise OSError(f"{file} is damaged or not a Parquet file ({error})") from None
             self._files.append(opened)
             shapes.add(layers_shape(opened.schema_arrow, name))
             for group in range(opened.num_row_groups):
@@ -182,12 +191,9 @@ class ParquetLayers:
         return array
 
     def _read_group(self, place: int) -> list[np.ndarray | None]:
-        pyarrow, _ = import_pyarrow()
         file, group = self._groups[place]
-        try:
+        with parquet_errors(self._path):
             return read_layers(file.read_row_group(group, [self._name]), self._name)
-        except (OSError, pyarrow.ArrowException) as error:
-            raise OSError(f"{self._path} is damaged ({error})") from None
 
     def tokens(self, row: int) -> int:
         """Return the number of tokens of a row."""

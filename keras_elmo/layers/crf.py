@@ -156,7 +156,7 @@ class CRF(keras.layers.Layer):
         scores, tags = _as_array(scores, "scores"), _as_array(tags, "tags")
         scores = ops.convert_to_tensor(scores, "float32")
         tags = ops.cast(ops.convert_to_tensor(tags), "int32")
-        if len(scores.shape) != 3 or scores.shape[2] != n_tags or len(tags.shape) != 2:
+        if len(scores.shape) != 3 or scores.shape[2] != n_tags or not _fit(tags, scores):
             raise ValueError(
                 f"CRF expects scores of shape (batch, tokens, {n_tags}) and tags of shape "
                 f"(batch, tokens). Received: scores.shape={tuple(scores.shape)}, "
@@ -259,10 +259,10 @@ class CRFLoss(keras.losses.Loss):
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Tensor:
         y_true, y_pred = _as_array(y_true, "tags"), _as_array(y_pred, "scores")
         sample_weight = _as_array(sample_weight, "sample_weight")
-        if len(y_true.shape) != 2:
+        if not _fit(y_true, y_pred):
             raise ValueError(
                 "CRFLoss expects tags of shape (batch, tokens), as integers. "
-                f"Received: shape={tuple(y_true.shape)}"
+                f"Received: shape={tuple(y_true.shape)}, for scores of shape={tuple(y_pred.shape)}"
             )
         if sample_weight is not None and tuple(sample_weight.shape[1:]) not in ((), (1,)):
             raise ValueError(
@@ -275,7 +275,9 @@ class CRFLoss(keras.losses.Loss):
                 "for each tag. A CRF scores all tags of a sentence together. Leave class_weight "
                 "out, or pass sample_weight of shape (batch,)"
             )
-        mask = ops.cast(_KerasMask(reduction=None, dtype="float32")(y_pred, y_pred), "bool")
+        # TensorFlow refuses the name that Keras would make of the name of the class.
+        keras_mask = _KerasMask(name="keras_mask", reduction=None, dtype="float32")
+        mask = ops.cast(keras_mask(y_pred, y_pred), "bool")
         y_true = ops.where(mask, ops.cast(y_true, "int32"), -1)
         # A new tensor without the Keras mask of the tokens, which would not fit the losses of
         # the sentences.
@@ -373,6 +375,12 @@ def _has_class_weight() -> bool:
                 return True
         frame = frame.f_back
     return False
+
+
+def _fit(tags: Any, scores: Any) -> bool:
+    """Return whether the shape of the tags fits the scores, as far as both are known."""
+    sizes = zip(tags.shape, scores.shape)
+    return len(tags.shape) == 2 and all(a == b or None in (a, b) for a, b in sizes)
 
 
 def _time_first(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

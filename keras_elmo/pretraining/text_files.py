@@ -2,17 +2,15 @@
 
 import contextlib
 import io
-import lzma
 import os
 import pathlib
 import sys
-import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, TextIO
 
 from tqdm import tqdm
 
-from keras_elmo.tokenizers.text import OPENERS, read_line, split_tokens
+from keras_elmo.tokenizers.text import OPENERS, decompression_errors, read_line, split_tokens
 from keras_elmo.utils.files import local_path
 
 
@@ -43,15 +41,12 @@ def open_text(file: str | pathlib.Path) -> Iterator[tuple[BinaryIO, TextIO]]:
     opener: Any = OPENERS.get(file.suffix.lower())
     try:
         with (
+            decompression_errors(file),
             open(file, "rb") as raw,
             _Lines(opener(raw) if opener else raw, encoding="utf-8-sig", newline="\n") as text,
         ):
             text.shown = str(file)
             yield raw, text
-    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the operating system's error names the file
-        raise OSError(f"{file} is damaged: {error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(
             f"Expected UTF-8 text, plain, .gz, .bz2 or .xz. Received: {file}, with other bytes "

@@ -22,12 +22,17 @@ _CLOSING = "[\"')\\]}>]*"
 _OPENING = "[\"'(\\[{<]*"
 
 
+def _any_case(pattern: str) -> str:
+    """Return a pattern for both cases of its letters. ``(?i)`` of RE2 also reads ſ as s."""
+    return re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", pattern)
+
+
 def _compiled(*rules: tuple[str, str]) -> tuple[tuple[re.Pattern, str], ...]:
     return tuple((re.compile(pattern, re.ASCII), rewrite) for pattern, rewrite in rules)
 
 
 SENTENCE_RULES = _compiled(
-    (BLANK + "|\x01", " "),
+    (BLANK + "|[\x01\x02]", " "),
     # Mark the blank behind an abbreviation, so that no sentence ends there.
     (rf"\b({_ABBREVIATIONS}|[A-Za-z])\. ", "\\1.\x01"),
     (rf"([.!?]{_CLOSING}) ({_OPENING}[^a-z .,;:!?)\]}}>\"'-])", "\\1\n\\2"),
@@ -36,17 +41,23 @@ SENTENCE_RULES = _compiled(
     (rf"([!?]{_CLOSING}) ([a-z])", "\\1\n\\2"),
     ("\x01", " "),
 )
-_START, _END = f"(?i)(^|[^{_WORD}])", f"([^{_WORD}]|$)"
+_START, _END = f"(^|[^{_WORD}])", f"([^{_WORD}]|$)"
 _CONTRACTIONS = (
-    (f"{_START}(can)(not){_END}", r"\1 \2 \3 \4"),
-    (f"{_START}(gim|lem)(me){_END}", r"\1 \2 \3 \4"),
-    (f"{_START}(gon)(na){_END}", r"\1 \2 \3 \4"),
-    (f"{_START}(wan)(na)( )", r"\1 \2 \3 \4"),
-    (f"{_START}(got)(ta){_END}", r"\1 \2 \3 \4"),
-    (f"{_START}(d)('ye){_END}", r"\1 \2 \3 \4"),
-    (f"{_START}(more)('n){_END}", r"\1 \2 \3 \4"),
-    (f"(?i) ('t)(is|was){_END}", r" \1 \2 \3"),
+    *(
+        (f"{_START}({_any_case(first)})({_any_case(second)}){end}", r"\1 \2 \3 \4")
+        for first, second, end in (
+            ("can", "not", _END),
+            ("gim|lem", "me", _END),
+            ("gon", "na", _END),
+            ("wan", "na", "( )"),
+            ("got", "ta", _END),
+            ("d", "'ye", _END),
+            ("more", "'n", _END),
+        )
+    ),
+    (f" ('[tT])({_any_case('is|was')}){_END}", r" \1 \2 \3"),
 )
+_SUFFIX = _any_case("re|ve|ll") + "|[mMtTsSdDnN]"
 # ``(?m)`` lets ^ and $ match at the ends of every sentence, which are line breaks by now.
 TOKEN_RULES = _compiled(
     ("(«|`+)", r" \1 "),
@@ -54,8 +65,8 @@ TOKEN_RULES = _compiled(
     ("``", " `` "),
     (r"""([ (\[{<])("|'')""", r"\1 `` "),
     # An apostrophe that opens a word is a token; one that begins a suffix stays with it.
-    (rf"(?i)(^|[^{_WORD}])'(re|ve|ll|[mtsdn])([^{_WORD}]|$)", "\\1\x02\\2\\3"),
-    (rf"(?i)(^|[^{_WORD}])'(re|ve|ll|[mtsdn])([^{_WORD}]|$)", "\\1\x02\\2\\3"),
+    (f"{_START}'({_SUFFIX}){_END}", "\\1\x02\\2\\3"),
+    (f"{_START}'({_SUFFIX}){_END}", "\\1\x02\\2\\3"),
     (rf"(^|[^{_WORD}])'([{_WORD}])", r"\1' \2"),
     ("\x02", "'"),
     # The period that ends the sentence, maybe before closing quotes and brackets.

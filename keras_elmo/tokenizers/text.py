@@ -1,10 +1,12 @@
 """Lines of tokenised text."""
 
 import bz2
+import contextlib
 import gzip
 import lzma
 import pathlib
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
@@ -17,6 +19,17 @@ OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.
 LONGEST_LINE = 1 << 22
 
 _TOKEN = re.compile(r"[^ \t]+")
+
+
+@contextlib.contextmanager
+def decompression_errors(file: pathlib.Path) -> Iterator[None]:
+    """Replace errors of decompression, of several types, by an ``OSError`` that names the file."""
+    try:
+        yield
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the operating system's error names the file
+        raise OSError(f"{file} is damaged: {error}") from error
 
 
 def without_end(line: str) -> str:

@@ -1,5 +1,6 @@
 """``WordTokenizer``: text to the tokens that a biLM was trained on."""
 
+import contextlib
 import re
 import sys
 import unicodedata
@@ -210,7 +211,8 @@ def _is_tensor(inputs: Any) -> bool:
 def check_row(text: Any, number: int) -> str:
     """Return the text of a row; raise a ``ValueError`` that names a row without text."""
     if isinstance(text, bytes):
-        text = text.decode("utf-8")
+        with contextlib.suppress(UnicodeDecodeError):
+            text = text.decode("utf-8")
     if not isinstance(text, str) or not text.strip():
         raise ValueError(
             "WordTokenizer expects text in every row. "

@@ -2,6 +2,7 @@ import collections
 import gc
 import gzip
 import json
+import os
 import pickle
 import weakref
 
@@ -332,9 +333,10 @@ def test_bad_calls(embedder, tmp_path):
     (tmp_path / "in.txt").write_text("a b\n")
     with pytest.raises(FileNotFoundError, match="no folder .*nowhere for the output"):
         embedder.embed_file(tmp_path / "in.txt", tmp_path / "nowhere" / "o.hdf5", progress=False)
-    for output in (tmp_path, tmp_path / "in.txt"):
+    os.mkfifo(tmp_path / "pipe")
+    for output in (tmp_path, tmp_path / "in.txt", tmp_path / "pipe"):
         with pytest.raises(ValueError, match="expects the path of a new file. Received: output"):
-            embedder.embed_file(tmp_path / "in.txt", output, progress=False)
+            embedder.embed_file(tmp_path / "in.txt", output, progress=False, overwrite=True)
     (tmp_path / "in.txt.gz").write_bytes(gzip.compress(b"a b\n"))
     with pytest.raises(ValueError, match="Received: line 1 of .*in.txt.gz, .* Decompress the file"):
         embedder.embed_file(tmp_path / "in.txt.gz", tmp_path / "o.hdf5", progress=False)

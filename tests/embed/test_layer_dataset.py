@@ -75,6 +75,19 @@ def test_layer_dataset(embedder, text, tmp_path):
     assert LayerDataset(path).sentences == [line.split() for line in lines(text)]
 
 
+def test_labels_in_columns_of_tables(embedder, tmp_path):
+    """The index of a shuffled table is in another order than its rows."""
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    table = pandas.DataFrame({"tokens": [["a"], ["b", "c"], ["d"]], "label": [0, 1, 2]})
+    table = table.iloc[[1, 2, 0]]
+    arguments = embedder, table["tokens"], table["label"]
+    data = LayerDataset.from_sentences(*arguments, file=tmp_path / "layers.hdf5")
+    assert data.sentences == [["b", "c"], ["d"], ["a"]] and data[0][1].tolist() == [1, 2, 0]
+    for labels in ([0.5, 1, 2], [[1, 2], [3], [4]]):
+        found = LayerDataset(tmp_path / "layers.hdf5", pyarrow.array(labels))[0][1]
+        np.testing.assert_array_equal(found, LayerDataset(tmp_path / "layers.hdf5", labels)[0][1])
+
+
 def test_layer_dataset_whose_first_batches_have_one_width(embedder, tmp_path):
     sentences = [["a"] * length for length in (3, 1, 3, 2, 5)]
     path = tmp_path / "layers.hdf5"

@@ -22,6 +22,7 @@ from keras_elmo import ElmoLayer, Embedder
 from keras_elmo.cli import main
 from keras_elmo.embed import layer_file
 from keras_elmo.pretraining.text_files import read_sentences
+from keras_elmo.tokenizers.text import OPENERS
 from keras_elmo.utils import file_lock
 from keras_elmo.utils.file_lock import locked
 from tests.conftest import room_for
@@ -268,6 +269,15 @@ def test_a_column_of_raw_text(tmp_path, name):
     assert not (tmp_path / "no.parts").exists()
 
 
+def test_a_cell_of_several_lines(embedder, tmp_path):
+    (tmp_path / "t.csv").write_text('text\n"a b\nc"\n')
+    embedder.embed_file(tmp_path / "t.csv", tmp_path / "o", "top", column="text", progress=False)
+    assert read(tmp_path / "o")["sentences"].tolist() == [b"a b c"]
+    np.testing.assert_allclose(
+        read(tmp_path / "o")["0"], embedder.embed([["a", "b", "c"]], "top")[0], atol=1e-6
+    )
+
+
 def test_lines_of_raw_text(tmp_path):
     embedder = Embedder("elmo_mini_en")
     lines = "He didn't pay.\n\n“Fine,” she said.\n"
@@ -292,6 +302,7 @@ def test_lines_of_raw_text(tmp_path):
         ("t.jsonl", '{"text": 5}\n', "Received: row 0: '5', int"),
         ("t.jsonl", '{"text": ["a b"]}\n', "no white space. Received: 'a b' in row 0"),
         ("t.jsonl", "[1]\n", "a column 'text' in .* Received: columns none in row 0"),
+        ("t.jsonl", "[" * 10**6, "Expected a valid .jsonl file in UTF-8. .*not valid"),
         ("t.jsonl", "text\n", "Expected a valid .jsonl file in UTF-8. .*not valid"),
         ("t.txt", "text\n", "a file that ends with .csv, .tsv, .jsonl, .ndjson, .parquet. Rec"),
     ],
@@ -299,6 +310,26 @@ def test_lines_of_raw_text(tmp_path):
 def test_bad_columns(embedder, tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message):
+        embedder.embed_file(tmp_path / name, tmp_path / "out", column="text", progress=False)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["t.csv.gz", "t.csv.bz2", "t.csv.xz", "t.parquet"])
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+def test_damaged_tables(embedder, tmp_path, name, damage):
+    table = {"text": [f"word{i} {i * i % 977}" for i in range(5000)]}
+    if name == "t.parquet":
+        pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / name)
+    else:
+        with OPENERS[name[5:]](tmp_path / name, "wt") as file:
+            file.write("\n".join(["text", *table["text"]]))
+    content = bytearray((tmp_path / name).read_bytes())
+    if damage == "cut":
+        del content[len(content) // 2 :]
+    else:
+        content[500:600] = bytes(100)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(OSError, match=f"{name} is damaged"):
         embedder.embed_file(tmp_path / name, tmp_path / "out", column="text", progress=False)
     assert not (tmp_path / "out").exists()
 

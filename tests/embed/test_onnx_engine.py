@@ -11,7 +11,7 @@ import pytest
 
 from keras_elmo import ElmoLayer, Embedder
 from keras_elmo.cli import main
-from keras_elmo.embed import engine_choice
+from keras_elmo.embed import engine_choice, onnx_engine
 from keras_elmo.embed.onnx_engine import OnnxEngine
 from keras_elmo.tokenizers.text import split_tokens
 from tests.conftest import GOLDEN, make_config
@@ -82,8 +82,6 @@ def test_upper_layers_are_left_out(onnx, monkeypatch):
 
 
 def test_sessions_are_made_once(tiny_preset, monkeypatch):
-    from keras_elmo.embed import onnx_engine
-
     made = []
     start = onnx_engine._start
     monkeypatch.setattr(onnx_engine, "_start", lambda *args: made.append(1) or start(*args))
@@ -91,6 +89,25 @@ def test_sessions_are_made_once(tiny_preset, monkeypatch):
     assert not run_all(lambda _: ours.embed([["a", "b"]], "top"), range(8))
     ours.embed(MANY)
     assert len(made) == 3  # the character CNN and both directions
+
+
+def test_directions_share_the_cores(tiny_preset, monkeypatch):
+    used, start = [], onnx_engine._start
+    monkeypatch.setenv("OMP_NUM_THREADS", "3,2")  # a number for each level of nesting
+    monkeypatch.setattr(onnx_engine, "_start", lambda *args: used.append(args[2]) or start(*args))
+    Embedder(tiny_preset, engine="onnxruntime").embed(MANY)
+    assert sorted(used) == [2, 2, 3]
+
+
+@pytest.mark.parametrize("flags, kind", [(["avx2"], "uint8"), (["avx512_vnni"], "int8")])
+def test_int8_where_its_sums_can_overflow(tiny_preset, monkeypatch, flags, kind):
+    monkeypatch.setattr(onnx_engine, "cpu_flags", lambda: flags)
+    made, build = [], onnx_engine.lstm_model
+    monkeypatch.setattr(
+        onnx_engine, "lstm_model", lambda *args: made.append(args[3]) or build(*args)
+    )
+    Embedder(tiny_preset, engine="onnxruntime", dtype="int8").embed(MANY)
+    assert made == [kind] * 2
 
 
 def test_many_threads(tiny_preset, embedder):

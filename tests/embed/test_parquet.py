@@ -43,6 +43,15 @@ def test_arrays_come_back_from_a_file(tmp_path, shape, float16):
                 np.testing.assert_array_equal(ours, right)
 
 
+def test_a_column_whose_tokens_are_a_slice():
+    arrays = [RANDOM.normal(size=(3, n, 4)).astype("float32") for n in (1, 2)]
+    table = table_of(arrays)
+    tokens = table["layers"].combine_chunks().values[1:]
+    column = pyarrow.LargeListArray.from_arrays(pyarrow.array([0, 2]), tokens)
+    [found] = read_layers(pyarrow.table([column], schema=table.select(["layers"]).schema))
+    np.testing.assert_array_equal(found, arrays[1])
+
+
 def test_layer_dataset_of_parquet_is_that_of_hdf5(embedder, text, tmp_path):
     embedder.embed_file(text, tmp_path / "layers.hdf5", progress=False)
     sentences = [line.split() for line in text.read_text(encoding="utf-8").split("\n")[:-1]]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from keras_elmo import CRF
 from keras_elmo.layers.crf import CRFLoss
-from tests.conftest import BACKEND, numpy, slow
+from tests.conftest import BACKEND, numpy, only_tensorflow, slow
 
 RNG = np.random.default_rng(0)
 # Many tests share this shape, because JAX compiles for each shape.
@@ -398,6 +398,19 @@ def test_loss_is_not_bound_to_a_crf_outside_the_model():
     assert np.isfinite(again.evaluate(ids, ids * 0, verbose=0))
 
 
+@only_tensorflow
+def test_loss_in_a_function_and_as_a_metric():
+    import tensorflow as tf
+
+    crf, _ = make()
+    x, tags = random_batch()
+    expected = float(numpy(crf.loss(tags, x)))
+    assert numpy(tf.function(crf.loss)(tags, x)) == pytest.approx(expected, rel=1e-6)
+    model = keras.Sequential([keras.Input((None, 3)), crf])
+    model.compile(loss=crf.loss, metrics=[crf.loss])
+    assert model.evaluate(x, tags, verbose=0) == pytest.approx([expected] * 2, rel=1e-6)
+
+
 def test_other_reductions():
     crf, _ = make()
     x, tags = random_batch()
@@ -444,5 +457,11 @@ def test_errors():
         crf.log_likelihood(x, tags[..., None])
     with pytest.raises(ValueError, match=r"tags of shape .*, as integers.* shape=\(4, 5, 3\)"):
         crf.loss(x, x)
+    for wrong in (tags[:, :1], tags[:, :3], tags[:1]):
+        shapes = rf"tags.*Received: .*shape=\({wrong.shape[0]}, {wrong.shape[1]}\)"
+        with pytest.raises(ValueError, match=shapes):
+            crf.loss(wrong, x)
+        with pytest.raises(ValueError, match=shapes):
+            crf.log_likelihood(x, wrong)
     with pytest.raises(ValueError, match=r"one sample_weight per sentence.* shape=\(4, 5\)"):
         crf.loss(tags, x, sample_weight=MASK)

@@ -3,7 +3,7 @@
 import lzma
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from keras_elmo.tokenizers.penn import penn_tokens, penn_tokens_in_graph
@@ -16,6 +16,8 @@ PIECES = st.sampled_from(
     + [" Mr. ", "U.S. ", "n't ", "'s ", "'ll", " '", "cannot ", "gonna", "'tis ", "..", "film. "]
 )
 TEXTS = st.lists(PIECES, max_size=25).map("".join)
+# Letters with an unusual other case, and the characters that the rules use as marks.
+UNUSUAL = ["\u017f", " '\u017f ", "\u212a", "\u0130", "\u0131", "\u212b", "\x01", "\x02"]
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,7 @@ TEXTS = st.lists(PIECES, max_size=25).map("".join)
         ("gimme what you wanna have, 'tis yours", "gim me what you wan na have , ' tis yours"),
         ("He left. (She did not.) \"Why?\" I asked.",
          'He left . ( She did not . ) " Why ? " I asked .'),
+        ("a\x02b\x01c", "a b c"),
     ],
 )  # fmt: skip
 def test_by_hand(text, tokens):
@@ -41,7 +44,15 @@ def test_by_hand(text, tokens):
 
 @only_tensorflow
 @settings(max_examples=300)
-@given(st.lists(TEXTS, min_size=1, max_size=4), st.booleans())
+@given(
+    st.lists(
+        TEXTS | st.lists(PIECES | st.sampled_from(UNUSUAL), max_size=9).map("".join),
+        min_size=1,
+        max_size=4,
+    ),
+    st.booleans(),
+)
+@example(["the '\u017f cannot", "\u212acannot 'd"], True)
 def test_graph_gives_the_tokens_of_python(texts, split_sentences):
     import tensorflow as tf
 

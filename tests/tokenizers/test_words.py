@@ -110,7 +110,7 @@ def test_sentences_are_cut_first():
     assert make("toktok")("Ein Film. Sehr lang!") == ["Ein", "Film", ".", "Sehr", "lang", "!"]
 
 
-@pytest.mark.parametrize("bad", [None, float("nan"), "", " \n", 3, ["a"]])
+@pytest.mark.parametrize("bad", [None, float("nan"), "", " \n", 3, ["a"], b"\xff"])
 def test_a_row_without_text(bad):
     with pytest.raises(ValueError, match=r"text in every row. Received: row 1: .* Drop such rows"):
         WordTokenizer("penn")(["A film.", bad])
