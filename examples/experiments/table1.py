@@ -87,7 +87,7 @@ TASKS = {
         "SST-5, accuracy",
         ("SST-5", 51.4, 54.7),
         ("sst5",),
-        ("--epochs", "4", "--shortest", "1000", "--units", "150", "--batch-size", "32"),
+        ("--epochs", "3", "--shortest", "8", "--units", "150"),
     ),
 }
 
