@@ -56,11 +56,8 @@ def write_tokenizer(folder):
     """Write the regular expressions of the Penn tokenizer, with the flags of JavaScript."""
 
     def rule(pattern, rewrite):
-        flags = "g"
-        for flag in "im":
-            if pattern.startswith(f"(?{flag})"):
-                pattern, flags = pattern[4:], flags + flag
-        return [pattern, flags, rewrite.replace("\\", "$")]
+        lines = pattern.removeprefix("(?m)")
+        return [lines, "g" if lines == pattern else "gm", rewrite.replace("\\", "$")]
 
     quotes = [(f"[{typographic}]", plain) for plain, typographic in _QUOTES.items()]
     penn = [(pattern.pattern, rewrite) for pattern, rewrite in SENTENCE_RULES + TOKEN_RULES]
