@@ -109,10 +109,10 @@ def plot_weights(rows, path):
         path: path. Picture to write.
     """
     n_layers = len(next(iter(rows.values())))
-    figure, axes = plt.subplots(figsize=(4, 1.3 + 0.6 * len(rows)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(5.5, 1.3 + 0.45 * len(rows)), layout="constrained")
     picture = axes.imshow(list(rows.values()), vmin=0, vmax=1, cmap="Blues", aspect="auto")
     for (y, x), weight in np.ndenumerate(list(rows.values())):
-        color = "white" if weight > 0.5 else "black"
+        color = "white" if weight > 0.6 else "black"
         axes.text(x, y, f"{weight:.2f}", color=color, ha="center", va="center")
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set_xticks(range(n_layers), [f"layer {i}" for i in range(n_layers)])
