@@ -33,14 +33,6 @@ def add_model_cards() -> None:
     (PAGES / "model_cards.md").write_text("\n".join(cards), "utf-8")
 
 
-def link_model_cards() -> None:
-    """Let links to a card in weights/ lead to the page with all cards."""
-    for page in PAGES.rglob("*.md"):
-        text = page.read_text("utf-8")
-        link = r"\]\(((?:\.\./)*)\.\./weights/\w+/README\.md\)"
-        page.write_text(re.sub(link, r"](\1model_cards.md)", text), "utf-8")
-
-
 def add_notebooks() -> None:
     for notebook in PAGES.glob("notebooks/*.ipynb"):
         text, resources = nbconvert.MarkdownExporter().from_filename(str(notebook))
@@ -48,9 +40,14 @@ def add_notebooks() -> None:
         for name, content in resources["outputs"].items():
             (notebook.parent / name).write_bytes(content)
         notebook.unlink()
+
+
+def rewrite_links() -> None:
+    """Let links to notebooks and to model cards lead to their pages."""
     for page in PAGES.rglob("*.md"):
-        text = page.read_text("utf-8")
-        page.write_text(re.sub(r"(\]\([\w./]+)\.ipynb\)", r"\1.md)", text), "utf-8")
+        text = re.sub(r"(\]\([\w./]+)\.ipynb\)", r"\1.md)", page.read_text("utf-8"))
+        card = r"\]\(((?:\.\./)*)\.\./weights/\w+/README\.md\)"
+        page.write_text(re.sub(card, r"](\1model_cards.md)", text), "utf-8")
 
 
 def add_mathjax() -> None:
@@ -66,5 +63,5 @@ if __name__ == "__main__":
     shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("*.py"))
     add_model_cards()
     add_notebooks()
-    link_model_cards()
+    rewrite_links()
     add_mathjax()
