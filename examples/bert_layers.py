@@ -20,6 +20,7 @@ import keras
 import keras_hub
 import numpy as np
 import parts
+from experiments.cached_layers import open_elmo
 from experiments.conll import read_columns
 from keras import layers, ops
 from seqeval.metrics import f1_score
@@ -155,6 +156,8 @@ def main(arguments=None):
             tokenizer = keras_hub.models.BertTokenizer.from_preset(settings.bert)
             longest = (backbone.max_sequence_length - 1) // 8 * 8  # Batches may add one
         begin, batches, inputs = time.perf_counter(), {}, {}
+        folder = settings.cache or pathlib.Path(temporary)
+        elmo = open_elmo(settings.preset) if "elmo" in uses else None
         for part, text in texts.items():
             inputs = {"words": ids_of(vocabulary, text)}
             if uses != ("elmo",):
@@ -163,9 +166,7 @@ def main(arguments=None):
                     inputs |= {"ids": ids, "places": places}
                 else:
                     inputs["bert"] = represent(hidden_layers(backbone), ids, places)
-            if "elmo" in uses:
-                folder = settings.cache or pathlib.Path(temporary)
-                elmo = keras_elmo.ElmoLayer.from_preset(settings.preset)
+            if elmo:
                 inputs["elmo"] = parts.TextLayers(elmo, text, folder, split=False)
             targets = labels[part]
             if settings.task == "ner":

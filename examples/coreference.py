@@ -17,6 +17,7 @@ import pathlib
 
 import keras
 import numpy as np
+from experiments.cached_layers import open_elmo
 from experiments.word_vectors import PADDING
 from keras import layers, ops
 from parts import JIT, TextLayers, make_parser, padded_batches, report, train
@@ -125,7 +126,7 @@ def main(arguments=None):
     vocabulary, embedding = words_and_embedding(settings.vectors, texts["train"], others)
     with settings.folder() as temporary:
         folder = settings.cache or pathlib.Path(temporary)
-        elmo = settings.preset and keras_elmo.ElmoLayer.from_preset(settings.preset)
+        elmo = open_elmo(settings.preset)
         batches, shape = {}, None
         for part, rows in parts.items():
             inputs = {

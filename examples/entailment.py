@@ -18,15 +18,9 @@ import pathlib
 import keras
 import numpy as np
 from experiments.cached_layers import Batches, elmo_input, open_elmo, representations_of
-from experiments.word_vectors import (
-    PADDING,
-    make_vocabulary,
-    read_vectors,
-    word_embedding,
-    word_ids,
-)
+from experiments.word_vectors import PADDING, lower, read_words, word_embedding, word_ids
 from keras import layers, ops
-from parts import JIT, make_parser, report, train
+from parts import JIT, accuracy, make_parser, report, train
 
 import keras_elmo
 
@@ -56,11 +50,6 @@ def read_pairs(path):
     if not pairs:
         raise ValueError(f"Expected a pair or more. Received: path={str(path)!r}")
     return pairs, labels
-
-
-def lower(sentences):
-    """Return sentences in lower case, as the word embeddings read them."""
-    return [[token.lower() for token in sentence] for sentence in sentences]
 
 
 def make_inputs(vocabulary, pairs, elmo=None, rare=(), random=None):
@@ -127,11 +116,6 @@ def build(vocabulary, n_classes, elmo, places, vectors=None):
     return keras.Model(inputs, classes)
 
 
-def accuracy(model, some, labels):
-    """Return the share of pairs whose label gets the highest probability."""
-    return np.mean([x.argmax() == label for x, label in zip(some.predict(model), labels)])
-
-
 def main(arguments=None):
     parser = make_parser(__doc__, epochs=20, patience=3)
     add = parser.add_argument
@@ -144,9 +128,8 @@ def main(arguments=None):
     splits = [read_pairs(path) for path in (settings.train, settings.dev, settings.test)]
     sentences = [[x for pair in pairs for x in pair] for pairs, _ in splits]
     everything = [x for some in sentences for x in some]
-    every_word = {token for sentence in lower(everything) for token in sentence}
-    vectors = read_vectors(settings.vectors, every_word) if settings.vectors else {}
-    vocabulary, rare = make_vocabulary(lower(sentences[0]), vectors)
+    given = lower(sentences[0]), lower(everything)
+    vocabulary, rare, vectors = read_words(settings.vectors, *given)
     known = vocabulary, sorted(set(splits[0][1]))
     elmo = open_elmo(settings.preset, everything, settings.cache)
     model = build(vocabulary, len(known[1]), elmo, settings.place, vectors)

@@ -20,28 +20,17 @@ import json
 import pathlib
 
 import keras
-import numpy as np
 from experiments.cached_layers import Batches, StoredLayers, open_elmo, representations_of
 from experiments.conll import read_columns, tag_set
-from experiments.word_vectors import (
-    PADDING,
-    make_vocabulary,
-    read_vectors,
-    word_embedding,
-    word_ids,
-)
+from experiments.word_vectors import PADDING, lower, read_words, word_embedding, word_ids
 from keras import layers, ops
+from keras.utils import pad_sequences
 from parts import JIT, make_parser, report, train
 from seqeval.metrics import f1_score
 
 import keras_elmo
 
 CHARACTERS = 50  # ids per token, as in all released biLMs
-
-
-def lower(sentences):
-    """Return sentences in lower case, as the word embeddings read them."""
-    return [[token.lower() for token in sentence] for sentence in sentences]
 
 
 def make_inputs(known, sentences, elmo=None, rare=(), random=None):
@@ -92,16 +81,15 @@ def batches(known, sentences, tags=None, inputs=make_inputs, size=32, seed=None,
 
     def make_batch(indices, random):
         some = [sentences[i] for i in indices]
-        targets = np.full((len(some), max(map(len, some))), -1, "int32")
-        for row, i in zip(targets, indices if tags else ()):
-            row[: len(tags[i])] = [numbers.get(tag, -1) for tag in tags[i]]
+        ids = [[numbers.get(tag, -1) for tag in tags[i]] if tags else [] for i in indices]
+        targets = pad_sequences(ids, max(map(len, some)), padding="post", value=-1)
         return inputs(known, some, random=random, **more), targets
 
     return Batches(make_batch, [*map(len, sentences)], range(len(sentences)), size, seed)
 
 
 def tag(tagger, known, some):
-    """Return the tags of sentences in batches, in BIOES."""
+    """Return the tags of sentences in batches."""
     rows = zip(some.predict(tagger), some.lengths)
     return [[known["tags"][n] for n in row[:length]] for row, length in rows]
 
@@ -141,9 +129,7 @@ def train_tagger(settings):
     """Train a tagger, score it on test, and return it with its vocabulary and tag set."""
     (sentences, tags), (dev, dev_tags), *tested = read_splits(settings)
     everything = [*sentences, *dev, *(sentence for split in tested for sentence in split[0])]
-    every_word = {token for sentence in lower(everything) for token in sentence}
-    vectors = read_vectors(settings.vectors, every_word) if settings.vectors else {}
-    words, rare = make_vocabulary(lower(sentences), vectors)
+    words, rare, vectors = read_words(settings.vectors, lower(sentences), lower(everything))
     known = {"words": words, "tags": tag_set(tags)}
     elmo = open_elmo(settings.preset, everything, settings.cache)
     model, tagger = build(known, elmo, vectors, settings.learning_rate)

@@ -121,6 +121,11 @@ def train(model, batches, score, settings, save=None):
     return {"dev": max(0.0, *progress), **facts}
 
 
+def accuracy(model, batches, labels):
+    """Return the share of examples whose label gets the highest probability."""
+    return np.mean([x.argmax() == label for x, label in zip(batches.predict(model), labels)])
+
+
 def layer_weights(model):
     """Return the layer weights of each ScalarMix of a model, by its name."""
     mixes = [x for x in model.layers if isinstance(x, keras_elmo.ScalarMix)]
@@ -149,14 +154,15 @@ def make_parser(text, epochs, patience=5):
 
 def report(settings, model, dev, test, **facts):
     """Print the scores in percent, and write them to --scores, with the layer weights."""
+    weights = layer_weights(model)
     given = {name: value for name, value in vars(settings).items() if name != "folder"}
     for name, value in given.items():
         given[name] = value.name if isinstance(value, pathlib.Path) else value
     if settings.scores:
-        facts |= {"layer_weights": layer_weights(model), "settings": given}
+        facts |= {"layer_weights": weights, "settings": given}
         content = {"dev": float(dev), "test": float(test), **facts}
         settings.scores.parent.mkdir(parents=True, exist_ok=True)
         settings.scores.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
-    for name, weights in layer_weights(model).items():
-        print(f"layer weights {name}: {weights}")
+    for name, values in weights.items():
+        print(f"layer weights {name}: {values}")
     print(f"dev {100 * dev:.1f} test {100 * test:.1f}")

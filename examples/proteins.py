@@ -18,6 +18,7 @@ import pathlib
 
 import keras
 import numpy as np
+from experiments.cached_layers import open_elmo
 from keras import layers, ops
 from parts import JIT, TextLayers, make_parser, padded_batches, report, train
 
@@ -108,7 +109,7 @@ def main(arguments=None):
         sequences, _ = read_proteins(files["train"])
         settings.preset = pretrain(sequences, settings.run, settings.run_epochs)
         keras.utils.set_random_seed(settings.seed)
-    elmo = settings.preset and keras_elmo.ElmoLayer.from_preset(settings.preset)
+    elmo = open_elmo(settings.preset)
     ids = {residue: n for n, residue in enumerate(RESIDUES, start=2)}
     with settings.folder() as temporary:
         batches, targets, shape = {}, {}, None

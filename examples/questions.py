@@ -18,6 +18,7 @@ import pathlib
 
 import keras
 import numpy as np
+from experiments.cached_layers import open_elmo
 from experiments.word_vectors import PADDING
 from keras import layers, ops
 from parts import JIT, TextLayers, make_parser, padded_batches, report, train
@@ -154,7 +155,7 @@ def main(arguments=None):
     tokenizer = keras_elmo.CharacterTokenizer(LETTERS)
     with settings.folder() as temporary:
         folder = settings.cache or pathlib.Path(temporary)
-        elmo = settings.preset and keras_elmo.ElmoLayer.from_preset(settings.preset)
+        elmo = open_elmo(settings.preset)
         inputs, shape = {}, None
         for name, text in texts.items():
             inputs[f"{name}_characters"] = [np.asarray(tokenizer([x]))[0] for x in text]

@@ -28,7 +28,7 @@ from experiments.word_vectors import (
     word_ids,
 )
 from keras import layers, ops
-from parts import JIT, train
+from parts import JIT, accuracy, train
 
 import keras_elmo
 from keras_elmo.tokenizers.words import TOKENIZERS
@@ -104,13 +104,9 @@ def train_and_score(settings, elmo, data, vectors, share, seed):
     )
     optimizer = keras.optimizers.Adam(rate)
     model.compile(optimizer, "sparse_categorical_crossentropy", jit_compile=JIT)
-    on_dev, on_test = (batches(vocabulary, *split, elmo) for split in others)
-
-    def accuracy(some, labels):
-        return np.mean([x.argmax() == label for x, label in zip(some.predict(model), labels)])
-
-    train(model, on_train, lambda: accuracy(on_dev, others[0][1]), settings)
-    return accuracy(on_test, others[1][1])
+    (on_dev, dev), (on_test, test) = ((batches(vocabulary, *x, elmo), x[1]) for x in others)
+    train(model, on_train, lambda: accuracy(model, on_dev, dev), settings)
+    return accuracy(model, on_test, test)
 
 
 def main(arguments=None):

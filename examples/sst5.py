@@ -20,15 +20,9 @@ import keras
 import nltk
 import numpy as np
 from experiments.cached_layers import Batches, elmo_input, open_elmo, representations_of
-from experiments.word_vectors import (
-    PADDING,
-    make_vocabulary,
-    read_vectors,
-    word_embedding,
-    word_ids,
-)
+from experiments.word_vectors import PADDING, lower, read_words, word_embedding, word_ids
 from keras import layers, ops
-from parts import JIT, make_parser, report, train
+from parts import JIT, accuracy, make_parser, report, train
 
 import keras_elmo
 
@@ -53,7 +47,7 @@ def plain(tree):
 
 def make_inputs(vocabulary, phrases, elmo=None, rare=(), random=None):
     """Return word ids, and what ELMo reads."""
-    ids = word_ids([[x.lower() for x in phrase] for phrase in phrases], vocabulary, rare, random)
+    ids = word_ids(lower(phrases), vocabulary, rare, random)
     return (ids, elmo_input(elmo, phrases)) if elmo else (ids,)
 
 
@@ -111,11 +105,6 @@ def build(embedding, elmo, units=300, dropout=0.3):
     return keras.Model(inputs, layers.Dense(5, activation="softmax")(h))
 
 
-def accuracy(model, some, examples):
-    """Return the share of phrases whose label gets the highest probability."""
-    return np.mean([x.argmax() == label for x, (_, label) in zip(some.predict(model), examples)])
-
-
 def main(arguments=None):
     parser = make_parser(__doc__, epochs=5)
     add = parser.add_argument
@@ -132,9 +121,8 @@ def main(arguments=None):
     long = [phrase for phrase in phrases if len(phrase[0]) >= settings.shortest]
     examples = [*dict.fromkeys([*long, *sentences])]  # each distinct phrase once
     everything = [tokens for tokens, _ in (*examples, *dev, *test)]
-    words = {x.lower() for tokens in everything for x in tokens}
-    vectors = read_vectors(settings.vectors, words) if settings.vectors else {}
-    vocabulary, rare = make_vocabulary(([x.lower() for x in s] for s, _ in sentences), vectors)
+    training = lower(tokens for tokens, _ in sentences)
+    vocabulary, rare, vectors = read_words(settings.vectors, training, lower(everything))
 
     elmo = open_elmo(settings.preset, everything, settings.cache)
     model = build(word_embedding(vocabulary, 100, vectors), elmo, settings.units)
@@ -144,8 +132,9 @@ def main(arguments=None):
     rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, steps)
     optimizer = keras.optimizers.Adam(rate, global_clipnorm=5.0)
     model.compile(optimizer, "sparse_categorical_crossentropy", jit_compile=JIT)
-    facts = train(model, on_train, lambda: accuracy(model, on_dev, dev), settings)
-    report(settings, model, test=accuracy(model, on_test, test), **facts)
+    dev_labels, test_labels = ([label for _, label in split] for split in (dev, test))
+    facts = train(model, on_train, lambda: accuracy(model, on_dev, dev_labels), settings)
+    report(settings, model, test=accuracy(model, on_test, test_labels), **facts)
 
 
 if __name__ == "__main__":

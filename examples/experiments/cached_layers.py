@@ -58,11 +58,7 @@ class Batches(keras.utils.PyDataset):
         if number != 1:
             return batch
         # If an array has one width in the first two batches, TensorFlow expects this width of all.
-        pairs = zip(batch, self._batch(0), (0, -1))
-        return tuple(
-            keras.tree.map_structure(lambda x, y: _wider(x, y, value), second, first)  # noqa: B023
-            for second, first, value in pairs
-        )
+        return tuple(_wider(*pair) for pair in zip(batch, self._batch(0), (0, -1)))
 
     def _batch(self, number):
         # Each batch gets a new generator, because a backend may ask for a batch twice.
@@ -73,20 +69,23 @@ class Batches(keras.utils.PyDataset):
         """Return the output of a model for each chosen sentence, in the order of ``chosen``."""
         found = {}
         for number, indices in enumerate(self.indices):
-            outputs = keras.tree.map_structure(
-                ops.convert_to_numpy, model.predict_on_batch(self[number][0])
-            )
+            outputs = model.predict_on_batch(self._batch(number)[0])
+            outputs = keras.tree.map_structure(ops.convert_to_numpy, outputs)
             for row, i in enumerate(indices):
-                found[i] = keras.tree.map_structure(lambda x: x[row], outputs)  # noqa: B023
+                found[i] = keras.tree.map_structure(lambda x, row=row: x[row], outputs)
         return [found[i] for i in self.chosen]
 
 
-def _wider(array, other, value):
-    """Return an array with one more token, if it has as many tokens as another one."""
-    if array.ndim < 2 or array.shape[1] != other.shape[1]:
-        return array
-    widths = [(0, 0), (0, 1), *[(0, 0)] * (array.ndim - 2)]
-    return np.pad(array, widths, constant_values=value)
+def _wider(arrays, others, value):
+    """Return arrays with one more token where they have as many tokens as other arrays."""
+
+    def widen(array, other):
+        if array.ndim < 2 or array.shape[1] != other.shape[1]:
+            return array
+        widths = [(0, 0), (0, 1), *[(0, 0)] * (array.ndim - 2)]
+        return np.pad(array, widths, constant_values=value)
+
+    return keras.tree.map_structure(widen, arrays, others)
 
 
 def passes_per_epoch(share):
@@ -149,7 +148,7 @@ class StoredLayers:
         return self.dataset.gather(rows)["layers"]
 
 
-def open_elmo(preset, sentences, folder=None):
+def open_elmo(preset, sentences=(), folder=None):
     """Return a biLM as a layer, or with a folder as stored layers of sentences; None for none."""
     elmo = keras_elmo.ElmoLayer.from_preset(preset) if preset else None
     return StoredLayers(elmo, sentences, folder) if elmo and folder else elmo

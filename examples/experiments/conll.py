@@ -14,8 +14,8 @@ from seqeval.metrics.sequence_labeling import get_entities
 BIOES, IOB2 = "BIES", "BIIB"  # Letters of the first, inner, last and only token of an entity.
 
 
-def read_columns(path, token_column=None, tag_column=None, limit=None):
-    """Read a column file; return its sentences as lists of tokens, and their tags in BIOES.
+def read_columns(path, token_column=None, tag_column=None, limit=None, scheme=BIOES):
+    """Read a column file; return its sentences as lists of tokens, and their tags.
 
     Args:
         path: path. Column file.
@@ -23,6 +23,7 @@ def read_columns(path, token_column=None, tag_column=None, limit=None):
             first, or the second if the first one counts the tokens, as in CoNLL-U.
         tag_column: int or None. Number of the column of the tags; None takes the last.
         limit: int or None. Number of sentences to return at most.
+        scheme: str. ``BIOES`` or ``IOB2``, the scheme of the returned tags.
 
     Raises:
         OSError: If the file cannot be read.
@@ -56,7 +57,7 @@ def read_columns(path, token_column=None, tag_column=None, limit=None):
     columns = [list(zip(*sentence)) for sentence in sentences if sentence][:limit]
     if not columns:
         raise ValueError(f"Expected a sentence or more. Received: path={str(path)!r}")
-    return [list(tokens) for tokens, _ in columns], [recode(tags, BIOES) for _, tags in columns]
+    return [list(tokens) for tokens, _ in columns], [recode(tags, scheme) for _, tags in columns]
 
 
 def recode(tags, scheme):

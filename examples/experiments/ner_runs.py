@@ -30,7 +30,14 @@ from conll import IOB2, columns, read_columns, recode, tag_set
 from keras import layers, ops
 from seqeval.metrics import f1_score
 from several_seeds import run_seeds
-from word_vectors import PADDING, make_vocabulary, read_vectors, word_embedding, word_ids
+from word_vectors import (
+    PADDING,
+    lower,
+    make_vocabulary,
+    read_vectors,
+    word_embedding,
+    word_ids,
+)
 
 import keras_elmo
 
@@ -39,10 +46,6 @@ N_CHARACTERS = 25  # Input of the character CNN, word boundaries included.
 
 # Sentences as lists of tokens, and the tags of each in BIOES.
 Split = collections.namedtuple("Split", "name sentences tags")
-
-
-def lower(sentences):
-    return [[token.lower() for token in sentence] for sentence in sentences]
 
 
 @functools.lru_cache(maxsize=1)

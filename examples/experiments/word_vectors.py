@@ -56,6 +56,24 @@ def read_vectors(path, words):
     return vectors
 
 
+def lower(sentences):
+    """Return sentences in lower case."""
+    return [[word.lower() for word in sentence] for sentence in sentences]
+
+
+def read_words(file, training, everything):
+    """Return the vocabulary and the rare words of a task, and the vectors of its words.
+
+    Args:
+        file: path or None. File of word vectors; None for no vectors.
+        training: list of lists of str. Training sentences.
+        everything: list of lists of str. All sentences that need vectors.
+    """
+    words = {word for sentence in everything for word in sentence}
+    vectors = read_vectors(file, words) if file else {}
+    return *make_vocabulary(training, vectors), vectors
+
+
 def make_vocabulary(sentences, vectors):
     """Return the vocabulary, and the rare words that training replaces by unknown at times.
 
