@@ -104,9 +104,10 @@ class CRF(keras.layers.Layer):
         scores = ops.cast(inputs, "float32")
         if not decode:
             return scores
+        mask = ops.ones_like(scores[..., 0], "bool") if mask is None else _as_mask(mask, scores)
         if 0 in scores.shape[:2]:  # The scan needs a token.
             return ops.zeros(scores.shape[:2], "int32")
-        scores, mask = _clear_padding(scores, mask)
+        scores = _without_padding(scores, mask)
         scores, is_token = _time_first(scores, mask)
         _, best = self._scan(_best_prefixes, self.start, (scores, is_token))
         _, path = self._scan(_best_path, self.end, (*best, is_token), reverse=True)
@@ -155,21 +156,21 @@ class CRF(keras.layers.Layer):
         n_tags = self.start.shape[0]
         scores, tags = _as_array(scores, "scores"), _as_array(tags, "tags")
         scores = ops.convert_to_tensor(scores, "float32")
-        tags = ops.cast(ops.convert_to_tensor(tags), "int32")
         if len(scores.shape) != 3 or scores.shape[2] != n_tags or not _fit(tags, scores):
             raise ValueError(
                 f"CRF expects scores of shape (batch, tokens, {n_tags}) and tags of shape "
                 f"(batch, tokens). Received: scores.shape={tuple(scores.shape)}, "
                 f"tags.shape={tuple(tags.shape)}"
             )
+        tags = _whole(tags)
         if 0 in scores.shape[:2]:  # The scan needs a token.
             return ops.sum(scores, axis=(1, 2))
         if mask is not None:
-            tags = ops.where(ops.cast(mask, "bool"), tags, -1)
+            tags = ops.where(_as_mask(mask, scores), tags, -1)
         real = tags >= 0
         largest = ops.max(tags, axis=1)
         _check_tags(largest, n_tags)
-        scores, real = _clear_padding(scores, real)
+        scores = _without_padding(scores, real)
         # This changes log_z and score by the same amount, and avoids large numbers.
         scores = scores - ops.stop_gradient(ops.max(scores, axis=-1, keepdims=True))
         is_tag = ops.equal(tags[..., None], ops.arange(n_tags, dtype="int32"))
@@ -278,7 +279,7 @@ class CRFLoss(keras.losses.Loss):
         # TensorFlow refuses the name that Keras would make of the name of the class.
         keras_mask = _KerasMask(name="keras_mask", reduction=None, dtype="float32")
         mask = ops.cast(keras_mask(y_pred, y_pred), "bool")
-        y_true = ops.where(mask, ops.cast(y_true, "int32"), -1)
+        y_true = ops.where(mask, _whole(y_true), -1)
         # A new tensor without the Keras mask of the tokens, which would not fit the losses of
         # the sentences.
         y_pred = ops.where(mask[..., None], y_pred, 0)
@@ -324,17 +325,17 @@ def _best_prefixes(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple
 def _prefixes(
     combine: Callable, constants: tuple, carry: tuple, inputs: tuple
 ) -> tuple[tuple, tuple]:
-    scores, is_token = inputs
-    output = scores + carry[1]
-    addition = combine(output[:, :, None] + constants[0], axis=1)
+    [transitions], (_, addition), (scores, is_token) = constants, carry, inputs
+    output = scores + addition
+    addition = combine(output[:, :, None] + transitions, axis=1)
     return _unless_padding(is_token, output, addition, carry), (output,)
 
 
 def _best_path(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     """Score each tag by its best prefix, given the best tag of the next token."""
-    best, is_token = inputs
-    output = best + carry[1]
-    addition = ops.take(ops.transpose(constants[0]), _argmax(output), axis=0)
+    [transitions], (_, addition), (best, is_token) = constants, carry, inputs
+    output = best + addition
+    addition = ops.take(ops.transpose(transitions), _argmax(output), axis=0)
     return _unless_padding(is_token, output, addition, carry), (output,)
 
 
@@ -345,6 +346,29 @@ def _argmax(x: Tensor) -> Tensor:
 
 def _unless_padding(is_token: Tensor, output: Tensor, addition: Tensor, carry: tuple) -> tuple:
     return tuple(ops.where(is_token, x, y) for x, y in zip((output, addition), carry))
+
+
+def _whole(tags: Any) -> Tensor:
+    """Return tags as int32. In eager calls, raise an error for fractions and NaN."""
+    tags = ops.convert_to_tensor(tags)
+    whole = ops.cast(tags, "int32")
+    if is_eager(tags) and ops.any(ops.cast(whole, tags.dtype) != tags):
+        raise ValueError(
+            "CRF expects whole numbers as tags, negative in the padding. "
+            f"Received: fractions, NaN or numbers beyond int32, of dtype={tags.dtype}"
+        )
+    return whole
+
+
+def _as_mask(mask: Any, scores: Tensor) -> Tensor:
+    """Return a mask as a bool tensor, or raise a ``ValueError`` if it does not fit the scores."""
+    mask = ops.cast(ops.convert_to_tensor(mask), "bool")
+    if not _fit(mask, scores):
+        raise ValueError(
+            "CRF expects a mask of shape (batch, tokens). "
+            f"Received: shape={tuple(mask.shape)}, for scores of shape={tuple(scores.shape)}"
+        )
+    return mask
 
 
 def _check_tags(largest: Tensor, n_tags: int) -> None:
@@ -403,9 +427,5 @@ def _as_array(x: Any, name: str) -> Any:
     return x
 
 
-def _clear_padding(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the scores with 0 in the padding, and the mask as a bool tensor."""
-    if mask is None:
-        mask = ops.ones_like(scores[..., 0])
-    mask = ops.cast(mask, "bool")
-    return ops.where(mask[..., None], scores, 0.0), mask
+def _without_padding(scores: Tensor, mask: Tensor) -> Tensor:
+    return ops.where(mask[..., None], scores, 0.0)

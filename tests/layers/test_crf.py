@@ -463,5 +463,13 @@ def test_errors():
             crf.loss(wrong, x)
         with pytest.raises(ValueError, match=shapes):
             crf.log_likelihood(x, wrong)
+        with pytest.raises(ValueError, match=rf"CRF expects a mask.*{shapes[6:]}"):
+            crf.log_likelihood(x, tags, mask=wrong >= 0)
+        with pytest.raises(ValueError, match=rf"CRF expects a mask.*{shapes[6:]}"):
+            crf.decode(x, mask=wrong >= 0)
+    for wrong in (tags + 0.5, np.where(MASK, np.nan, -1.0)):
+        for score in (crf.log_likelihood, lambda x, tags: crf.loss(tags, x)):
+            with pytest.raises(ValueError, match="whole numbers as tags.* Received: fractions"):
+                score(x, wrong)
     with pytest.raises(ValueError, match=r"one sample_weight per sentence.* shape=\(4, 5\)"):
         crf.loss(tags, x, sample_weight=MASK)
