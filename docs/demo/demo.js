@@ -156,7 +156,7 @@ function heat(value) {
 function drawSimilar() {
   const [b, k] = state.chosen, own = state.sentences[b];
   const vector = mixed(own.layers, k, state.mix);
-  $("chosen").replaceChildren("Similarity to ", make("b", {}, own.tokens[k]), ` in sentence ${b + 1}. The length of its mix is ${norm(vector).toFixed(2)}.`);
+  $("chosen").replaceChildren("Similarity to ", make("b", {}, own.tokens[k]), ` in sentence ${b + 1}. The length of its vector in the mix is ${norm(vector).toFixed(2)}.`);
   const focused = document.activeElement?.dataset?.at;
   $("tables").replaceChildren(...similarities().map((rows, s) => make("table", { className: "grid" },
     make("caption", {}, `Sentence ${s + 1}`),
@@ -278,8 +278,8 @@ function drawSenses() {
   const counts = plane.vectors.map((v, i) => neighbours(word, layer, v, i)[0].example.sense === examples[i].sense);
   $("legend").replaceChildren(...names.map((name, s) => make("span", { className: `legend s${s}` }, `${"●■▲"[s]} ${name}`)),
     ...(own ? [make("span", { className: "legend" }, "★ your sentence")] : []),
-    make("p", {}, layer ? `${counts.filter(Boolean).length} of ${examples.length} sentences have a nearest neighbour of their own sense (${preset}).`
-      : "Layer 0 reads only the characters, so all sentences are one point."));
+    make("p", {}, layer ? `${counts.filter(Boolean).length} of ${examples.length} sentences have a nearest neighbour with the same sense (${preset}).`
+      : "Layer 0 reads only the characters, so all points are in the same place."));
 
   // In layer 0 the vectors differ only by rounding: the smallest scale keeps them in one place.
   const all = plane.vectors.map((v) => project(v, plane)), mine = own && project(own.layers[layer], plane);
@@ -362,7 +362,7 @@ function drawNext() {
       const { forward, backward } = predict(sentence, k);
       return make("tr", { className: k === state.chosen[1] ? "is-chosen" : "" }, cell(forward, token), make("td", {}, token), cell(backward, token));
     })));
-  $("words").textContent = `${words.length} of them`;
+  $("words").textContent = `${words.length}`;
 }
 
 // ---- The page.
@@ -446,7 +446,7 @@ async function open() {
   $("load").textContent = `Start (loads ${megabytes(sizes.reduce((a, b) => a + b))})`;
   $("load").disabled = false;
   $("load").onclick = start;
-  $("status").textContent = "The senses below work already. The other parts need the biLM.";
+  $("status").textContent = "The senses below work now. Press Start for the other parts.";
   if (new URLSearchParams(location.search).has("check")) await check();
 }
 
