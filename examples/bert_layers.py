@@ -3,13 +3,14 @@
     python examples/bert_layers.py --task ner --data FOLDER --bert FOLDER_OF_BERT --input elmo
     python examples/bert_layers.py --task sst5 --data FOLDER --bert FOLDER_OF_BERT --input both
 
---task ner reads eng.train, eng.testa and eng.testb as ner.py reads column files; the score is F1.
---task sst5 reads whole sentences of train.txt, dev.txt and test.txt as sst5.py does; the score is
-the accuracy. KerasHub reads the BERT (pip install keras-hub): --bert takes a preset of KerasHub,
-or a folder of Hugging Face. --input elmo, bert and both use frozen layers, computed once, each
-biLM or BERT with a ScalarMix, then a biLSTM. --input tuned trains the BERT with a linear output.
-A word has the vector of its first word piece. The scores contain the seconds of an epoch, and of
-computing the layers. Runs on every Keras backend.
+--task ner reads the column files eng.train, eng.testa and eng.testb, as ner.py does; the score is
+F1. --task sst5 reads the sentences of train.txt, dev.txt and test.txt, as sst5.py does; the score
+is the accuracy. KerasHub reads the BERT (pip install keras-hub): --bert takes a preset of KerasHub,
+or a folder of Hugging Face. --input elmo, bert and both compute the frozen layers once. A ScalarMix
+for each of ELMo and BERT mixes them, and a biLSTM reads the mixes. --input tuned fine-tunes the
+BERT with a linear output. BERT's vector of a word is the vector of its first word piece. --scores
+also writes the seconds of an epoch, and the seconds to compute the layers. Runs on every Keras
+backend.
 """
 
 import pathlib

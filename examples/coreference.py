@@ -4,12 +4,13 @@
     python examples/coreference.py --data FOLDER --no-elmo
 
 FOLDER contains gap-development.tsv, gap-validation.tsv and gap-test.tsv (Webster et al., 2018). A
-row has a passage, a pronoun, and two names, A and B. As its authors do, the script trains on
-development. Validation chooses the epoch. The model reads [x_k; ELMo_k] with a biLSTM, makes a
-vector of each mention by attention over its tokens, and scores the pairs of the pronoun and each
-name, as the span model of Lee et al. (2017) does. "Neither" has the score 0. The frozen biLM
-reads each passage once. The script prints the measures of GAP's scorer: F1 overall, for masculine
-and for feminine pronouns, and their ratio, the bias. Runs on every Keras backend.
+row has a passage, a pronoun, and two names, A and B. The script trains on gap-development.tsv, and
+chooses the epoch on gap-validation.tsv. The model follows the span model of Lee et al. (2017): a
+biLSTM reads [x_k; ELMo_k], attention over the tokens of a mention gives its vector, and each name
+is scored in a pair with the pronoun. The answer "neither" has the score 0. The frozen biLM reads
+each passage once. The script prints the measures of GAP's scorer: F1 for all pronouns, for
+masculine and for feminine pronouns, and the bias, feminine F1 divided by masculine F1. Runs on
+every Keras backend.
 """
 
 import csv

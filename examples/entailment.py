@@ -1,15 +1,15 @@
-"""Train a model of entailment, or another relation of two sentences, with or without ELMo.
+"""Classify the relation of two sentences, such as entailment, with or without ELMo.
 
     python examples/entailment.py --train train.tsv --dev dev.tsv --test test.tsv
     python examples/entailment.py --train train.tsv --dev dev.tsv --test test.tsv --no-elmo
 
-A file has one pair per line: label, sentence and sentence, separated by tabs. If the first line
-names the columns, the script finds them by name; it knows the names of SICK, SNLI and MultiNLI.
-It skips pairs labelled "-". The model is a small ESIM (Chen et al., 2017): a biLSTM, attention
-between the sentences, a second biLSTM, then the mean and maximum over tokens. --place adds
-[x_k; ELMo_k] at the input of the first biLSTM, or [h_k; ELMo_k] at its output, or both. At the
-output the attention reads ELMo too. --vectors reads the word embeddings from a word2vec text file,
-such as GloVe. The frozen biLM runs inside the model; --cache computes its layers once instead. The
+A file has one pair per line: a label and two sentences, separated by tabs. If the first line names
+the columns as SICK, SNLI and MultiNLI do, the script finds them by name. It skips pairs with the
+label "-". The model is a small ESIM (Chen et al., 2017): a biLSTM, attention between the sentences,
+a second biLSTM, then the mean and maximum over tokens. --place adds [x_k; ELMo_k] at the input of
+the first biLSTM, or [h_k; ELMo_k] at its output, or both. At the output the attention reads ELMo
+too. --vectors reads the word embeddings from a word2vec text file, such as GloVe; without it they
+start random. The frozen biLM runs inside the model; --cache computes its layers once instead. The
 script keeps the epoch with the best accuracy on --dev. Runs on every Keras backend.
 """
 

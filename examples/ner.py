@@ -6,14 +6,14 @@
 
 A file has one token per line: first the token, last its tag in IOB1, IOB2 or BIOES, separated by
 tabs or spaces. --token-column and --tag-column choose other columns. An empty line ends a
-sentence. Comments and the numbers of the tokens are skipped, as in CoNLL-U. The model is the
+sentence. Comments and token numbers are skipped, as in CoNLL-U. The model is the
 paper's: two biLSTMs and a CRF over word embeddings, a CNN over the characters of each word, and
 ELMo (--no-elmo leaves it out). --vectors reads the word embeddings from a word2vec text file, such
 as GloVe; without it they start random. The frozen biLM runs inside the model; --cache computes its
-layers once instead. The script keeps the epoch with the best F1 on --dev, and saves each epoch that
-is better than all before. Without --dev it holds out every tenth sentence of --train for this. A
-few hundred sentences need more epochs, such as --epochs 100 --patience 20. Runs on every Keras
-backend.
+layers once instead, but not for --save or --tag. The script keeps the epoch with the best F1 on
+--dev, and saves each epoch that is better than all before. Without --dev it holds out every tenth
+sentence of --train for this. A few hundred sentences need more epochs, such as --epochs 100
+--patience 20. Runs on every Keras backend.
 """
 
 import json

@@ -3,7 +3,7 @@
     python examples/parts_of_speech.py --train train.conllu --dev dev.conllu --test test.conllu
 
 This repeats table 6 of the paper. The probe is a linear softmax classifier of single tokens. It
-reads the frozen representation of the token, from one layer or from the learned mix of all layers.
+reads the frozen representation of the token: one layer, or a learned mix of all layers.
 The files are in the format of Universal Dependencies (.conllu or .conllu.xz).
 """
 

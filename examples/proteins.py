@@ -1,16 +1,16 @@
-"""Predict the secondary structure of proteins, without ELMo and with a biLM over amino acids.
+"""Predict the secondary structure of proteins, with a biLM over amino acids or without one.
 
     python examples/proteins.py --data FOLDER --no-elmo
     python examples/proteins.py --data FOLDER --run RUN
     python examples/proteins.py --data FOLDER --preset seqvec.zip
 
-FOLDER contains secondary_structure_train.tsv.xz, and so for dev and test. A line has an id, a
-sequence, a label of each residue (H, E or C) and a mask (1: scored), separated by tabs. A residue
-is a token, and a protein is a sentence. --run trains a tiny biLM on the training sequences into
-the folder RUN, or continues there. SeqVec (Heinzinger et al., 2019) trained a biLM of the original
-size on 33 million sequences: --preset reads its weights. The frozen biLM reads each protein once.
-The classifier of residues is a biLSTM over [x_k; ELMo_k]. The score is Q3, the share of the scored
-residues with the right label. Runs on every Keras backend.
+FOLDER contains secondary_structure_train.tsv.xz, and such files for dev and test. A line has an id,
+a sequence, a label for each residue (H, E or C) and a mask (1: scored), separated by tabs. A
+residue is a token, and a protein is a sentence. --run trains a tiny biLM on the training sequences
+in the folder RUN, or continues the training there. SeqVec (Heinzinger et al., 2019) trained a biLM
+of the original size on 33 million sequences: --preset reads its weights. The frozen biLM reads each
+protein once. The classifier of residues is a biLSTM over [x_k; ELMo_k]. The score is Q3, the share
+of the scored residues with the right label. Runs on every Keras backend.
 """
 
 import lzma
@@ -95,7 +95,7 @@ def main(arguments=None):
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder of the files")
     parser.add_argument("--run", type=pathlib.Path, help="folder to train a biLM in")
     parser.add_argument("--run-epochs", type=float, default=2.0, help="epochs of the biLM")
-    parser.add_argument("--limit", type=int, help="proteins of --train for the classifier")
+    parser.add_argument("--limit", type=int, help="training proteins for the classifier")
     parser.add_argument("--units", type=int, default=128, help="units of the biLSTM")
     parser.set_defaults(preset="")
     settings = parser.parse_args(arguments)

@@ -4,13 +4,13 @@
     python examples/questions.py --train xquad.en.json --folds 5
     python examples/questions.py --train xquad.en.json --folds 5 --no-elmo
 
-An answer is a span of the passage. --test scores a file, and every tenth passage of --train
-chooses the epoch. --folds K splits the passages of --train K times into K parts: one is the test,
-the next one chooses the epoch, and the others train. The model is BiDAF (Seo et al., 2017): words
-and characters, a highway network, a biLSTM, attention from the passage to the question and back,
-two biLSTMs, and a biLSTM for the end of the answer. ELMo joins as [x_k; ELMo_k] at the input of
-the first biLSTM and as [h_k; ELMo_k] at its output. The frozen biLM reads each sentence once. The
-scores are SQuAD's F1 and exact match (EM). Runs on every Keras backend.
+An answer is a span of the passage. --test scores a file, and every tenth passage of --train chooses
+the epoch. --folds K splits the passages of --train into K parts and trains K times: each time one
+part is the test, the next part chooses the epoch, and the others train. The model is BiDAF (Seo et
+al., 2017): words and characters, a highway network, a biLSTM, attention from the passage to the
+question and back, two biLSTMs, and a biLSTM for the end of the answer. ELMo joins as [x_k; ELMo_k]
+at the input of the first biLSTM and as [h_k; ELMo_k] at its output. The frozen biLM reads each
+sentence once. The scores are SQuAD's F1 and exact match (EM). Runs on every Keras backend.
 """
 
 import functools

@@ -2,16 +2,16 @@
 
     python examples/sentiment.py --data FOLDER --preset PRESET --seeds 1 2 3
 
-FOLDER contains train.tsv, dev.tsv and test.tsv. A line has a label (0, 1, ...), a tab and the
-text of a review. --tokenizer cuts the text into tokens, by default into the morphemes of Kiwi.
---preset takes a biLM that was trained on such tokens; without it only the baseline is trained.
-The classifier is a biLSTM over word embeddings x_k, pooled over the tokens. ELMo joins as
-[x_k; ELMo_k] at its input and [h_k; ELMo_k] at its output, with layer norm for each token: without
-it layer 0 has the largest values and hides the contextual layers. --share trains on a share of the
-reviews, drawn anew for each seed. Few reviews need small batches and more epochs: for 400 reviews
-use --batch-size 16 --learning-rate 5e-3 --epochs 8. --vectors initialises the word embeddings from
-a text file in the format of word2vec, GloVe or fastText; without it they start random.
-experiments/train_vectors.py writes such a file. Runs on every Keras backend.
+FOLDER contains train.tsv, dev.tsv and test.tsv. A line has a label (0, 1, ...), a tab and the text
+of a review. --tokenizer cuts the text into tokens, by default into the morphemes of Kiwi. --preset
+takes a biLM that was trained on such tokens; without it only the baseline is trained. The
+classifier is a biLSTM over word embeddings x_k, pooled over the tokens. ELMo joins as [x_k; ELMo_k]
+at its input and [h_k; ELMo_k] at its output. Layer norm scales the layers of each token, because
+layer 0 has the largest values and would hide the contextual layers. --share trains on a share of
+the reviews, drawn anew for each seed. Few reviews need small batches and more epochs: for 400
+reviews use --batch-size 16 --learning-rate 5e-3 --epochs 8. --vectors initialises the word
+embeddings from a text file in the format of word2vec, GloVe or fastText; without it they start
+random. experiments/train_vectors.py writes such a file. Runs on every Keras backend.
 """
 
 import argparse

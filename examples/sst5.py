@@ -4,8 +4,8 @@
     python examples/sst5.py --data FOLDER --vectors glove.txt --no-elmo
 
 FOLDER contains train.txt, dev.txt and test.txt: Penn Treebank trees, one per line, every node
-labelled 0 to 4. The training examples are the sentences, and their phrases of --shortest tokens or
-more; dev and test use sentences. The model is the biattentive classification network of
+labelled 0 to 4. The script trains on the sentences and on their phrases of --shortest tokens
+or more; dev and test contain sentences only. The model is the biattentive classification network of
 McCann et al. (2017): a ReLU layer, a biLSTM, attention of the sentence to itself, a biLSTM that
 integrates the attended words, four kinds of pooling, and maxout layers. ELMo joins as
 [x_k; ELMo_k] before the ReLU layer and [h_k; ELMo_k] after the first biLSTM. --vectors reads the

@@ -7,14 +7,14 @@
 
 This repeats table 4 of the paper, the neighbours of "play". For every occurrence of --word the
 script lists the other occurrences with the highest cosine in a contextual layer. It also says
-whether the context-free layer 0 can separate them. A word may be several tokens separated by
-spaces; its vector is then their mean. --text reads tokenised sentences, one per line. Without it
-the script uses built-in sentences; the Korean ones are morphemes of Kiwi, where 배 means ship, pear
-or belly, and 잘한다 praises or mocks. --static also lists the nearest words without context, as the
-paper does. It takes a vocabulary with one word per line, compared by layer 0, or word vectors as
-text (GloVe, word2vec, fastText). --plot draws the occurrences on their first two principal
-components, with a colour for each paragraph of the text: the built-in ones have one sense each. The
-font is --font, or the first one found that has all characters.
+whether their vectors are equal in layer 0, which reads no context. A word may be several tokens
+separated by spaces; its vector is then their mean. --text reads tokenised sentences, one per line.
+Without it the script uses built-in sentences. The Korean sentences are morphemes of Kiwi: 배 means
+ship, pear or belly, and 잘한다 praises or mocks. --static also lists the nearest words without
+context, as the paper does. It takes a vocabulary with one word per line, compared by layer 0, or
+word vectors as text (GloVe, word2vec, fastText). --plot draws the occurrences on their first two
+principal components, with a colour for each paragraph of the text. Each built-in paragraph has one
+sense. The font is --font, or the first installed font that has all characters.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 This repeats table 5 of the paper. Every sense in --train gets a centroid: the mean representation
 of its tokens. A token of --test gets the sense of its lemma and part of speech with the nearest
 centroid by cosine. A lemma that --train does not contain gets the first sense of WordNet. The
-script prints F1 for every layer of the biLM, for the average of the layers, and for the most
-frequent sense of --train. Every token gets an answer, so F1 equals accuracy.
+script prints F1 for every layer of the biLM and for the average of the layers. The baseline takes
+the most frequent sense in --train. Every token gets an answer, so F1 equals accuracy.
 
 Both texts are in the format of Raganato et al., 2017 (http://lcl.uniroma1.it/wsdeval/): an XML
 file, with a .gold.key.txt file in the same folder. --senses takes index.sense of WordNet 3.0, or a

@@ -5,7 +5,7 @@
 
 Other options go to the script of the task; see the --help of sst5_runs.py or ner_runs.py. Each run
 is a separate process, and RESULTS keeps its result, so a call that was interrupted continues with
-the missing runs. A run with another biLM is another run, but other data need another folder. At
+the missing runs. RESULTS can have runs of several biLMs, but needs the same data for all runs. At
 the end RESULTS has tables.md, tables.json, sizes.png, weights.png and curves.png. The tables are:
 
 gain     baseline and +ELMo (table 1 of Peters et al., 2018)
@@ -17,10 +17,10 @@ curves   dev by epoch, and the epoch in which +ELMo passes the baseline's best (
 controls text without context: layer 0 of the biLM alone; as x_k, word vectors that gensim
          trains on --corpus, the training text of the biLM; and these vectors with ELMo
 
---search first tries a few settings of dropout and learning rate, equal for the baseline and for
-+ELMo, and continues with the best on dev. It searches with all seeds or --search-seeds: for each
-of the --shares below 1 on that share, for everything else on --search-share of the data. --jobs 2
-runs two at once; set TF_NUM_INTRAOP_THREADS=1 then.
+--search first tries the same settings of dropout and learning rate for the baseline and for +ELMo,
+and continues with the best settings of each on dev. For a share below 1 in --shares it searches on
+that share, for everything else on --search-share of the data. It uses all seeds, or --search-seeds.
+With --jobs 2 two runs share the machine; set TF_NUM_INTRAOP_THREADS=1 then.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Read and write column files like those of CoNLL-2003: one token and its tag a line.
+"""Read and write column files such as CoNLL-2003: one token and its tag per line.
 
 Tabs or spaces separate columns, and empty lines separate sentences. Lines that begin with
--DOCSTART-, comments, and the numbers of the tokens are skipped, as in CoNLL-U. Tags are IOB1, IOB2
+-DOCSTART-, comments, and token numbers (as in CoNLL-U) are skipped. Tags are IOB1, IOB2
 or BIOES.
 """
 

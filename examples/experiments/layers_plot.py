@@ -1,7 +1,10 @@
 """Draw the scores of each layer for word senses and parts of speech in one picture.
 
-python wsd.py --json ... > wsd.json; python parts_of_speech.py --json ... > pos.json
-python experiments/layers_plot.py wsd.json pos.json layers.png
+The input is the output of two scripts:
+
+    python examples/wsd.py --json ... > wsd.json
+    python examples/parts_of_speech.py --json ... > pos.json
+    python examples/experiments/layers_plot.py wsd.json pos.json layers.png
 """
 
 import argparse

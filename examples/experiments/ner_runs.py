@@ -4,14 +4,14 @@
     python examples/experiments/ner_runs.py --train ... --dev ... --test ... --elmo none
     python examples/experiments/ner_runs.py --train ... --dev ... --test ... --seeds 1 2 3
 
-A file has one token a line: the token in the first column and its tag, in IOB1, IOB2 or BIOES, in
-the last one (or --token-column and --tag-column). conll.py describes the format.
+A file has one token per line: first the token, last its tag in IOB1, IOB2 or BIOES. --token-column
+and --tag-column choose other columns. conll.py describes the format.
 
 The tagger has two biLSTM layers and a CRF over x_k: embeddings of the lower-cased words, and a CNN
 over characters. --elmo puts [x_k; ELMo_k] at the input, [h_k; ELMo_k] at the output, or both. The
 paper uses the input for named entities; the default sizes are from its appendix. The score is the
-F1 of entities by seqeval in its default mode (that is conlleval's) on IOB2 tags. The epoch with the
-best dev score is tested.
+F1 of entities by seqeval on IOB2 tags, in its default mode, which is the mode of conlleval. The
+epoch with the best dev score is tested.
 
 The biLM is frozen, so the first run computes its layers, and all other runs read them from --cache.
 --on-the-fly computes them inside the model. Runs on every Keras backend.
@@ -226,14 +226,17 @@ def parse(arguments=None):
     add("--cache", type=pathlib.Path, default="ner_layers", help="folder of the computed layers")
     add("--vectors", help="text file of word vectors; random ones without it")
     add("--dimension", type=int, default=100, help="width of random word vectors")
-    add("--units", type=int, default=200, help="of each lower LSTM; the upper ones have half")
-    add("--dropout", type=float, default=0.5, help="on x and on the output of the biLSTMs")
+    add("--units", type=int, default=200, help="units of each lower LSTM; upper LSTMs have half")
+    add("--dropout", type=float, default=0.5, help="dropout on x and on the biLSTMs")
     add("--learning-rate", type=float, default=1e-3)
     add("--batch-size", type=int, default=32, help="sentences in a batch")
-    add("--epochs", type=int, default=30, help="at most")
+    add("--epochs", type=int, default=30, help="largest number of epochs")
     add("--patience", type=int, default=5, help="epochs without a better dev F1")
     add(
-        "--share", type=float, default=1.0, help="of the training sentences; less has longer epochs"
+        "--share",
+        type=float,
+        default=1.0,
+        help="share of the sentences; an epoch repeats a small share",
     )
     add("--seeds", type=int, nargs="+", default=[1])
     add("--quick", action="store_true", help=f"{QUICK_SENTENCES} sentences, {QUICK_EPOCHS} epochs")

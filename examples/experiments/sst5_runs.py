@@ -3,8 +3,8 @@
     python examples/experiments/sst5_runs.py --data DIRECTORY --elmo none
     python examples/experiments/sst5_runs.py --data DIRECTORY --elmo both --seeds 1 2 3
 
-DIRECTORY has train.txt, dev.txt and test.txt: Penn Treebank trees, one a line, with a label from 0
-to 4 on every node. Each phrase of the training trees is an example; dev and test are whole
+DIRECTORY has train.txt, dev.txt and test.txt: Penn Treebank trees, one per line, with a label from
+0 to 4 on every node. Each phrase of the training trees is an example; dev and test are whole
 sentences.
 
 The classifier is a small biLSTM over word embeddings x_k, pooled over the tokens. --elmo puts
@@ -202,12 +202,17 @@ def parse(arguments=None):
     add("--cache", type=pathlib.Path, default="sst5_layers", help="folder of the computed layers")
     add("--vectors", help="text file of word vectors; random ones without it")
     add("--dimension", type=int, default=100, help="width of random word vectors")
-    add("--units", type=int, default=150, help="of each LSTM")
-    add("--dropout", type=float, default=0.5, help="on x and on the pool")
+    add("--units", type=int, default=150, help="units of each LSTM")
+    add("--dropout", type=float, default=0.5, help="dropout on x and on the pool")
     add("--learning-rate", type=float, default=1e-3)
     add("--batch-size", type=int, default=64, help="phrases in a batch")
     add("--epochs", type=int, default=5)
-    add("--share", type=float, default=1.0, help="of the training trees; less has longer epochs")
+    add(
+        "--share",
+        type=float,
+        default=1.0,
+        help="share of the trees; an epoch repeats a small share",
+    )
     add("--seeds", type=int, nargs="+", default=[1])
     add("--quick", action="store_true", help=f"{QUICK_TREES} trees a file, {QUICK_EPOCHS} epochs")
     add("--json", action="store_true", help="print one JSON object and nothing else")

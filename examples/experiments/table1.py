@@ -3,10 +3,10 @@
     python examples/experiments/table1.py --plot weights.png
     python examples/experiments/table1.py --data FOLDER --vectors glove.txt --cache LAYERS
 
-The first command prints the table of the finished runs in --results as Markdown, and draws the
-mean layer weights of their mixes. The second one runs the missing runs first. A run is an example
-with its data, a seed, and with or without ELMo, in a process of its own. Each finished run is kept
-in a file, so an interrupted call continues. A run whose options have changed runs again. FOLDER
+The first command prints the table of the finished runs in --results as Markdown, and draws the mean
+layer weights of their mixes. The second command runs the missing runs first. Each run is a process:
+one example on its data, with one seed, with or without ELMo. The script writes the result of each
+run to a file, so an interrupted call continues. A run whose options have changed runs again. FOLDER
 contains the folders conll2003 (eng.train, eng.testa, eng.testb), sst5 (train.txt, dev.txt,
 test.txt), sick and propbank_ewt (train.tsv, dev.tsv, test.tsv, or .xz), gap (gap-*.tsv) and
 xquad_en (xquad.en.json). glove.py writes the word vectors. --cache receives the biLM's layers,
