@@ -53,7 +53,7 @@ def lstm(inputs, prefix, options, weights, state):
     outputs = []
     for x in inputs:
         gates = np.concatenate([x, h]) @ weights[f"{prefix}/W_0"] + weights[f"{prefix}/B"]
-        i, j, f, o = np.split(gates, 4)
+        i, j, f, o = np.split(gates, 4)  # the order of bilm-tf; j is the candidate
         c = clip(sigmoid(f + 1) * c + sigmoid(i) * np.tanh(j), settings["cell_clip"])
         h = sigmoid(o) * np.tanh(c)
         if f"{prefix}/W_P_0" in weights:

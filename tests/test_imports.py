@@ -25,6 +25,7 @@ LINES = [
     {"options"},
     {"config"},
     {"layers.backend.scan", "layers.backend.custom_gradient", "layers.backend.half_precision"},
+    {"layers.backend.distinct_rows", "layers.backend.look_up"},
     {"utils.files", "utils.file_lock", "formats.checks", "formats.crc32c"},
     {"formats.hdf5", "formats.weight_mapping", "formats.archives", "formats.vocabulary"},
     {"released_models"},

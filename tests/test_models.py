@@ -223,6 +223,20 @@ def test_a_layer_without_the_weights_of_its_config_refuses(tiny_preset, tmp_path
         np.testing.assert_array_equal(numpy(new(IDS)), expected)
 
 
+def test_weights_of_other_shapes_do_not_count_as_loaded(tmp_path):
+    def model_of(embedding_dim):
+        ids = keras.Input((None, 13), dtype="int32")
+        config = make_config(character_embedding_dim=embedding_dim)
+        return keras.Model(ids, keras_elmo.ElmoLayer(config, name="elmo")(ids))
+
+    model_of(5).save_weights(tmp_path / "other.weights.h5")
+    again = keras.models.model_from_json(model_of(4).to_json())
+    with pytest.raises(ValueError, match="shape"):
+        again.load_weights(tmp_path / "other.weights.h5")
+    with pytest.raises(ValueError, match="a config, which contains no weights"):
+        again(IDS)
+
+
 @pytest.mark.parametrize("fitted", [False, True])
 def test_a_clone_outlives_its_model(fitted, tiny_preset):
     """fit of JAX gives the memory of the weights away."""

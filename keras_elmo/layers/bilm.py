@@ -163,7 +163,9 @@ class BiLM(FreezableLayer):
                 x = dropout(x)
             lstm = self.lstms[lstm_names(self.config).index(name)]
             y, states[name] = lstm.run(x, mask, state, reverse, product_dtype)
-            x = outputs[name] = x + y if self.config.use_skip_connections and layer > 1 else y
+            has_residual = self.config.use_skip_connections and layer > 1
+            x = x + y if has_residual else y
+            outputs[name] = x
         return outputs, states
 
     def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> tuple[dict, dict]:
@@ -206,7 +208,9 @@ def select_output(representations: dict, output: str | int) -> Any:
     if output == "top":
         return _layer(representations, n_layers)
     layers = [_layer(representations, i) for i in range(n_layers + 1)]
-    return sum(layers) / len(layers) if output == "average" else ops.stack(layers, axis=2)
+    if output == "average":
+        return sum(layers) / len(layers)
+    return ops.stack(layers, axis=2)
 
 
 def _layer(representations: dict, layer: int) -> Tensor:

@@ -45,8 +45,7 @@ class TokenMask(keras.layers.Layer):
         return super().__call__(pad_empty_batch(self, inputs), **kwargs)
 
     def call(self, inputs: Tensor) -> Tensor:
-        real = ops.cast(ops.any(inputs > 0, axis=-1), "int32")
-        mask = ops.flip(ops.cumsum(ops.flip(real, 1), axis=1), 1) > 0
+        mask = token_mask(inputs)
         return with_boundaries(mask) if self.boundaries else mask
 
     def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
@@ -58,6 +57,12 @@ class TokenMask(keras.layers.Layer):
 
     def get_config(self) -> dict:
         return {**super().get_config(), "boundaries": self.boundaries}
+
+
+def token_mask(ids: Tensor) -> Tensor:
+    """Return the mask ``(batch, tokens)`` of character ids: True up to the last token."""
+    real = ops.cast(ops.any(ids > 0, axis=-1), "int32")
+    return ops.flip(ops.cumsum(ops.flip(real, 1), axis=1), 1) > 0
 
 
 def pad_empty_batch(layer: keras.layers.Layer, ids: Tensor) -> Tensor:
@@ -100,6 +105,7 @@ def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
     """
     # Example: the mask 110, of two tokens and one padding token, becomes tokens 01100,
     # from_begin 11100 and with_boundaries 11110. The results are begin 10000 and end 00010.
+    # begin is always the first column. As a mask it needs no sizes.
     tokens = _pad(mask, 1, 1)
     from_begin = _pad(_pad(mask, 1, 0, True), 0, 1)
     begin = from_begin & ~tokens

@@ -6,9 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_elmo.layers.backend.custom_gradient import call_with_gradient
+from keras_elmo.layers.backend.distinct_rows import distinct_rows
 from keras_elmo.layers.backend.half_precision import mixed_dense
-from keras_elmo.layers.backend.tracing import is_exporting
+from keras_elmo.layers.backend.look_up import look_up
 from keras_elmo.layers.freezable_layer import FreezableLayer
 from keras_elmo.layers.highway import Highway
 from keras_elmo.tokenizers.characters import N_CHARACTERS
@@ -22,9 +22,7 @@ class CharCNN(FreezableLayer):
     The layer embeds the characters, convolves every filter over them, takes the maximum over
     all positions and applies the activation. Highway layers and a linear projection follow.
 
-    On a CPU, TensorFlow and PyTorch compute each distinct token of a batch once. Everywhere
-    else the layer computes every token: JAX and XLA compile for fixed sizes, the search for
-    equal tokens is slow on a GPU, and the exports to ONNX and LiteRT do not support it. Call
+    On a CPU, TensorFlow and PyTorch compute each distinct token of a batch once. Call
     ``represent`` for tokens that are known to be distinct.
 
     Args:
@@ -122,7 +120,7 @@ class CharCNN(FreezableLayer):
 
     def call(self, inputs: Tensor) -> Tensor:
         *outer, characters = ops.shape(inputs)
-        rows, indices = _distinct(ops.reshape(inputs, (-1, characters)))
+        rows, indices = distinct_rows(ops.reshape(inputs, (-1, characters)))
         x = self.represent(rows)
         if indices is not None:
             x = ops.take(x, indices, axis=0)
@@ -141,7 +139,7 @@ class CharCNN(FreezableLayer):
         """
         rows = ops.convert_to_tensor(rows)
         [embeddings] = self.in_compute_dtype(self.embeddings)
-        embedded = _look_up(embeddings, rows[:, 1:] if self.n_words else rows)
+        embedded = look_up(embeddings, rows[:, 1:] if self.n_words else rows)
         activation = keras.activations.get(self.activation)
         features = []
         for pair in self.convolutions:
@@ -157,7 +155,7 @@ class CharCNN(FreezableLayer):
             x = mixed_dense(x, kernel, bias, product_dtype)
         if self.n_words:
             embeddings, kernel = self.in_compute_dtype(self.word_embeddings, self.word_kernel)
-            x = x + ops.matmul(_look_up(embeddings, rows[:, 0]), kernel)
+            x = x + ops.matmul(look_up(embeddings, rows[:, 0]), kernel)
         return x
 
     def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
@@ -179,59 +177,6 @@ class CharCNN(FreezableLayer):
             "n_words": self.n_words,
             "word_dim": self.word_dim,
         }
-
-
-def _distinct(rows: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the distinct rows, and for every row its index among them.
-
-    Where the search is impossible or slow, return all rows and None.
-    """
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        import tensorflow as tf
-
-        # UniqueV2 has no kernel for GPUs, and sorts under XLA.
-        if not (_in_xla() or is_exporting() or tf.config.list_logical_devices("GPU")):
-            return tf.raw_ops.UniqueV2(x=rows, axis=[0])
-    if backend == "torch" and rows.device.type == "cpu":
-        import torch
-
-        return torch.unique(rows, dim=0, return_inverse=True)
-    return rows, None
-
-
-def _in_xla() -> bool:
-    """Return whether TensorFlow builds a graph for XLA. There is no public way to find out."""
-    import tensorflow as tf
-    from tensorflow.python.ops import control_flow_util
-
-    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
-
-
-def _look_up(table: Tensor, ids: Tensor) -> Tensor:
-    """Take rows of the table, with a dense gradient.
-
-    On TensorFlow the gradient of ``ops.take`` is sparse, with one row for every id. If an id
-    occurs twice, the norm of those rows is wrong, and so is a clip by the norm.
-    """
-    options = (int(table.shape[0]),)
-    functions = (_take, _take_with_residuals, _take_backward)
-    [rows] = call_with_gradient(*functions, options, (ids,), (table,))
-    return rows
-
-
-def _take(options: tuple, ids: Tensor, table: Tensor) -> tuple:
-    return (ops.take(table, ids, axis=0),)
-
-
-def _take_with_residuals(options: tuple, ids: Tensor, table: Tensor) -> tuple:
-    return _take(options, ids, table), (ids,)
-
-
-def _take_backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
-    ids, gradients = ops.reshape(residuals[0], (-1,)), upstream[0]
-    gradients = ops.reshape(gradients, (-1, gradients.shape[-1]))
-    return None, ops.segment_sum(gradients, ids, num_segments=options[0])
 
 
 def _with_zero_padding(initializer: Callable) -> Callable:

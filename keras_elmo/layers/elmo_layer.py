@@ -15,7 +15,13 @@ from keras_elmo.formats.bilm_hdf5 import read_bilm, write_bilm
 from keras_elmo.formats.weight_mapping import fingerprint, variables_by_path
 from keras_elmo.layers.backend.tracing import computes_shapes_only, is_eager
 from keras_elmo.layers.bilm import BiLM, representation_names, select_output
-from keras_elmo.layers.boundaries import TokenMask, add_boundaries, pad_empty_batch, with_boundaries
+from keras_elmo.layers.boundaries import (
+    TokenMask,
+    add_boundaries,
+    pad_empty_batch,
+    token_mask,
+    with_boundaries,
+)
 from keras_elmo.layers.carried_state import CarriedState
 from keras_elmo.layers.input_checks import check_inputs, check_shape
 from keras_elmo.presets import Preset, bundled_facts, read_preset
@@ -25,19 +31,19 @@ from keras_elmo.utils.forks import check_fork
 from keras_elmo.utils.typing import Tensor
 
 _OUTPUTS = ("layers", "all", "top", "average")
+# The entry "weights" in the config of a built layer. The config itself contains no weights.
+_ANY_BILM = "saved apart from the config"
 
 
-class _WeightsMarker(str):
-    """Mark a config as made from a layer with weights. The config itself contains no weights.
+class _LiveWeights(str):
+    """``_ANY_BILM`` with the layer that wrote the config, so ``clone_model`` copies its weights.
 
-    A layer that is made from such a config needs weights before it can compute. In this process
-    the marker refers to the layer, so ``clone_model`` can copy the weights. In a file and in a
-    pickle the marker is a plain str, so the new layer waits until a program loads weights.
+    In JSON and in a pickle it becomes a plain str.
     """
 
     layer: "ElmoLayer"
 
-    def __deepcopy__(self, memo: dict) -> "_WeightsMarker":
+    def __deepcopy__(self, memo: dict) -> "_LiveWeights":
         return self
 
     def __reduce__(self) -> tuple:
@@ -161,18 +167,15 @@ class ElmoLayer(keras.layers.Layer):
         self.trainable_bilm = trainable_bilm
         self.save_bilm = save_bilm
         self.supports_masking = True
-        self.token_mask = TokenMask(name="token_mask")
         self.output_mask = TokenMask(keep_boundaries, name=f"{self.name}_mask")
         self.carried_state = CarriedState()
         self._is_pretrained = False  # Whether the weights came from files.
-        # Fingerprint of the biLM that a layer saved with save_bilm=False must load.
-        self._awaited_fingerprint: str | None = None
-        # From the config of a layer with weights. build() replaces it by weights if it can.
-        self._weights_marker: str | None = None
-        self._lacks_weights = False  # Made from a config, and no weights loaded since.
+        # What must be loaded before the layer can compute: None if nothing is missing,
+        # _ANY_BILM after from_config, or the fingerprint in a file with save_bilm=False.
+        self._missing: str | None = None
         self._warns_of_trainable = not trainable_bilm
         if kwargs.get("trainable"):
-            self._warn_of_trainable()
+            self.trainable = True  # __setattr__ warns.
 
     @classmethod
     def from_hdf5(
@@ -246,18 +249,17 @@ class ElmoLayer(keras.layers.Layer):
                 "ElmoLayer expects a biLM with the options of this layer. "
                 f"Expected: {self.config}. Received: {bilm.config}, from {bilm.file_name}"
             )
-        if self._awaited_fingerprint:
+        if self._missing not in (None, _ANY_BILM):
             received = bilm.fingerprint(self.variable_dtype)
-            if received != self._awaited_fingerprint:
+            if received != self._missing:
                 raise ValueError(
                     "ElmoLayer expects the biLM that the model was saved with. "
-                    f"Expected: fingerprint={self._awaited_fingerprint}. "
+                    f"Expected: fingerprint={self._missing}. "
                     f"Received: fingerprint={received}, of {bilm.file_name}"
                 )
         self._build_unbuilt()
         bilm.assign(variables_by_path(self.bilm))
-        self._awaited_fingerprint = None
-        self._is_pretrained = True
+        self._missing, self._is_pretrained = None, True
 
     def _build_unbuilt(self) -> None:
         if not self.built:
@@ -290,35 +292,30 @@ class ElmoLayer(keras.layers.Layer):
         """Raise a ``ValueError`` if the layer is not built or has no weights yet."""
         if not self.built:
             raise ValueError("ElmoLayer has no weights before it is built. Call it first")
-        if self._awaited_fingerprint:
-            raise ValueError(
-                "ElmoLayer was saved without its biLM (save_bilm=False) and has no weights yet. "
-                "Call load_preset or load_hdf5 with the biLM of fingerprint "
-                f"{self._awaited_fingerprint}"
-            )
-        if self._lacks_weights:
+        if self._missing == _ANY_BILM:
             raise ValueError(
                 "ElmoLayer was made from the config of another layer. Expected: the weights of its "
                 "biLM. Received: a config, which contains no weights. Call load_weights or "
                 "set_weights of the model, or load_preset of the layer. clone_model and .keras "
                 "files keep the weights"
             )
+        if self._missing:
+            raise ValueError(
+                "ElmoLayer was saved without its biLM (save_bilm=False) and has no weights yet. "
+                f"Call load_preset or load_hdf5 with the biLM of fingerprint {self._missing}"
+            )
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A property would miss calls: on TensorFlow, Keras skips its setter for an equal value.
-        if name == "trainable" and value:
-            self._warn_of_trainable()
-        super().__setattr__(name, value)
-
-    def _warn_of_trainable(self) -> None:
-        if self._warns_of_trainable:
+        if name == "trainable" and value and self._warns_of_trainable:
             self._warns_of_trainable = False
             warnings.warn(
                 f"ElmoLayer {self.name!r} expects trainable_bilm=True to train its biLM. "
                 "Received: trainable=True, which leaves the biLM frozen. Make the layer with "
                 "trainable_bilm=True for fine-tuning",
-                stacklevel=3,
+                stacklevel=2,
             )
+        super().__setattr__(name, value)
 
     def build(self, input_shape: tuple) -> None:
         check_shape(input_shape, self.config)
@@ -330,32 +327,26 @@ class ElmoLayer(keras.layers.Layer):
             name="bilm",
         )
         self.bilm.build(input_shape)
-        if self._weights_marker is not None:
-            self._copy_weights(getattr(self._weights_marker, "layer", None))
+        if self._missing:
+            self._copy_weights(getattr(self._missing, "layer", None))
 
     def _copy_weights(self, source: "ElmoLayer | None") -> None:
-        """Copy the weights of the layer that the config came from.
-
-        If there is no such layer, or it has no weights, calls raise an error until something
-        assigns weights to this layer.
-        """
-        self._weights_marker = None
-        if source is not None:
-            self._awaited_fingerprint = source._awaited_fingerprint
-            self._is_pretrained = source._is_pretrained
-            if not source._lacks_weights:
-                self.bilm.set_weights(source.bilm.get_weights())
-                return
-        self._lacks_weights = True
+        """Copy the weights of the layer that wrote the config, or wait for an assignment."""
+        if source is not None and source._missing != _ANY_BILM:
+            self._missing, self._is_pretrained = source._missing, source._is_pretrained
+            self.bilm.set_weights(source.bilm.get_weights())
+            return
+        self._missing = _ANY_BILM
         # Keras has no hook for loaded weights. Every way to load weights assigns all variables,
-        # so replace the assign method of one variable until its first call.
+        # so replace the assign method of one variable until a value is assigned.
         variable = self.bilm.variables[0]
-        assign = variable.assign
 
         def assign_first(value: Any) -> Any:
-            self._lacks_weights = False
-            variable.assign = assign
-            return assign(value)
+            result = type(variable).assign(variable, value)  # It raises if the shapes differ.
+            del variable.assign
+            if self._missing == _ANY_BILM:
+                self._missing = None
+            return result
 
         variable.assign = assign_first
 
@@ -373,7 +364,7 @@ class ElmoLayer(keras.layers.Layer):
 
     def _representations(self, inputs: Tensor) -> Any:
         ids = ops.cast(inputs, "int32")
-        mask = self.token_mask.call(ids)
+        mask = token_mask(ids)
         representations = self._run_bilm(
             add_boundaries(ids, mask, self.alphabet), with_boundaries(mask)
         )
@@ -459,10 +450,10 @@ class ElmoLayer(keras.layers.Layer):
         self.carried_state.reset()
 
     def save_own_variables(self, store: Any) -> None:
-        if self._lacks_weights:
+        if self.built and self._missing == _ANY_BILM:
             self.check_weights()
         if not self.save_bilm:
-            digest = self._awaited_fingerprint or self.fingerprint()
+            digest = self._missing or self.fingerprint()
             store["fingerprint"] = np.frombuffer(bytes.fromhex(digest), "uint8")
 
     def load_own_variables(self, store: Any) -> None:
@@ -482,13 +473,12 @@ class ElmoLayer(keras.layers.Layer):
                 f"Expected: fingerprint={own}. Received: fingerprint={saved}. Make the layer "
                 "from the biLM that the file was saved with"
             )
-        self._awaited_fingerprint = None if saved == own else saved
-        self._lacks_weights = False
+        self._missing = None if saved == own else saved
 
     def get_config(self) -> dict:
-        weights = self._weights_marker
+        weights = self._missing
         if self.built:
-            weights = _WeightsMarker("saved apart from the config")
+            weights = _LiveWeights(_ANY_BILM)
             weights.layer = self
         return {
             **super().get_config(),
@@ -507,7 +497,7 @@ class ElmoLayer(keras.layers.Layer):
         trainable = arguments.pop("trainable", True)
         weights = arguments.pop("weights", None)
         layer = cls(**arguments)
-        layer._weights_marker = weights
+        layer._missing = weights
         # Keras sets trainable of all layers when it loads a model, so do not warn.
         layer._warns_of_trainable = False
         layer.trainable = trainable

@@ -52,6 +52,7 @@ class Highway(FreezableLayer):
         )
 
     def call(self, inputs: Tensor, product_dtype: str | None = None) -> Tensor:
+        # Inside call, Keras casts the weights to the compute dtype.
         transform = mixed_dense(inputs, self.transform_kernel, self.transform_bias, product_dtype)
         gate = mixed_dense(inputs, self.gate_kernel, self.gate_bias, product_dtype)
         transform, gate = ops.relu(transform), ops.sigmoid(gate)

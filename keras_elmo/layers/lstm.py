@@ -41,8 +41,9 @@ def projected_lstm(
     LSTMs took 0.55 of the time of ``keras.layers.RNN``. There is no second derivative.
 
     Args:
-        gates: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``. The forward pass stores
-            the gates for the gradient in this dtype. The states have the dtype of the weights.
+        gates: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``. Its dtype is also the
+            dtype of the activations that are stored for the gradient. ``h`` and ``c`` have the
+            dtype of the weights.
         recurrent_kernel: ``U``, float, shape ``(projection_dim, 4 * lstm_dim)``.
         projection: ``P``, float, shape ``(lstm_dim, projection_dim)``; or None if the two
             sizes are equal. Without a projection, ``projection_clip`` has no effect.
@@ -59,7 +60,7 @@ def projected_lstm(
 
     Returns:
         The outputs, float, shape ``(tokens, batch, projection_dim)``, and the final
-        ``(h, c)``. Gradients of all three reach ``gates``, the weights and ``state``.
+        ``(h, c)``. The gradients of all three flow to ``gates``, the weights and ``state``.
 
     Examples:
         >>> gates = keras.ops.ones((7, 2, 20))
@@ -70,11 +71,10 @@ def projected_lstm(
     Reference:
         Sak et al., 2014, https://arxiv.org/abs/1402.1128
     """
-    projection_dim, n_gates = recurrent_kernel.shape
+    projection_dim, lstm_dim = recurrent_kernel.shape[0], recurrent_kernel.shape[1] // 4
     if state is None:
-        batch = ops.shape(gates)[1]
-        sizes = (projection_dim, n_gates // 4)
-        state = [ops.zeros((batch, size), recurrent_kernel.dtype) for size in sizes]
+        batch, dtype = ops.shape(gates)[1], recurrent_kernel.dtype
+        state = [ops.zeros((batch, size), dtype) for size in (projection_dim, lstm_dim)]
     if mask is not None:
         mask = ops.cast(mask, "bool")[..., None]
     if projection is None:
@@ -91,38 +91,67 @@ def projected_lstm(
 
 
 def _forward(options: tuple, *arguments: Tensor) -> tuple:
-    gates, h, c, mask, kernel, projection = arguments
+    gates, h, c, mask, recurrent_kernel, projection = arguments
     cell_clip, projection_clip, reverse, product_dtype = options
-    constants = (*_cast(product_dtype, kernel, projection), cell_clip, projection_clip)
-    shapes = [(gates.shape[1], kernel.shape[0])]
-    (h, c), (outputs,) = scan(_step, (h, c), (gates, mask), constants, shapes, reverse)
+    weights = _cast(product_dtype, recurrent_kernel, projection)
+    constants = (*weights, cell_clip, projection_clip)
+    shapes = [(gates.shape[1], recurrent_kernel.shape[0])]
+    (h, c), (outputs,) = scan(_output_step, (h, c), (gates, mask), constants, shapes, reverse)
     return _without_padding(outputs, mask), h, c
 
 
+def _step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
+    """Compute one step. Return the new ``(h, c)``, and the activations of the gates."""
+    recurrent_kernel, projection, cell_clip, projection_clip = constants
+    gates, is_token = inputs
+    h, c = carry
+    gates = ops.cast(gates, h.dtype) + mixed_matmul(h, recurrent_kernel, recurrent_kernel.dtype)
+    i, f, candidate, o = ops.split(gates, 4, axis=-1)
+    i, f, candidate, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(candidate), ops.sigmoid(o)
+    c = _clip(f * c + i * candidate, cell_clip)
+    h = o * ops.tanh(c)
+    if projection is not None:
+        h = _clip(mixed_matmul(h, projection, projection.dtype), projection_clip)
+    return _where(is_token, (h, c), carry), (i, f, candidate, o)
+
+
+def _output_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
+    (h, c), _ = _step(constants, carry, inputs)
+    return (h, c), (h,)
+
+
+# The gradient: a forward pass that stores what the backward pass needs, and the backward pass.
+
+
 def _forward_with_residuals(options: tuple, *arguments: Tensor) -> tuple[tuple, tuple]:
-    """Run ``_forward``, and store the states and the gate activations after every step."""
-    gates, *start, mask, kernel, projection = arguments
+    """Run ``_forward``, and store the states and the activations after every step."""
+    gates, *start, mask, recurrent_kernel, projection = arguments
     cell_clip, projection_clip, reverse, product_dtype = options
-    constants = (*_cast(product_dtype, kernel, projection), cell_clip, projection_clip)
+    weights = _cast(product_dtype, recurrent_kernel, projection)
+    constants = (*weights, cell_clip, projection_clip)
     h, c = start
-    batch, n_gates = gates.shape[1], kernel.shape[1]  # LiteRT needs the batch size if known.
-    shapes = [(batch, size) for size in (kernel.shape[0], n_gates // 4, n_gates)]
-    dtypes = [h.dtype, c.dtype, gates.dtype]
-    (h, c), steps = scan(
-        _step_with_residuals, (h, c), (gates, mask), constants, shapes, reverse, dtypes
-    )
+    # LiteRT needs the batch size if known.
+    shapes = [(gates.shape[1], x.shape[-1]) for x in (h, c, gates)]
+    dtypes = [x.dtype for x in (h, c, gates)]
+    (h, c), steps = scan(_storing_step, (h, c), (gates, mask), constants, shapes, reverse, dtypes)
     outputs = _without_padding(steps[0], mask)
-    return (outputs, h, c), (*start, *steps, mask, kernel, projection)
+    return (outputs, h, c), (*start, *steps, mask, recurrent_kernel, projection)
+
+
+def _storing_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
+    (h, c), activations = _step(constants, carry, inputs)
+    stored = [ops.cast(x, inputs[0].dtype) for x in activations]
+    return (h, c), (h, c, ops.concatenate(stored, axis=-1))
 
 
 def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
     # h, c and activations contain the values of all steps; start is the state before them.
-    *start, h, c, activations, mask, kernel, projection = residuals
+    *start, h, c, activations, mask, recurrent_kernel, projection = residuals
     cell_clip, projection_clip, reverse, product_dtype = options
     h_before, c_before = (_shift(x, first, reverse) for x, first in zip((h, c), start))
     transposed = [
         None if weight is None else ops.transpose(weight)
-        for weight in _cast(product_dtype, kernel, projection)
+        for weight in _cast(product_dtype, recurrent_kernel, projection)
     ]
     d_outputs, d_h, d_c = upstream
     d_state, (d_gates, d_unclipped) = scan(
@@ -130,7 +159,7 @@ def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
         (d_h, d_c),
         (_without_padding(d_outputs, mask), h, c, c_before, activations, mask),
         (*transposed, cell_clip, projection_clip),
-        [(None, kernel.shape[1]), (None, kernel.shape[0])],
+        [(None, activations.shape[-1]), (None, h.shape[-1])],
         not reverse,
         [activations.dtype, h.dtype],
     )
@@ -142,31 +171,9 @@ def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
     return d_gates, *d_state, None, d_kernel, d_projection
 
 
-def _step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
-    state, _ = _step_with_residuals(constants, carry, inputs)
-    return state, state[:1]
-
-
-def _step_with_residuals(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
-    kernel, projection, cell_clip, projection_clip = constants
-    gates, is_token = inputs
-    h, c = carry
-    dtype = gates.dtype
-    gates = ops.cast(gates, h.dtype) + mixed_matmul(h, kernel, kernel.dtype)
-    i, f, candidate, o = ops.split(gates, 4, axis=-1)
-    i, f, candidate, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(candidate), ops.sigmoid(o)
-    c = _clip(f * c + i * candidate, cell_clip)
-    h = o * ops.tanh(c)
-    if projection is not None:
-        h = _clip(mixed_matmul(h, projection, projection.dtype), projection_clip)
-    h, c = _where(is_token, (h, c), carry)
-    activations = [ops.cast(x, dtype) for x in (i, f, candidate, o)]
-    return (h, c), (h, c, ops.concatenate(activations, axis=-1))
-
-
 def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     """Carry the errors one step back; the weights in ``constants`` are transposed."""
-    kernel, projection, cell_clip, projection_clip = constants
+    recurrent_kernel, projection, cell_clip, projection_clip = constants
     upstream, h, c, c_before, activations, is_token = inputs
     dtype = activations.dtype
     i, f, candidate, o = (ops.cast(x, c.dtype) for x in ops.split(activations, 4, axis=-1))
@@ -183,7 +190,8 @@ def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple
         d_unprojected * tanh_c * o * (1 - o),
     ]
     d_gates = ops.concatenate([ops.cast(x, dtype) for x in d_gates], axis=-1)
-    d_h_before = ops.cast(mixed_matmul(d_gates, kernel, kernel.dtype), h.dtype)
+    d_h_before = mixed_matmul(d_gates, recurrent_kernel, recurrent_kernel.dtype)
+    d_h_before = ops.cast(d_h_before, h.dtype)
     return _where(is_token, (d_h_before, d_c * f), carry), (d_gates, d_h)
 
 

@@ -140,10 +140,10 @@ class ScalarMix(keras.layers.Layer):
             normalize = _normalize_tokens if self.layer_norm == "token" else _normalize_batch
             precision = "float64" if self.compute_dtype == "float64" else "float32"
             inputs = ops.cast(normalize(ops.cast(inputs, precision), mask), inputs.dtype)
+            if mask is not None:  # The norm over a batch moves padding away from 0.
+                inputs = inputs * ops.cast(mask, inputs.dtype)[..., None, None]
         weights = self.gamma * ops.softmax(self.scalars)
         mixed = sum(weights[j] * inputs[:, :, j] for j in range(inputs.shape[2]))
-        if mask is not None:
-            mixed = mixed * ops.cast(mask, mixed.dtype)[..., None]
         return self.dropout_layer(mixed, training=training)
 
     @property

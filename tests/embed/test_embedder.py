@@ -148,7 +148,7 @@ def test_distinct_words_are_not_looked_for_again(embedder, monkeypatch):
     def fail(rows):
         raise AssertionError("the words are distinct already")
 
-    monkeypatch.setattr(char_cnn, "_distinct", fail)
+    monkeypatch.setattr(char_cnn, "distinct_rows", fail)
     assert Embedder(embedder.elmo).embed([["a", "b", "a"]])[0].shape == (3, 3, 12)
 
 
