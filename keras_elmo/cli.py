@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import dataclasses
-import functools
 import importlib.util
 import inspect
 import json
@@ -547,7 +546,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     message, status = "", 1
     try:
         with _interrupted_by_signals(), warnings.catch_warnings():
-            warnings.showwarning = functools.partial(_show_warning, command)
+            warnings.showwarning = lambda warning, *_, **__: print(
+                f"keras-elmo {command}: warning: {warning}", file=sys.stderr
+            )
             run(**given)
             print(end="", flush=True)
         return 0
@@ -567,10 +568,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _show_warning(command: str, message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"keras-elmo {command}: warning: {message}", file=sys.stderr)
-
-
 @contextlib.contextmanager
 def _interrupted_by_signals() -> Iterator[None]:
     """Handle the signals that end a process as Ctrl-C, so that nothing is left behind."""
@@ -578,18 +575,14 @@ def _interrupted_by_signals() -> Iterator[None]:
     def interrupt(number: int, _: object) -> None:
         raise KeyboardInterrupt(number)
 
-    changed = []
-    if threading.current_thread() is threading.main_thread():
-        for name in ("SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number and signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, interrupt)
-                changed.append(number)
-    try:
+    with contextlib.ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            for name in ("SIGTERM", "SIGHUP"):
+                number = getattr(signal, name, None)
+                if number and signal.getsignal(number) is signal.SIG_DFL:
+                    signal.signal(number, interrupt)
+                    stack.callback(signal.signal, number, signal.SIG_DFL)
         yield
-    finally:
-        for number in changed:
-            signal.signal(number, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

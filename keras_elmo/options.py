@@ -56,12 +56,7 @@ _TRAINING_KEY = re.compile(
 def parse_options(options: object, origin: object = None) -> dict[str, Any]:
     """Return the arguments of ``BiLMConfig`` for the content of an options file.
 
-    Args:
-        options: dict. The decoded JSON object.
-        origin: str or path. Name of the file, for the warning; or None.
-
-    Raises:
-        ValueError: If the options describe no biLM over characters.
+    See ``BiLMConfig.from_options``.
     """
     if not isinstance(options, dict):
         raise ValueError(
