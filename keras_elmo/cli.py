@@ -72,9 +72,9 @@ _COMMANDS: dict[str, tuple[Callable, dict[str, Any]]] = {}
 
 
 def _command(shared: str, own: dict[str, Any] | None = None) -> Callable[[Callable], Callable]:
-    """Make a function a command, with arguments of ``_SHARED`` by name and arguments of its own.
+    """Make a function a command, with its name, and its docstring as the description.
 
-    The name and the docstring of the function are the name and the description of the command.
+    ``shared`` names the arguments in ``_SHARED``; ``own`` has the other arguments.
     """
 
     def register(run: Callable) -> Callable:
