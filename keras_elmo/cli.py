@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import dataclasses
-import functools
 import importlib.util
 import inspect
 import json
@@ -13,7 +12,6 @@ import signal
 import sys
 import threading
 import types
-import typing
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -44,104 +42,47 @@ from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS, make_tokenizer
 from keras_elmo.utils.cpu import advise_bfloat16, cpu_flags
 from keras_elmo.utils.files import local_path, read_vocabulary_lines
 
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of ``keras-elmo``. A flag that is not given is absent from its result."""
-    parser = argparse.ArgumentParser(
-        prog="keras-elmo", description="Deep contextualized word representations for Keras 3."
-    )
-    version = f"keras-elmo {keras_elmo.__version__}"
-    parser.add_argument("--version", action="version", version=version)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, (run, description, shared, own) in _COMMANDS.items():
-        command = commands.add_parser(
-            name,
-            help=description.partition(". ")[0].rstrip("."),
-            description=description,
-            argument_default=argparse.SUPPRESS,
-        )
-        groups: dict[str, Any] = {"": command}
-        for argument, options in ({n: _SHARED[n] for n in shared.split()} | own).items():
-            options = {"help": options} if isinstance(options, str) else dict(options)
-            group = options.pop("group", "")
-            if group not in groups:
-                groups[group] = command.add_argument_group(group)
-            if not argument.startswith("-"):
-                options.setdefault("metavar", argument.removesuffix("_file").upper())
-            groups[group].add_argument(argument, **options)
-        command.set_defaults(run=run)
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``keras-elmo`` and return its exit status."""
-    given = vars(make_parser().parse_args(argv))
-    command, run = given.pop("command"), given.pop("run")
-    message, status = "", 1
-    try:
-        with _interrupted_by_signals(), warnings.catch_warnings():
-            warnings.showwarning = functools.partial(_show_warning, command)
-            run(**given)
-            print(end="", flush=True)
-        return 0
-    except BrokenPipeError:  # as in keras-elmo tokenize ... | head
-        status = 141
-    except (OSError, ValueError, ImportError) as error:
-        message = str(error)
-    except KeyboardInterrupt as error:
-        number = error.args[0] if error.args else signal.SIGINT
-        message, status = f"ended by {signal.Signals(number).name}", 128 + number
-    try:
-        print(end="", flush=True)
-    except OSError:  # Python would try it again when it ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if message:
-        print(f"keras-elmo {command}: {message}", file=sys.stderr)
-    return status
+_TEXT = "UTF-8 text, plain, .gz, .bz2 or .xz"
+# Arguments of several commands: each is its help, or the options of ``add_argument``.
+_SHARED: dict[str, Any] = {
+    "preset": "Bundled name, name of a released model, hf://user/model, or path of a directory, "
+    "archive or checkpoint with a biLM.",
+    "preset_or_run": "Preset with vocab.txt and softmax.hdf5, checkpoint of bilm-tf with "
+    "vocab.txt, or folder of keras-elmo pretrain.",
+    "--options": dict(
+        metavar="FILE", help="JSON options of the biLM, for formats that do not record all of them."
+    ),
+    "--heldout": dict(
+        nargs="*", action="extend", metavar="FILE", help="Texts that the biLM is not trained on."
+    ),
+    "--quiet": dict(dest="progress", action="store_false", help="Show no progress bar."),
+    "--json": dict(dest="as_json", action="store_true", help="Print the result as JSON."),
+}
+# The fields of BiLMConfig and Recipe that have flags.
+_SIZES = "filters character_embedding_dim n_highway n_layers lstm_dim projection_dim"
+_RECIPE = " ".join(field.name for field in dataclasses.fields(Recipe))
+_CHOICES = CHOICES | {
+    **{"sentences": SENTENCES, "tokenizer": TOKENIZERS, "compression": ("gzip", "lzf")},
+    **{"engine": ("auto", *DTYPES), "dtype": ALL_DTYPES, "size": tuple(SIZES)},
+}
+# The kind at the start of the text of a parameter, such as "int or None. ".
+_KIND = re.compile(r"^(?:int|float|str|bool|tuple)\b[^.]*\. ")
+# The function of each command, and its arguments as in ``_SHARED``.
+_COMMANDS: dict[str, tuple[Callable, dict[str, Any]]] = {}
 
 
-def _show_warning(command: str, message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"keras-elmo {command}: warning: {message}", file=sys.stderr)
+def _command(shared: str, own: dict[str, Any] | None = None) -> Callable[[Callable], Callable]:
+    """Make a function a command, with its name, and its docstring as the description.
 
+    ``shared`` names the arguments in ``_SHARED``; ``own`` has the other arguments.
+    """
 
-@contextlib.contextmanager
-def _interrupted_by_signals() -> Iterator[None]:
-    """Handle the signals that end a process as Ctrl-C, so that nothing is left behind."""
+    def register(run: Callable) -> Callable:
+        name = run.__name__.removeprefix("_").replace("_", "-")
+        _COMMANDS[name] = run, {n: _SHARED[n] for n in shared.split()} | (own or {})
+        return run
 
-    def interrupt(number: int, _: object) -> None:
-        raise KeyboardInterrupt(number)
-
-    changed = []
-    if threading.current_thread() is threading.main_thread():
-        for name in ("SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number and signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, interrupt)
-                changed.append(number)
-    try:
-        yield
-    finally:
-        for number in changed:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _printing(function: Callable) -> Callable:
-    """Return a command that prints the dict which a function returns."""
-
-    def run(as_json: bool = False, **given: Any) -> None:
-        _print(function(**given), as_json)
-
-    return run
-
-
-def _print(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(facts))
-        return
-    for name, value in facts.items():
-        if isinstance(value, float):
-            value = f"{value:.6g}"
-        print(f"{name:15} {', '.join(value) if isinstance(value, list) else value}")
+    return register
 
 
 def _flags(source: Callable, names: str, group: str = "") -> dict[str, Any]:
@@ -149,14 +90,12 @@ def _flags(source: Callable, names: str, group: str = "") -> dict[str, Any]:
 
     The docstring describes them.
     """
-    constructor: Any = source
-    kinds = typing.get_type_hints(constructor.__init__ if isinstance(source, type) else source)
-    defaults, texts = inspect.signature(source).parameters, _read_texts(source)
+    parameters, texts = inspect.signature(source).parameters, _read_texts(source)
     flags = {}
     for name in names.split():
-        kind, default, text = kinds[name], defaults[name].default, texts[name]
+        kind, default, text = parameters[name].annotation, parameters[name].default, texts[name]
         if isinstance(kind, types.UnionType):  # for example int | None
-            kind = typing.get_args(kind)[0]
+            kind = kind.__args__[0]
         options: dict[str, Any] = {"group": group}
         if kind in (int, float):
             options |= {"type": kind, "metavar": kind.__name__.upper()}
@@ -176,7 +115,7 @@ def _flags(source: Callable, names: str, group: str = "") -> dict[str, Any]:
 
 def _read_texts(source: Callable) -> dict[str, str]:
     """Return the text of each parameter from the docstring."""
-    lines = inspect.cleandoc(source.__doc__ or "")
+    lines = inspect.getdoc(source) or ""
     section = re.split(r"^(?:Args|Attributes):\n", lines, flags=re.MULTILINE)[1]
     texts = {}
     for entry in re.split(r"^    (?=\w)", section.split("\n\n")[0], flags=re.MULTILINE)[1:]:
@@ -185,7 +124,24 @@ def _read_texts(source: Callable) -> dict[str, str]:
     return texts
 
 
+def _print(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        if isinstance(value, float):
+            value = f"{value:.6g}"
+        print(f"{name:15} {', '.join(value) if isinstance(value, list) else value}")
+
+
+def _pop(given: dict[str, Any], names: str) -> dict[str, Any]:
+    """Take the arguments with these names out of those that were given."""
+    return {name: given.pop(name) for name in names.split() if name in given}
+
+
+@_command("preset --options --json")
 def _info(preset: str, options: str | None = None, as_json: bool = False) -> None:
+    """Show the sizes of a biLM and check the files of its preset."""
     files = Preset(preset, options)
     checksums = files.check_sums()
     if checksums.startswith("mismatch"):
@@ -213,17 +169,27 @@ def _info(preset: str, options: str | None = None, as_json: bool = False) -> Non
     _print(facts | ({"options": stored} if as_json else stored), as_json)
 
 
+@_command("--json", {"--language": "List the models of this language only: en, ko, ..."})
 def _presets(language: str | None = None, as_json: bool = False) -> None:
+    """List bundled and released models."""
     found = [
         {"name": name, "language": name.rpartition("_")[2], "state": "bundled", **facts}
         for name, facts in bundled_facts().items()
     ]
     for model in released_models().values():
         state = "downloaded" if model.is_downloaded else "known" if model.files else "by hand"
-        names = {"bytes": "n_bytes", "description": "text"}
-        names |= {name: name for name in ("format", "licence", "page")}
-        facts = {key: getattr(model, name) for key, name in names.items()}
-        found.append({"name": model.name, "language": model.language, "state": state, **facts})
+        found.append(
+            {
+                "name": model.name,
+                "language": model.language,
+                "state": state,
+                "bytes": model.n_bytes,
+                "description": model.text,
+                "format": model.format,
+                "licence": model.licence,
+                "page": model.page,
+            }
+        )
     found = [facts for facts in found if language in (None, facts["language"])]
     if as_json:
         print(json.dumps(found))
@@ -233,20 +199,63 @@ def _presets(language: str | None = None, as_json: bool = False) -> None:
         print(f"{facts['name']:26} {facts['state']:11} {size:>8}  {facts['description'][:70]}")
 
 
-def _download(name: str) -> dict[str, str]:
+@_command("--json", {"name": "A name that keras-elmo presets lists, or hf://user/model."})
+def _download(name: str, as_json: bool = False) -> None:
+    """Download a released model into the cache."""
     path = str(download(name))
-    return {"preset": name, "path": path, "read with": f"ElmoLayer.from_preset({name!r})"}
+    read = f"ElmoLayer.from_preset({name!r})"
+    _print({"preset": name, "path": path, "read with": read}, as_json)
 
 
-def _layers(text: str) -> int | str:
-    """Return the value of --layers; ``Embedder`` checks it."""
-    try:
-        return int(text)
-    except ValueError:
-        return text
+def _how_to_read(output: str) -> dict[str, str]:
+    """Return what ``embed`` wrote, and the line of Python that reads it."""
+    facts = {"output": output}
+    with open_hdf5(local_path(output), kind="Layer file", remedy="Embed again") as file:
+        if "0" in file.names():
+            shape = file.declared("0").shape
+            axes = "layers, tokens, width" if len(shape) == 3 else "tokens, width"
+            facts["dataset 0"] = f"{shape}: {axes} of the first sentence"
+    return facts | {"read with": f"h5py.File({output!r})['0'][:]"}
 
 
-def _embed(preset: str, input_file: str, output_file: str, **given: Any) -> dict[str, Any]:
+@_command(
+    "preset --options --quiet --json",
+    {
+        "input_file": "UTF-8 text, one sentence per line, or - for stdin; or a table.",
+        "output_file": "HDF5 file to write; with --ray, a folder of Parquet.",
+        "--layers": dict(
+            type=lambda text: int(text) if text.removeprefix("-").isdecimal() else text,
+            help="all, top, average, or the number of a layer, from 0. Default: all.",
+        ),
+        "--raw": dict(
+            action="store_true",
+            help="The input is raw text: split it with the tokenizer of the preset first.",
+        ),
+        "--column": dict(
+            metavar="NAME",
+            help="Column of a CSV, TSV, JSON lines or Parquet file with the sentences. "
+            "With --ray only Parquet. Default there: tokens.",
+        ),
+        "--force": dict(
+            dest="overwrite", action="store_true", help="Replace an output that exists."
+        ),
+        **_flags(Embedder.embed_file, "float16 compression resume"),
+        **_flags(Embedder, "engine dtype batch_tokens"),
+        "--ray": dict(
+            nargs="?",
+            const="",
+            metavar="ADDRESS",
+            help="Embed on the Ray cluster at ADDRESS; without ADDRESS, on a running or local "
+            "cluster. All paths must exist on every node.",
+        ),
+        "--ray-cpus": dict(dest="cpus", type=float, help="CPUs of each actor. Default: 1."),
+        "--ray-gpus": dict(dest="gpus", type=float, help="GPUs of each actor. Default: 0."),
+    },
+)
+def _embed(
+    preset: str, input_file: str, output_file: str, as_json: bool = False, **given: Any
+) -> None:
+    """Write the layer representations of sentences to a file."""
     if "ray" in given:
         from keras_elmo.ray import embed_files
 
@@ -257,52 +266,103 @@ def _embed(preset: str, input_file: str, output_file: str, **given: Any) -> dict
             )
         address = given.pop("ray") or None
         counts = embed_files(preset, input_file, output_file, address=address, **given)
-        return counts | {"output": output_file, "read with": "keras_elmo.LayerDataset"}
-    if given.keys() & {"cpus", "gpus"}:
+        output: dict[str, Any] = {"output": output_file, "read with": "keras_elmo.LayerDataset"}
+        facts = counts | output
+    elif given.keys() & {"cpus", "gpus"}:
         raise ValueError("--ray-cpus and --ray-gpus need --ray. Received: no --ray")
-    source = standard_input() if input_file == "-" else input_file
-    embedder = Embedder(preset, **_pop(given, "dtype batch_tokens options engine"))
-    return embedder.embed_file(source, output_file, **given) | _how_to_read(output_file)
+    else:
+        source = standard_input() if input_file == "-" else input_file
+        embedder = Embedder(preset, **_pop(given, "dtype batch_tokens options engine"))
+        facts = embedder.embed_file(source, output_file, **given) | _how_to_read(output_file)
+    _print(facts, as_json)
 
 
-def _how_to_read(output: str) -> dict[str, str]:
-    """Return what ``embed`` wrote, and the line of Python that reads it."""
-    with open_hdf5(local_path(output), kind="Layer file", remedy="Embed again") as file:
-        shape = file.declared("0").shape if "0" in file.names() else None
-    axes = "layers, tokens, width" if shape and len(shape) == 3 else "tokens, width"
-    facts: dict[str, str] = {"output": output}
-    if shape:
-        facts["dataset 0"] = f"{shape}: {axes} of the first sentence"
-    return facts | {"read with": f"h5py.File({output!r})['0'][:]"}
+@_command(
+    "--options --json",
+    {
+        "source": "A checkpoint of bilm-tf, a TF-Hub module, an AllenNLP archive, a model of "
+        "ELMoForManyLangs, or options and weights in the format of bilm-tf.",
+        "directory": "Directory of the new preset.",
+    },
+)
+def _convert(as_json: bool = False, **given: Any) -> None:
+    """Write a biLM of another program as a preset."""
+    _print(convert(**given), as_json)
 
 
-def _word_vectors(
-    preset: str, vocabulary: str, output: str, options: str | None = None
-) -> dict[str, Any]:
-    tokens = read_vocabulary_lines(vocabulary)
-    embedder = Embedder(preset, options=options)
-    embedder.write_word_vectors(tokens, output)
-    return {
-        "tokens": len(tokens),
-        "width": embedder.config.projection_dim,
-        "output": output,
-        "read with": f"gensim.models.KeyedVectors.load_word2vec_format({output!r})",
-    }
-
-
+@_command(
+    "--quiet --json",
+    {
+        "input_file": f"{_TEXT}, or - for stdin.",
+        "output_file": "Text to write, with spaces between tokens, or - for stdout.",
+        **_flags(tokenize_file, "sentences tokenizer"),
+    },
+)
 def _tokenize(input_file: str, output_file: str, as_json: bool = False, **given: Any) -> None:
+    """Split a text into tokens, as a biLM needs them."""
     counts = tokenize_file(input_file, output_file, **given)
     if output_file != "-":
         _print(counts, as_json)
 
 
-def _prepare(inputs: list[str], output: str, weight: Iterable[str] = (), **given: Any) -> dict:
-    weights = dict(
-        _parse_pair(text, "--weight expects NAME=TIMES, as in news=2") for text in weight
-    )
-    return prepare(inputs, output, weights=weights, **given)
+def _parse_pair(text: str, expected: str) -> tuple[str, float]:
+    name, _, number = text.rpartition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise ValueError(f"{expected}. Received: {text}") from None
 
 
+@_command(
+    "--heldout --quiet --json",
+    {
+        "inputs": dict(nargs="+", metavar="INPUT", help=f"Files or glob patterns: {_TEXT}."),
+        "output": "Folder to make.",
+        **_flags(
+            prepare,
+            "vocabulary_size vocabulary heldout_share shards sentences tokenizer seed workers",
+        ),
+        "--weight": dict(
+            action="append",
+            metavar="NAME=TIMES",
+            help="Read the input NAME, its file name without endings, TIMES in each epoch.",
+        ),
+    },
+)
+def _prepare(weight: Iterable[str] = (), as_json: bool = False, **given: Any) -> None:
+    """Make a corpus for pretraining from raw text."""
+    expected = "--weight expects NAME=TIMES, as in news=2"
+    weights = dict(_parse_pair(text, expected) for text in weight)
+    _print(prepare(**given, weights=weights), as_json)
+
+
+def _parse_filters(text: str) -> tuple[tuple[int, int], ...]:
+    try:
+        return tuple((int(w), int(n)) for w, n in (pair.split(":") for pair in text.split(",")))
+    except ValueError:
+        raise ValueError(
+            f"--filters expects width:count, as in 1:32,2:32,3:64. Received: {text}"
+        ) from None
+
+
+@_command(
+    "--quiet --json",
+    {
+        "corpus": "Folder that keras-elmo prepare made.",
+        "folder": dict(metavar="RUN", help="Folder of the run, with checkpoint and log."),
+        "--config": dict(
+            dest="file",
+            metavar="FILE",
+            help='JSON file, {"options": {...}, "recipe": {...}}, as a run stores them. Flags win.',
+        ),
+        **_flags(Pretraining, "init_from own_vocabulary resume save_every"),
+        **_flags(merge_settings, "devices"),
+        "--tensorboard": dict(metavar="DIR", help="Also write a log for TensorBoard."),
+        **_flags(merge_settings, "size", group="biLM"),
+        **_flags(BiLMConfig, _SIZES, group="biLM"),
+        **_flags(Recipe, _RECIPE, group="recipe"),
+    },
+)
 def _pretrain(
     corpus: str,
     folder: str,
@@ -312,6 +372,7 @@ def _pretrain(
     as_json: bool = False,
     **given: Any,
 ) -> None:
+    """Train a biLM on a corpus, or fine-tune one."""
     sizes, recipe = _pop(given, _SIZES), _pop(given, _RECIPE)
     if "filters" in sizes:
         sizes["filters"] = _parse_filters(sizes["filters"])
@@ -334,10 +395,6 @@ def _pretrain(
         _print(facts, as_json)
 
 
-def _perplexity(preset_or_run: str, file: str, options: str | None = None) -> dict[str, Any]:
-    return _scorer(preset_or_run, options).perplexity(read_sentences(file))
-
-
 def _scorer(path: str, options: str | None) -> Scorer:
     if not RunFolder(path).has_checkpoint:
         return Scorer(*read_language_model(path, options=options))
@@ -346,6 +403,25 @@ def _scorer(path: str, options: str | None) -> Scorer:
     return Scorer(*read_run(path)[:2])
 
 
+@_command("preset_or_run --options --json", {"file": f"{_TEXT}."})
+def _perplexity(
+    preset_or_run: str, file: str, options: str | None = None, as_json: bool = False
+) -> None:
+    """Measure the perplexity of tokenised sentences, one per line, with the full softmax.
+
+    A token outside the vocabulary is read by its characters and predicted as <UNK>.
+    """
+    _print(_scorer(preset_or_run, options).perplexity(read_sentences(file)), as_json)
+
+
+@_command(
+    "preset_or_run --options --json",
+    {
+        "sentence": "Text with one word in brackets: 'Out of [order].' Without a known "
+        "tokenizer of the preset, write spaces between tokens.",
+        **_flags(Scorer.substitutes, "top"),
+    },
+)
 def _substitutes(
     preset_or_run: str,
     sentence: str,
@@ -353,6 +429,7 @@ def _substitutes(
     options: str | None = None,
     as_json: bool = False,
 ) -> None:
+    """Show the words that a biLM expects in the place of a word, with probabilities."""
     marked = re.fullmatch(r"([^\[\]]*)\[([^\[\]\s]+)\]([^\[\]]*)", sentence)
     if marked is None:
         raise ValueError(
@@ -373,229 +450,139 @@ def _substitutes(
         print("   ".join(f"{token:15} {p:6.4f}" for token, p in row))
 
 
-def _export(folder: str, output: str, **given: Any) -> None:
+@_command(
+    "preset --options --json",
+    {"vocabulary": "Text with one token per line.", "output": "Text file to write."},
+)
+def _word_vectors(
+    preset: str, vocabulary: str, output: str, options: str | None = None, as_json: bool = False
+) -> None:
+    """Write layer 0 of a vocabulary as word2vec text."""
+    tokens = read_vocabulary_lines(vocabulary)
+    embedder = Embedder(preset, options=options)
+    embedder.write_word_vectors(tokens, output)
+    facts = {
+        "tokens": len(tokens),
+        "width": embedder.config.projection_dim,
+        "output": output,
+        "read with": f"gensim.models.KeyedVectors.load_word2vec_format({output!r})",
+    }
+    _print(facts, as_json)
+
+
+@_command(
+    "--heldout",
+    {
+        "folder": dict(metavar="RUN", help="Folder of keras-elmo pretrain."),
+        "output": "Directory of the new preset.",
+        "--data": dict(metavar="FILE", help="Markdown on data sources, licence and credit."),
+        "--bits": dict(
+            type=int,
+            nargs=2,
+            metavar=("BILM", "SOFTMAX"),
+            help="Significant bits of the weights of the biLM and of the softmax. "
+            f"Default: {BITS[0]} {BITS[1]}.",
+        ),
+        "--average": dict(
+            metavar="PRESET=SHARE",
+            help="Average the weights with the weights of a preset, usually the preset that "
+            "the run started from.",
+        ),
+    },
+)
+def _export(**given: Any) -> None:
+    """Write the last checkpoint of a run as a preset."""
     if "data" in given:
         with open_text(given["data"]) as (_, text):
             given["data"] = text.read()
     if "average" in given:
         expected = "--average expects PRESET=SHARE, as in elmo_small_en=0.3"
         given["average"] = _parse_pair(given["average"], expected)
-    export_run(folder, output, **given)
+    export_run(**given)
 
 
-def _parse_filters(text: str) -> tuple[tuple[int, int], ...]:
+@_command(
+    "preset --options --json",
+    {"file": "ONNX file to write.", **_flags(export_onnx, "int8 stateful")},
+)
+def _export_onnx(as_json: bool = False, **given: Any) -> None:
+    """Write a biLM as one ONNX file."""
+    _print(export_onnx(**given), as_json)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``keras-elmo``. A flag that is not given is absent from its result."""
+    parser = argparse.ArgumentParser(
+        prog="keras-elmo", description="Deep contextualized word representations for Keras 3."
+    )
+    version = f"keras-elmo {keras_elmo.__version__}"
+    parser.add_argument("--version", action="version", version=version)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, (run, arguments) in _COMMANDS.items():
+        description = inspect.getdoc(run) or ""
+        command = commands.add_parser(
+            name,
+            help=description.partition(".")[0],
+            description=description,
+            argument_default=argparse.SUPPRESS,
+        )
+        groups: dict[str, Any] = {"": command}
+        for argument, options in arguments.items():
+            options = {"help": options} if isinstance(options, str) else dict(options)
+            group = options.pop("group", "")
+            if group not in groups:
+                groups[group] = command.add_argument_group(group)
+            if not argument.startswith("-"):
+                options.setdefault("metavar", argument.removesuffix("_file").upper())
+            groups[group].add_argument(argument, **options)
+        command.set_defaults(run=run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``keras-elmo`` and return its exit status."""
+    given = vars(make_parser().parse_args(argv))
+    command, run = given.pop("command"), given.pop("run")
+    message, status = "", 1
     try:
-        return tuple((int(w), int(n)) for w, n in (pair.split(":") for pair in text.split(",")))
-    except ValueError:
-        raise ValueError(
-            f"--filters expects width:count, as in 1:32,2:32,3:64. Received: {text}"
-        ) from None
-
-
-def _parse_pair(text: str, expected: str) -> tuple[str, float]:
-    name, _, number = text.rpartition("=")
+        with _interrupted_by_signals(), warnings.catch_warnings():
+            warnings.showwarning = lambda warning, *_, **__: print(
+                f"keras-elmo {command}: warning: {warning}", file=sys.stderr
+            )
+            run(**given)
+            print(end="", flush=True)
+        return 0
+    except BrokenPipeError:  # as in keras-elmo tokenize ... | head
+        status = 141
+    except (OSError, ValueError, ImportError) as error:
+        message = str(error)
+    except KeyboardInterrupt as error:
+        number = error.args[0] if error.args else signal.SIGINT
+        message, status = f"ended by {signal.Signals(number).name}", 128 + number
     try:
-        return name, float(number)
-    except ValueError:
-        raise ValueError(f"{expected}. Received: {text}") from None
+        print(end="", flush=True)
+    except OSError:  # Python would try it again when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if message:
+        print(f"keras-elmo {command}: {message}", file=sys.stderr)
+    return status
 
 
-def _pop(given: dict[str, Any], names: str) -> dict[str, Any]:
-    """Take the arguments with these names out of those that were given."""
-    return {name: given.pop(name) for name in names.split() if name in given}
+@contextlib.contextmanager
+def _interrupted_by_signals() -> Iterator[None]:
+    """Handle the signals that end a process as Ctrl-C, so that nothing is left behind."""
 
+    def interrupt(number: int, _: object) -> None:
+        raise KeyboardInterrupt(number)
 
-_TEXT = "UTF-8 text, plain, .gz, .bz2 or .xz"
-# Arguments of several commands: each is its help, or the options of ``add_argument``.
-_SHARED: dict[str, Any] = {
-    "preset": "Bundled name, name of a released model, hf://user/model, or path of a directory, "
-    "archive or checkpoint with a biLM.",
-    "preset_or_run": "Preset with vocab.txt and softmax.hdf5, checkpoint of bilm-tf with "
-    "vocab.txt, or folder of keras-elmo pretrain.",
-    "--options": dict(
-        metavar="FILE", help="JSON options of the biLM, for formats that do not record all of them."
-    ),
-    "--heldout": dict(
-        nargs="*", action="extend", metavar="FILE", help="Texts that the biLM is not trained on."
-    ),
-    "--quiet": dict(dest="progress", action="store_false", help="Show no progress bar."),
-    "--json": dict(dest="as_json", action="store_true", help="Print the result as JSON."),
-}
-# The fields of BiLMConfig that have flags.
-_SIZES = "filters character_embedding_dim n_highway n_layers lstm_dim projection_dim"
-_RECIPE = " ".join(field.name for field in dataclasses.fields(Recipe))
-# The parameters of prepare that have flags.
-_PREPARE = "vocabulary_size vocabulary heldout_share shards sentences tokenizer seed workers"
-_CHOICES = CHOICES | {
-    **{"sentences": SENTENCES, "tokenizer": TOKENIZERS, "compression": ("gzip", "lzf")},
-    **{"engine": ("auto", *DTYPES), "dtype": ALL_DTYPES, "size": tuple(SIZES)},
-}
-# The kind at the start of the text of a parameter, such as "int or None. ".
-_KIND = re.compile(r"^(?:int|float|str|bool|tuple)\b[^.]*\. ")
-# The function of each command, its description, the names of shared arguments and its own.
-_COMMANDS: dict[str, tuple[Callable, str, str, dict[str, Any]]] = {
-    "info": (
-        _info,
-        "Show the sizes of a biLM and check the files of its preset.",
-        "preset --options --json",
-        {},
-    ),
-    "presets": (
-        _presets,
-        "List bundled and released models.",
-        "--json",
-        {"--language": "List the models of this language only: en, ko, ..."},
-    ),
-    "download": (
-        _printing(_download),
-        "Download a released model into the cache.",
-        "--json",
-        {"name": "A name that keras-elmo presets lists, or hf://user/model."},
-    ),
-    "embed": (
-        _printing(_embed),
-        "Write the layer representations of sentences to a file.",
-        "preset --options --quiet --json",
-        {
-            "input_file": "UTF-8 text, one sentence per line, or - for stdin; or a table.",
-            "output_file": "HDF5 file to write; with --ray, a folder of Parquet.",
-            "--layers": dict(
-                type=_layers,
-                help="all, top, average, or the number of a layer, from 0. Default: all.",
-            ),
-            "--raw": dict(
-                action="store_true",
-                help="The input is raw text: split it with the tokenizer of the preset first.",
-            ),
-            "--column": dict(
-                metavar="NAME",
-                help="Column of a CSV, TSV, JSON lines or Parquet file with the sentences. "
-                "With --ray only Parquet. Default there: tokens.",
-            ),
-            "--force": dict(
-                dest="overwrite", action="store_true", help="Replace an output that exists."
-            ),
-            **_flags(Embedder.embed_file, "float16 compression resume"),
-            **_flags(Embedder, "engine dtype batch_tokens"),
-            "--ray": dict(
-                nargs="?",
-                const="",
-                metavar="ADDRESS",
-                help="Embed on the Ray cluster at ADDRESS; without ADDRESS, on a running or local "
-                "cluster. All paths must exist on every node.",
-            ),
-            "--ray-cpus": dict(dest="cpus", type=float, help="CPUs of each actor. Default: 1."),
-            "--ray-gpus": dict(dest="gpus", type=float, help="GPUs of each actor. Default: 0."),
-        },
-    ),
-    "convert": (
-        _printing(convert),
-        "Write a biLM of another program as a preset.",
-        "--options --json",
-        {
-            "source": "A checkpoint of bilm-tf, a TF-Hub module, an AllenNLP archive, a model of "
-            "ELMoForManyLangs, or options and weights in the format of bilm-tf.",
-            "directory": "Directory of the new preset.",
-        },
-    ),
-    "tokenize": (
-        _tokenize,
-        "Split a text into tokens, as a biLM needs them.",
-        "--quiet --json",
-        {
-            "input_file": f"{_TEXT}, or - for stdin.",
-            "output_file": "Text to write, with spaces between tokens, or - for stdout.",
-            **_flags(tokenize_file, "sentences tokenizer"),
-        },
-    ),
-    "prepare": (
-        _printing(_prepare),
-        "Make a corpus for pretraining from raw text.",
-        "--heldout --quiet --json",
-        {
-            "inputs": dict(nargs="+", metavar="INPUT", help=f"Files or glob patterns: {_TEXT}."),
-            "output": "Folder to make.",
-            **_flags(prepare, _PREPARE),
-            "--weight": dict(
-                action="append",
-                metavar="NAME=TIMES",
-                help="Read the input NAME, its file name without endings, TIMES in each epoch.",
-            ),
-        },
-    ),
-    "pretrain": (
-        _pretrain,
-        "Train a biLM on a corpus, or fine-tune one.",
-        "--quiet --json",
-        {
-            "corpus": "Folder that keras-elmo prepare made.",
-            "folder": dict(metavar="RUN", help="Folder of the run, with checkpoint and log."),
-            "--config": dict(
-                dest="file",
-                metavar="FILE",
-                help='JSON file, {"options": {...}, "recipe": {...}}, as a run stores them. '
-                "Flags win.",
-            ),
-            **_flags(Pretraining, "init_from own_vocabulary resume save_every"),
-            **_flags(merge_settings, "devices"),
-            "--tensorboard": dict(metavar="DIR", help="Also write a log for TensorBoard."),
-            **_flags(merge_settings, "size", group="biLM"),
-            **_flags(BiLMConfig, _SIZES, group="biLM"),
-            **_flags(Recipe, _RECIPE, group="recipe"),
-        },
-    ),
-    "perplexity": (
-        _printing(_perplexity),
-        "Measure the perplexity of tokenised sentences, one per line, with the full softmax. "
-        "A token outside the vocabulary is read by its characters and predicted as <UNK>.",
-        "preset_or_run --options --json",
-        {"file": f"{_TEXT}."},
-    ),
-    "substitutes": (
-        _substitutes,
-        "Show the words that a biLM expects in the place of a word, with probabilities.",
-        "preset_or_run --options --json",
-        {
-            "sentence": "Text with one word in brackets: 'Out of [order].' Without a known "
-            "tokenizer of the preset, write spaces between tokens.",
-            **_flags(Scorer.substitutes, "top"),
-        },
-    ),
-    "word-vectors": (
-        _printing(_word_vectors),
-        "Write layer 0 of a vocabulary as word2vec text.",
-        "preset --options --json",
-        {"vocabulary": "Text with one token per line.", "output": "Text file to write."},
-    ),
-    "export": (
-        _export,
-        "Write the last checkpoint of a run as a preset.",
-        "--heldout",
-        {
-            "folder": dict(metavar="RUN", help="Folder of keras-elmo pretrain."),
-            "output": "Directory of the new preset.",
-            "--data": dict(metavar="FILE", help="Markdown on data sources, licence and credit."),
-            "--bits": dict(
-                type=int,
-                nargs=2,
-                metavar=("BILM", "SOFTMAX"),
-                help="Significant bits of the weights of the biLM and of the softmax. "
-                f"Default: {BITS[0]} {BITS[1]}.",
-            ),
-            "--average": dict(
-                metavar="PRESET=SHARE",
-                help="Average the weights with the weights of a preset, usually the preset that "
-                "the run started from.",
-            ),
-        },
-    ),
-    "export-onnx": (
-        _printing(export_onnx),
-        "Write a biLM as one ONNX file.",
-        "preset --options --json",
-        {"file": "ONNX file to write.", **_flags(export_onnx, "int8 stateful")},
-    ),
-}
+    with contextlib.ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            for name in ("SIGTERM", "SIGHUP"):
+                number = getattr(signal, name, None)
+                if number and signal.getsignal(number) is signal.SIG_DFL:
+                    signal.signal(number, interrupt)
+                    stack.callback(signal.signal, number, signal.SIG_DFL)
+        yield
 
 
 if __name__ == "__main__":

@@ -83,19 +83,17 @@ class BiLMConfig:
     code_points: CodePoints | None = None
 
     def __post_init__(self) -> None:
-        problems = self._invalid_attributes()
-        if not problems:
-            # Convert NumPy numbers and JSON lists, so that equal configs compare equal.
-            filters = tuple((int(width), int(count)) for width, count in self.filters)
-            object.__setattr__(self, "filters", filters)
-            for name in _LEAST:
-                object.__setattr__(self, name, int(getattr(self, name)))
-            for name in _CLIPS:
-                clip = getattr(self, name)
-                object.__setattr__(self, name, None if clip is None else float(clip))
-            problems = self._contradictions()
+        problems = self._invalid_attributes() or self._contradictions()
         if problems:
             raise ValueError("BiLMConfig: " + "; ".join(problems))
+        # Convert NumPy numbers and JSON lists, so that equal configs compare equal.
+        filters = tuple((int(width), int(count)) for width, count in self.filters)
+        object.__setattr__(self, "filters", filters)
+        for name in _LEAST:
+            object.__setattr__(self, name, int(getattr(self, name)))
+        for name in _CLIPS:
+            clip = getattr(self, name)
+            object.__setattr__(self, name, None if clip is None else float(clip))
 
     def _invalid_attributes(self) -> list[str]:
         problems = []

@@ -8,19 +8,19 @@ from keras_elmo.tokenizers.characters import N_CHARACTERS
 from keras_elmo.tokenizers.code_points import CodePoints
 from keras_elmo.utils.checks import shorten
 
-# The attribute of BiLMConfig for each (section, key) of an options file.
+# The attribute of BiLMConfig for each section and key of an options file.
 _ATTRIBUTES = {
-    ("char_cnn", "activation"): "activation",
-    ("char_cnn", "filters"): "filters",
-    ("char_cnn", "n_highway"): "n_highway",
-    ("char_cnn", "max_characters_per_token"): "max_characters_per_token",
-    ("char_cnn", "embedding"): "character_embedding_dim",
-    ("lstm", "dim"): "lstm_dim",
-    ("lstm", "projection_dim"): "projection_dim",
-    ("lstm", "n_layers"): "n_layers",
-    ("lstm", "cell_clip"): "cell_clip",
-    ("lstm", "proj_clip"): "projection_clip",
-    ("lstm", "use_skip_connections"): "use_skip_connections",
+    "char_cnn.activation": "activation",
+    "char_cnn.filters": "filters",
+    "char_cnn.n_highway": "n_highway",
+    "char_cnn.max_characters_per_token": "max_characters_per_token",
+    "char_cnn.embedding": "character_embedding_dim",
+    "lstm.dim": "lstm_dim",
+    "lstm.projection_dim": "projection_dim",
+    "lstm.n_layers": "n_layers",
+    "lstm.cell_clip": "cell_clip",
+    "lstm.proj_clip": "projection_clip",
+    "lstm.use_skip_connections": "use_skip_connections",
 }
 # The defaults of bilm-tf for keys that may be missing. All other keys are required.
 _DEFAULTS = {
@@ -56,54 +56,48 @@ _TRAINING_KEY = re.compile(
 def parse_options(options: object, origin: object = None) -> dict[str, Any]:
     """Return the arguments of ``BiLMConfig`` for the content of an options file.
 
-    Args:
-        options: dict. The decoded JSON object.
-        origin: str or path. Name of the file, for the warning; or None.
-
-    Raises:
-        ValueError: If the options describe no biLM over characters.
+    See ``BiLMConfig.from_options``.
     """
     if not isinstance(options, dict):
         raise ValueError(
             f"BiLMConfig expects the options as a JSON object. Received: {type(options).__name__}"
         )
+    settings = dict(options)
+    for section in ("char_cnn", "lstm"):
+        values = settings.pop(section, {})
+        if not isinstance(values, dict):
+            raise ValueError(
+                f"BiLMConfig expects '{section}' in the options to be a JSON object. "
+                f"Received: {section}={shorten(values)}"
+            )
+        settings |= {f"{section}.{key}": value for key, value in values.items()}
+    n_characters = settings.pop("char_cnn.n_characters", N_CHARACTERS)
     arguments: dict[str, Any] = {}
     unknown = []
-    for key, value in options.items():
-        if key in ("char_cnn", "lstm"):
-            if not isinstance(value, dict):
-                raise ValueError(
-                    f"BiLMConfig expects '{key}' in the options to be a JSON object. "
-                    f"Received: {key}={shorten(value)}"
-                )
-            for inner, setting in value.items():
-                name = f"{key}.{inner}"
-                if (key, inner) in _ATTRIBUTES:
-                    arguments[_ATTRIBUTES[key, inner]] = setting
-                elif name in _FIXED:
-                    _check_fixed(name, setting)
-                elif name != "char_cnn.n_characters" and not _TRAINING_KEY.fullmatch(name):
-                    unknown.append(name)
-        elif key == "code_points":
-            arguments["code_points"] = CodePoints.from_options(value)
+    for key, value in settings.items():
+        if key in _ATTRIBUTES:
+            arguments[_ATTRIBUTES[key]] = value
         elif key in _FIXED:
             _check_fixed(key, value)
-        elif not _TRAINING_KEY.fullmatch(str(key)):
+        elif key == "code_points":
+            arguments["code_points"] = CodePoints.from_options(value)
+        elif _TRAINING_KEY.fullmatch(str(key)):
+            continue
+        elif key in options:
             file = "the options" if origin is None else f"options file {origin}"
             warnings.warn(
                 f"BiLMConfig ignores the unknown key {str(key)[:60]!r} of {file}", stacklevel=3
             )
+        else:
+            unknown.append(key)
     missing = [
-        f"{section}.{key}"
-        for (section, key), name in _ATTRIBUTES.items()
-        if name not in arguments and name not in _DEFAULTS
+        key for key, name in _ATTRIBUTES.items() if name not in arguments and name not in _DEFAULTS
     ]
     if unknown or missing:
         raise ValueError(
             "BiLMConfig expects the options of a bilm-tf biLM over characters. "
             f"Received: missing keys {missing}, unknown keys {shorten(unknown)}"
         )
-    n_characters = options["char_cnn"].get("n_characters", N_CHARACTERS)
     _check_n_characters(n_characters, arguments.get("code_points"))
     embedding = arguments["character_embedding_dim"]
     if not isinstance(embedding, dict) or set(embedding) != {"dim"}:
@@ -145,7 +139,8 @@ def _check_n_characters(n_characters: object, code_points: CodePoints | None) ->
 def format_options(config: Any) -> dict:
     """Return the content of an options file for a ``BiLMConfig``, ready for ``json.dump``."""
     options: dict = {"char_cnn": {"n_characters": config.n_characters}, "lstm": {}}
-    for (section, key), name in _ATTRIBUTES.items():
+    for place, name in _ATTRIBUTES.items():
+        section, key = place.split(".")
         options[section][key] = getattr(config, name)
     options["char_cnn"]["filters"] = [list(pair) for pair in config.filters]
     options["char_cnn"]["embedding"] = {"dim": config.character_embedding_dim}

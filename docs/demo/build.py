@@ -91,10 +91,9 @@ def read_senses(embedder):
         pairs = [(sense, text) for sense, texts in senses.items() for text in texts]
         tokens = embedder.tokenize([text for _, text in pairs])
         words[word] = [(sense, found) for (sense, _), found in zip(pairs, tokens, strict=True)]
-    example = runpy.run_path(str(HERE.parents[1] / "examples" / "words_in_context.py"))
-    text = [line.split() for line in example["BUILT_IN_TEXT"]["ko"].strip().splitlines()]
-    word = example["WORDS"]["ko"][0]
-    text = [tokens for tokens in text if word in tokens]
+    word = "배"
+    text = (HERE.parents[1] / "examples" / "words_in_context_ko.txt").read_text("utf-8")
+    text = [line.split() for line in text.splitlines() if word in line.split()]
     each = len(text) // len(KOREAN_SENSES)
     words[word] = [(KOREAN_SENSES[i // each], tokens) for i, tokens in enumerate(text)]
     return words

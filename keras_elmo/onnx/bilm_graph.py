@@ -8,7 +8,6 @@ import numpy as np
 from keras_elmo.config import BiLMConfig
 from keras_elmo.layers.bilm import DIRECTIONS
 from keras_elmo.onnx.graph import Graph, Values
-from keras_elmo.tokenizers.characters import BEGIN_SENTENCE, END_SENTENCE, boundary_row
 
 
 def check_alphabet(config: BiLMConfig) -> None:
@@ -195,11 +194,8 @@ class BiLMGraph:
         # Each place gets its token, one of the boundary tokens, or padding.
         axis, shape = constant([2]), op("Shape", ids, start=2)
         padded = op("Pad", ids, constant([0, 1, 0, 0, 1, 0]), zero)
-        for marker, with_it, without_it in (
-            (BEGIN_SENTENCE, from_begin, tokens),
-            (END_SENTENCE, whole, from_begin),
-        ):
-            row = op("Slice", self._boundary_row(marker), constant([0]), shape)
+        for i, with_it, without_it in ((0, from_begin, tokens), (1, whole, from_begin)):
+            row = op("Slice", self._boundary_row(i), constant([0]), shape)
             here = op("Unsqueeze", op("Sub", with_it, without_it), axis)
             padded = op("Where", cast(here, "bool"), row, padded)
         return padded, cast(whole, "bool"), inside
@@ -218,7 +214,7 @@ class BiLMGraph:
         count = op("ReduceProd", outer)
         rows = op("Reshape", ids, op("Concat", count, row, axis=0), allowzero=1)
         # Unique needs a row, also in a batch of no sentence. All others have a row like this one.
-        first = op("Slice", self._boundary_row(BEGIN_SENTENCE), constant([0]), row)
+        first = op("Slice", self._boundary_row(0), constant([0]), row)
         rows = op("Concat", op("Unsqueeze", first, constant([0])), rows, axis=0)
         distinct, _, places = self.graph.split_op("Unique", rows, outputs=3, axis=0, sorted=0)
         places = op("Slice", places, constant([1]), op("Shape", places))
@@ -226,9 +222,10 @@ class BiLMGraph:
         shape = op("Concat", outer, constant([self.config.projection_dim]), axis=0)
         return op("Reshape", found, shape, allowzero=1)
 
-    def _boundary_row(self, marker: int) -> str:
-        row = boundary_row(marker, self.config.max_characters_per_token)
-        return self.graph.cast(self.graph.constant(row), "int64")
+    def _boundary_row(self, i: int) -> str:
+        """Add the character ids of ``<S>``, for 0, or ``</S>``, for 1."""
+        rows = self.config.alphabet.boundary_rows(self.config.max_characters_per_token)
+        return self.graph.cast(self.graph.constant(rows[i]), "int64")
 
     def _affine(self, left: tuple[str, str | None], prefix: str) -> str:
         product = self._scaled_product(left, f"{prefix}_kernel")

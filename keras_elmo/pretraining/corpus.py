@@ -11,7 +11,7 @@ import numpy as np
 from keras_elmo.config import BiLMConfig
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS
-from keras_elmo.tokenizers.characters import PAD, character_ids
+from keras_elmo.tokenizers.characters import ByteAlphabet
 from keras_elmo.utils.batches import group_by_length
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL_TOKENS))
@@ -104,14 +104,15 @@ class Batcher:
         types = {"<S>": _BEGIN, "</S>": _END}
         words = [types.setdefault(t, len(types)) for sentence in sentences for t in sentence]
         lengths = np.array([len(sentence) for sentence in sentences])
-        ids = character_ids([t.encode("utf-8", "ignore") for t in types], self.max_characters)
+        alphabet = ByteAlphabet(self.max_characters)
+        ids = alphabet.rows([token.encode("utf-8", "ignore") for token in types])
         return EncodedSentences(
             words=np.array(words, "int32"),
             starts=np.cumsum(lengths) - lengths,
             lengths=lengths,
             vocabulary_ids=np.array([self.vocabulary.get(t, _UNKNOWN) for t in types], "int32"),
             characters=ids,
-            widths=(ids != PAD + 1).sum(axis=1),
+            widths=alphabet.lengths(ids),
             is_begin=np.array([is_begin for _, is_begin, _ in pieces], bool),
             is_end=np.array([is_end for _, _, is_end in pieces], bool),
         )

@@ -18,10 +18,7 @@ from keras import ops
 from keras_elmo.utils.checks import check_whole, shorten
 from keras_elmo.utils.typing import Tensor
 
-# Codes 0 to 255 are bytes, and codes 256 to 260 are the markers below. An id is a code plus 1,
-# because id 0 is reserved for padding tokens.
-N_CHARACTERS = 262
-BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD = range(256, 261)
+N_CHARACTERS = 262  # ids of ``ByteAlphabet``
 
 _ADVICE = (
     "Pass a batch of sentences, each a list of tokens, as in "
@@ -55,7 +52,6 @@ class Alphabet(abc.ABC):
         row_length: int. Ids in a row.
         largest_id: int. The largest id in a row.
         longest: int. Characters of the longest token that is not cut.
-        offset: int. What ``rows`` adds to the codes of ``encode`` to get ids.
         code_points: ``CodePoints`` or None. The known characters and words. None for an alphabet
             of bytes, which knows every character.
     """
@@ -66,7 +62,6 @@ class Alphabet(abc.ABC):
     boundary_tokens: tuple[bytes, bytes]
     boundary_ids: tuple[int, int]
     n_characters: int
-    offset = 0
     n_words = 0
     word_dim = 0
     code_points: Any = None
@@ -82,9 +77,9 @@ class Alphabet(abc.ABC):
         """Encode UTF-8 tokens.
 
         Returns:
-            The tokens for ``word_ids``; an alphabet of code points cuts them. The codes of their
-            characters, int, shape ``(len(tokens), longest)``; values after the end of a token
-            have no meaning. The number of codes of each token, at most ``longest``.
+            The tokens for ``word_ids``; an alphabet of code points cuts them. The ids of their
+            characters, int32, shape ``(len(tokens), longest)``; values after the end of a token
+            have no meaning. The number of characters of each token, at most ``longest``.
         """
 
     def word_ids(self, tokens: Sequence[bytes]) -> list[int]:
@@ -92,20 +87,27 @@ class Alphabet(abc.ABC):
         raise NotImplementedError
 
     def rows(self, tokens: Sequence[bytes]) -> np.ndarray:
-        """Return the rows of UTF-8 tokens: int32, shape ``(len(tokens), row_length)``."""
-        tokens, codes, lengths = self.encode(tokens)
+        """Return the rows of UTF-8 tokens: int32, shape ``(len(tokens), row_length)``.
+
+        No id is 0.
+
+        Examples:
+            >>> ByteAlphabet(6).rows([b"to"])
+            array([[259, 117, 112, 260, 261, 261]], dtype=int32)
+        """
+        tokens, ids, lengths = self.encode(tokens)
         rows = np.full((len(tokens), self.row_length), self.pad, "int32")
         characters = rows[:, self.leading :]
         characters[:, 0] = self.begin
         inside = np.arange(self.longest) < lengths[:, None]
-        np.add(codes, self.offset, out=characters[:, 1:-1], where=inside, dtype="int32")
+        np.copyto(characters[:, 1:-1], ids, where=inside)
         characters[np.arange(len(tokens)), lengths + 1] = self.end
         if self.leading:
             rows[:, 0] = self.word_ids(tokens)
+        boundaries = dict(zip(self.boundary_tokens, self.boundary_rows(self.row_length)))
         for row, token in enumerate(tokens):
-            if token in self.boundary_tokens:
-                boundary = self.boundary_tokens.index(token)
-                rows[row] = self.boundary_rows(self.row_length)[boundary]
+            if token in boundaries:
+                rows[row] = boundaries[token]
         return rows
 
     def lengths(self, rows: np.ndarray) -> np.ndarray:
@@ -129,37 +131,22 @@ class Alphabet(abc.ABC):
 
 
 class ByteAlphabet(Alphabet):
-    """The bytes of UTF-8, as bilm-tf numbers them."""
+    """The bytes of UTF-8, as bilm-tf numbers them.
 
-    begin, end, pad = BEGIN_WORD + 1, END_WORD + 1, PAD + 1
+    The id of a byte is the byte plus 1, because id 0 is a padding token. The five markers follow.
+    """
+
+    BOS, EOS, begin, end, pad = range(257, N_CHARACTERS)
     boundary_tokens = (b"<S>", b"</S>")
-    boundary_ids = (BEGIN_SENTENCE + 1, END_SENTENCE + 1)
+    boundary_ids = (BOS, EOS)
     n_characters = N_CHARACTERS
-    offset = 1
 
     def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
         longest = self.longest
         lengths = np.array([min(len(token), longest) for token in tokens], "int32")
         text = b"".join(token[:longest].ljust(longest, b"\0") for token in tokens)
-        codes = np.frombuffer(text, "uint8").reshape(len(tokens), longest)
-        return tokens, codes, lengths
-
-
-def boundary_row(marker: int, max_characters: int) -> np.ndarray:
-    """Return the row of ``BEGIN_SENTENCE`` or ``END_SENTENCE``: int32, ``(max_characters,)``."""
-    return ByteAlphabet(max_characters).boundary_rows(max_characters)[marker - BEGIN_SENTENCE]
-
-
-def character_ids(tokens: Sequence[bytes], max_characters: int) -> np.ndarray:
-    """Return the character ids of UTF-8 tokens: int32, shape ``(len(tokens), max_characters)``.
-
-    Bytes of a token beyond ``max_characters - 2`` are cut. No id is 0.
-
-    Examples:
-        >>> character_ids([b"to"], 6)
-        array([[259, 117, 112, 260, 261, 261]], dtype=int32)
-    """
-    return ByteAlphabet(max_characters).rows(tokens)
+        ids = np.frombuffer(text, "uint8").reshape(len(tokens), longest).astype("int32") + 1
+        return tokens, ids, lengths
 
 
 def unpadded(array: np.ndarray) -> list[list]:
@@ -171,12 +158,8 @@ def unpadded(array: np.ndarray) -> list[list]:
     return sentences
 
 
-def utf8(token: object) -> bytes:
-    """Return a token as UTF-8, without lone surrogates.
-
-    Raises:
-        ValueError: If the token is not a str or bytes.
-    """
+def _utf8(token: object) -> bytes:
+    """Return a token as UTF-8, without lone surrogates; refuse other types."""
     if isinstance(token, str):
         return token.encode("utf-8", "ignore")
     if isinstance(token, bytes):
@@ -259,7 +242,10 @@ class CharacterTokenizer(keras.layers.Layer):
             OSError: If a file is missing or damaged.
             ValueError: If the preset does not exist or contains no biLM over characters.
         """
-        alphabet = read_alphabet(preset, options)
+        # Imported here to avoid a cycle: presets import config, and config imports this module.
+        from keras_elmo.presets import Preset
+
+        alphabet: Any = Preset(preset, options).read_config().alphabet
         if isinstance(alphabet, ByteAlphabet):
             return cls(**{"max_characters": alphabet.row_length, **kwargs})
         return alphabet.make_tokenizer(**kwargs)
@@ -305,7 +291,7 @@ class CharacterTokenizer(keras.layers.Layer):
                     "CharacterTokenizer expects every sentence to be a list of tokens. "
                     f"Received: {shorten(sentence)}. {_ADVICE}"
                 )
-        tokens = [[utf8(token) for token in sentence] for sentence in sentences]
+        tokens = [[_utf8(token) for token in sentence] for sentence in sentences]
         _warn_of_raw_text(tokens)
         return [token for sentence in tokens for token in sentence]
 
@@ -416,11 +402,3 @@ def _warn_of_raw_text(sentences: list[list[bytes]]) -> None:
         "keras-elmo embed has --raw, and keras-elmo tokenize writes the tokens",
         stacklevel=4,
     )
-
-
-def read_alphabet(preset: Any, options: Any = None) -> Any:
-    """Read the alphabet of a preset's biLM."""
-    # Imported here to avoid a cycle: presets import config, and config imports this module.
-    from keras_elmo.presets import Preset
-
-    return Preset(preset, options).read_config().alphabet

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_elmo.tokenizers.characters import Alphabet, CharacterTokenizer, read_alphabet
+from keras_elmo.tokenizers.characters import Alphabet, CharacterTokenizer
 from keras_elmo.utils.checks import is_whole, shorten
 from keras_elmo.utils.typing import Tensor
 
@@ -198,14 +198,14 @@ class CodePointTokenizer(CharacterTokenizer):
             OSError: If a file is missing or damaged.
             ValueError: If the preset does not exist or its biLM reads bytes.
         """
-        alphabet = read_alphabet(preset, options)
-        if not isinstance(alphabet, CodePointAlphabet):
+        tokenizer = CharacterTokenizer.from_preset(preset, options, **kwargs)
+        if not isinstance(tokenizer, CodePointTokenizer):
             raise ValueError(
                 "CodePointTokenizer expects a preset whose biLM reads code points. "
                 f"Received: preset={str(preset)!r}, whose biLM reads bytes. "
                 "Use CharacterTokenizer.from_preset"
             )
-        return alphabet.make_tokenizer(**kwargs)
+        return tokenizer
 
     def _rows_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         """Return the rows of a dense string tensor."""

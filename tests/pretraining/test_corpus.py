@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_elmo.pretraining.corpus import START, Batcher, Corpus
-from keras_elmo.tokenizers.characters import character_ids
+from keras_elmo.tokenizers.characters import ByteAlphabet
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "a", "b", "c", "long"]
 TOKENS = st.sampled_from(["a", "b", "c", "longer", "x", "Ünïcödé", "a" * 70])
 
 
 def rows_of(tokens, width=50):
-    return character_ids([t.encode() for t in tokens], 50)[:, :width]
+    return ByteAlphabet(50).rows([t.encode() for t in tokens])[:, :width]
 
 
 @settings(max_examples=50)

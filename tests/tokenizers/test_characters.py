@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keras_elmo import CharacterTokenizer, CodePointTokenizer
-from keras_elmo.tokenizers.characters import character_ids
+from keras_elmo.tokenizers.characters import ByteAlphabet
 from tests import reference
 from tests.conftest import BACKEND, SENTENCES, numpy, only_tensorflow, tokenize
 
@@ -34,7 +34,7 @@ def test_lists_agree_with_the_specification(sentences, max_characters):
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), st.integers(3, 60))
 def test_bytes_can_be_read_back(token, max_characters):
-    row = character_ids([token.encode()], max_characters)[0] - 1
+    row = ByteAlphabet(max_characters).rows([token.encode()])[0] - 1
     assert row.min() >= 0 and row.max() <= 260
     if token in ("<S>", "</S>"):
         return
