@@ -12,7 +12,7 @@ from keras_elmo.formats.base import BiLMFile, Format, Mix, convert_bilm
 from keras_elmo.formats.checks import check_tensors
 from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.torch_weights import TorchNames, infer_sizes, read_tensors, torch_mapping
-from keras_elmo.formats.weight_mapping import MappedTensor, expected_shapes
+from keras_elmo.formats.weight_mapping import WeightMapping, expected_shapes
 
 _CHARACTERS = "_elmo_lstm._token_embedder._char_embedding_weights"
 
@@ -69,7 +69,7 @@ class AllenNlpArchive(Format):
         used = {*expected_shapes(self._mapping()), *self._mix_names()}
         return sorted(used), sorted(name for name in self._tensors if name not in used)
 
-    def _mapping(self) -> list[MappedTensor]:
+    def _mapping(self) -> WeightMapping:
         return torch_mapping(self.config, self._names)
 
     @functools.cached_property

@@ -16,7 +16,7 @@ from keras_elmo.formats.checks import Arrays, check_tensors
 from keras_elmo.formats.folder import Folder, base_name
 from keras_elmo.formats.vocabulary import arrange_vocabulary
 from keras_elmo.formats.weight_mapping import (
-    MappedTensor,
+    WeightMapping,
     assign,
     expected_shapes,
     extract,
@@ -70,7 +70,7 @@ class BiLMFile:
 
 
 def convert_bilm(
-    config: BiLMConfig, mapping: list[MappedTensor], arrays: Arrays, kind: str, file_name: str
+    config: BiLMConfig, mapping: WeightMapping, arrays: Arrays, kind: str, file_name: str
 ) -> BiLMFile:
     """Check the tensors of another layout with ``check_tensors``. Convert them to bilm-tf's layout.
 

@@ -162,7 +162,7 @@ def _reorder_rows(row_of: dict[str, int]) -> Transform:
     return Transform(
         "reorder_rows",
         lambda x: (np.concatenate([np.zeros_like(x[:1]), x[rows]]),),
-        lambda x: (x[1:][np.argsort(rows)],),
+        lambda x: x[1:][np.argsort(rows)],
     )
 
 

@@ -18,7 +18,7 @@ from keras_elmo.formats.bilm_weights import (
 from keras_elmo.formats.checks import Shapes, check_tensors
 from keras_elmo.formats.folder import Folder, base_name
 from keras_elmo.formats.tensor_bundle import TensorBundle
-from keras_elmo.formats.weight_mapping import MappedTensor, expected_shapes
+from keras_elmo.formats.weight_mapping import WeightMapping, expected_shapes
 from keras_elmo.tokenizers.characters import N_CHARACTERS
 from keras_elmo.utils.files import read_bytes
 
@@ -119,7 +119,7 @@ class _Variables(Format):
                 return names
         return _LSTM_NAMES[0]
 
-    def _mapping(self) -> list[MappedTensor]:
+    def _mapping(self) -> WeightMapping:
         """Return the weight mapping of the biLM."""
         prefix, declared = self._prefix, self._bundle.declared
         mapping = bilm_mapping(
@@ -129,10 +129,9 @@ class _Variables(Format):
             # Modules of TF-Hub have a row for the padding.
             has_padding_row=declared[f"{prefix}char_embed"].shape[:1] == (N_CHARACTERS,),
         )
-        return [
-            dataclasses.replace(tensor, sources=tuple(prefix + name for name in tensor.sources))
-            for tensor in mapping
-        ]
+        return WeightMapping(
+            dataclasses.replace(tensor, source=prefix + tensor.source) for tensor in mapping
+        )
 
 
 class BilmTfCheckpoint(_Variables):

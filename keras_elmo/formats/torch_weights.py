@@ -11,20 +11,18 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.bilm_weights import AS_IS, MISSING_TENSORS, shapes_of_series
 from keras_elmo.formats.checks import Arrays, largest_size
 from keras_elmo.formats.folder import Folder
-from keras_elmo.formats.weight_mapping import MappedTensor, Transform, one_to_one
+from keras_elmo.formats.weight_mapping import Transform, WeightMapping
 
 _NEEDS_PICKLE = re.compile("unsupported (global|class)|unrecognized function|blocked", re.I)
 
-# PyTorch: (filters, characters, width). Keras: (width, characters, filters).
-CONVOLUTION = Transform(
-    "reverse_axes", lambda x: (x.transpose(2, 1, 0),), lambda x: (x.transpose(2, 1, 0),)
-)
-TRANSPOSE = Transform("transpose", lambda x: (x.T,), lambda x: (x.T,))
+# The axes of a matrix are (outputs, inputs) in PyTorch and (inputs, outputs) in Keras. Those of a
+# convolution are (filters, characters, width) and (width, characters, filters).
+TRANSPOSE = Transform("transpose", lambda x: (x.T,), lambda x: x.T)
 # One linear map computes transform and gate. Their gate is 1 - ours, hence the minus sign.
 SPLIT_HIGHWAY = Transform(
     "split_highway",
     lambda x: (np.split(x, 2)[0].T, -np.split(x, 2)[1].T),
-    lambda transform, gate: (np.concatenate([transform.T, -gate.T]),),
+    lambda transform, gate: np.concatenate([transform.T, -gate.T]),
 )
 
 
@@ -38,7 +36,7 @@ def _shift_forget_gate(x: np.ndarray, shift: int) -> np.ndarray:
 SUBTRACT_FORGET_BIAS = Transform(
     "subtract_forget_bias",
     lambda x: (_shift_forget_gate(x, -1),),
-    lambda x: (_shift_forget_gate(x, 1),),
+    lambda x: _shift_forget_gate(x, 1),
 )
 
 
@@ -47,7 +45,7 @@ def _split_columns(word_dim: int) -> Transform:
     return Transform(
         "split_columns",
         lambda x: (x[:, :word_dim].T, x[:, word_dim:].T),
-        lambda words, characters: (np.concatenate([words.T, characters.T], axis=1),),
+        lambda words, characters: np.concatenate([words.T, characters.T], axis=1),
     )
 
 
@@ -73,7 +71,7 @@ def torch_mapping(
     embeddings: Transform = AS_IS,
     word_embeddings: Transform = AS_IS,
     padding_rows: int = 1,
-) -> list[MappedTensor]:
+) -> WeightMapping:
     """Return the weight mapping of a biLM in PyTorch. Targets are relative to the ``BiLM``.
 
     ``embeddings`` and ``word_embeddings`` transform the embeddings of characters and of words.
@@ -82,49 +80,41 @@ def torch_mapping(
     features, width, cells = config.n_filters, config.projection_dim, config.lstm_dim
     characters = config.character_embedding_dim
     n_rows = config.n_characters - 1 + padding_rows
-    target = "char_cnn/embeddings"
-    mapping = [one_to_one(names.characters, target, embeddings, (n_rows, characters))]
+    mapping = WeightMapping()
+    mapping.add(names.characters, (n_rows, characters), embeddings, "char_cnn/embeddings")
     for i, (wide, count) in enumerate(config.filters):
         source, target = names.convolution.format(i), f"char_cnn/conv_{i}"
-        kernel_shape = (count, characters, wide)
-        mapping += [
-            one_to_one(f"{source}.weight", f"{target}_kernel", CONVOLUTION, kernel_shape),
-            one_to_one(f"{source}.bias", f"{target}_bias", AS_IS, (count,)),
-        ]
+        mapping.add(f"{source}.weight", (count, characters, wide), TRANSPOSE, f"{target}_kernel")
+        mapping.add(f"{source}.bias", (count,), AS_IS, f"{target}_bias")
     for i in range(config.n_highway):
         source, target = names.highway.format(i), f"char_cnn/highway_{i}"
-        for theirs, ours, shape in (
-            ("weight", "kernel", (2 * features, features)),
-            ("bias", "bias", (2 * features,)),
-        ):
-            targets = (f"{target}/transform_{ours}", f"{target}/gate_{ours}")
-            mapping.append(MappedTensor((f"{source}.{theirs}",), targets, SPLIT_HIGHWAY, (shape,)))
+        kernels = f"{target}/transform_kernel", f"{target}/gate_kernel"
+        biases = f"{target}/transform_bias", f"{target}/gate_bias"
+        mapping.add(f"{source}.weight", (2 * features, features), SPLIT_HIGHWAY, *kernels)
+        mapping.add(f"{source}.bias", (2 * features,), SPLIT_HIGHWAY, *biases)
     if config.has_projection:
-        kernel, bias = f"{names.projection}.weight", f"{names.projection}.bias"
-        target = "char_cnn/projection_kernel"
-        mapping.append(one_to_one(bias, "char_cnn/projection_bias", AS_IS, (width,)))
+        kernel, target = f"{names.projection}.weight", "char_cnn/projection_kernel"
+        mapping.add(f"{names.projection}.bias", (width,), AS_IS, "char_cnn/projection_bias")
         alphabet = config.code_points
         if alphabet is None or not alphabet.words:
-            mapping.append(one_to_one(kernel, target, TRANSPOSE, (width, features)))
+            mapping.add(kernel, (width, features), TRANSPOSE, target)
         else:
             n_words, size = len(alphabet.words), alphabet.word_dim
-            split, shape = _split_columns(size), (width, size + features)
-            word_target = "char_cnn/word_embeddings"
-            mapping += [
-                MappedTensor((kernel,), ("char_cnn/word_kernel", target), split, (shape,)),
-                one_to_one(names.words, word_target, word_embeddings, (n_words, size)),
-            ]
+            targets = "char_cnn/word_kernel", target
+            mapping.add(kernel, (width, size + features), _split_columns(size), *targets)
+            target = "char_cnn/word_embeddings"
+            mapping.add(names.words, (n_words, size), word_embeddings, target)
     for direction in ("forward", "backward"):
         for layer in range(config.n_layers):
             source, target = f"{names.lstms}{direction}_layer_{layer}", f"{direction}_{layer + 1}"
             for theirs, ours in (("input", "kernel"), ("state", "recurrent_kernel")):
                 name = f"{source}.{theirs}_linearity.weight"
-                mapping.append(one_to_one(name, f"{target}/{ours}", TRANSPOSE, (4 * cells, width)))
+                mapping.add(name, (4 * cells, width), TRANSPOSE, f"{target}/{ours}")
             name = f"{source}.state_linearity.bias"
-            mapping.append(one_to_one(name, f"{target}/bias", SUBTRACT_FORGET_BIAS, (4 * cells,)))
+            mapping.add(name, (4 * cells,), SUBTRACT_FORGET_BIAS, f"{target}/bias")
             if width != cells:
-                name, target = f"{source}.state_projection.weight", f"{target}/projection"
-                mapping.append(one_to_one(name, target, TRANSPOSE, (width, cells)))
+                name = f"{source}.state_projection.weight"
+                mapping.add(name, (width, cells), TRANSPOSE, f"{target}/projection")
     return mapping
 
 
