@@ -36,7 +36,6 @@ _DEEPEST_NAME = 16
 
 def read_arrays(
     file: PathLike,
-    file_name: str | None = None,
     expected: dict | None = None,
     *,
     kinds: str = "f",
@@ -44,7 +43,7 @@ def read_arrays(
     **texts: str,
 ) -> dict[str, np.ndarray]:
     """Read all datasets of a file, as ``Hdf5Reader.read_all`` does."""
-    with Hdf5Reader(file, file_name, kind) as opened:
+    with Hdf5Reader(file, kind) as opened:
         return opened.read_all(expected, kinds, **texts)
 
 
@@ -139,17 +138,13 @@ class _Output(io.FileIO):
 class Hdf5Reader:
     """An hdf5 file that is open for reading. Use it in ``with``, or close it.
 
-    Errors contain the ``kind`` and ``file_name`` of the file, and the ``remedy``.
+    Errors contain the ``kind`` and the name of the file, and the ``remedy``.
     """
 
     def __init__(
-        self,
-        file: PathLike,
-        file_name: str | None = None,
-        kind: str = "Weight file",
-        remedy: str = "Fetch it again",
+        self, file: PathLike, kind: str = "Weight file", remedy: str = "Fetch it again"
     ) -> None:
-        self.name = f"{kind} {file if file_name is None else file_name}"
+        self.name = f"{kind} {file}"
         self._remedy = remedy
         self._path = local_path(file)
         with self._renamed_errors():

@@ -10,6 +10,7 @@ are protocol buffers: shape, dtype, and the place of the bytes in ``PREFIX.data-
 import dataclasses
 import io
 import math
+import os
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 
 from keras_elmo.formats.checks import Declared
 from keras_elmo.formats.crc32c import masked_crc32c
-from keras_elmo.formats.folder import Folder
+from keras_elmo.formats.folder import Folder, PresetFile
 from keras_elmo.utils.files import read_bytes
 
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
@@ -42,18 +43,17 @@ class _Entry:
 class TensorBundle:
     """A checkpoint that TensorFlow wrote.
 
-    ``index`` is its ``*.index`` file in the ``folder``, and ``file_name`` the name of that file for
-    errors. ``declared`` are shapes and dtypes of the tensors of numbers, by name. ``others`` are
-    the names of the other variables: text, and tensors stored in slices.
+    ``index`` is its ``*.index`` file in the ``folder``. ``declared`` are shapes and dtypes of the
+    tensors of numbers, by name. ``others`` are the names of the other variables: text, and tensors
+    stored in slices.
     """
 
-    def __init__(self, folder: Folder, index: str) -> None:
+    def __init__(self, folder: Folder, index: PresetFile) -> None:
         self._folder = folder
-        self._prefix = index.removesuffix(".index")
-        self.file_name = folder.shown(index)
+        self.index = index
         self._entries: dict[str, _Entry] = {}
         self.others: list[str] = []
-        content = read_bytes(folder.file(index), self.file_name, "Checkpoint", _LARGEST_INDEX)
+        content = read_bytes(index, "Checkpoint", _LARGEST_INDEX)
         try:
             self._parse(content)
         except FileNotFoundError:
@@ -61,7 +61,7 @@ class TensorBundle:
         except Exception as error:
             reason = " ".join(str(error).split())[:300]
             raise OSError(
-                f"Checkpoint {self.file_name} is damaged, or not a TensorFlow checkpoint "
+                f"Checkpoint {self.index} is damaged, or not a TensorFlow checkpoint "
                 f"({reason}). Fetch it again"
             ) from error
         self.declared = {name: entry.declared for name, entry in self._entries.items()}
@@ -72,25 +72,26 @@ class TensorBundle:
         for name in names:
             entry = self._entries[name]
             shard, declared = self._shard(entry.shard), entry.declared
-            with open(self._folder.file(shard), "rb") as file:
+            with open(shard, "rb") as file:
                 file.seek(entry.offset)
                 content = file.read(declared.nbytes)
             if masked_crc32c(content) != entry.crc:
                 raise OSError(
-                    f"Checkpoint {self._folder.shown(shard)} is damaged: the checksum of '{name}' "
-                    f"differs from the one in {self.file_name}. Fetch it again"
+                    f"Checkpoint {shard} is damaged: the checksum of '{name}' "
+                    f"differs from the one in {self.index}. Fetch it again"
                 )
             arrays[name] = np.frombuffer(content, declared.dtype).reshape(declared.shape)
         return arrays
 
-    def _shard(self, number: int) -> str:
-        name = f"{self._prefix}.data-{number:05}-of-{self._n_shards:05}"
-        if name not in self._folder.names:
+    def _shard(self, number: int) -> PresetFile:
+        prefix = self.index.name.removesuffix(".index")
+        shard = self._folder.file(f"{prefix}.data-{number:05}-of-{self._n_shards:05}")
+        if shard.name not in self._folder.names:
             raise FileNotFoundError(
-                f"Checkpoint {self.file_name} has no file for some of its tensors. "
-                f"Expected: {self._folder.shown(name)}. Fetch all its files"
+                f"Checkpoint {self.index} has no file for some of its tensors. "
+                f"Expected: {shard}. Fetch all its files"
             )
-        return name
+        return shard
 
     def _parse(self, content: bytes) -> None:
         if len(content) < _FOOTER or content[-8:] != _MAGIC:
@@ -116,9 +117,8 @@ class TensorBundle:
                 continue
             self._entries[name] = entry
             shard = self._shard(entry.shard)
-            size = self._folder.file(shard).stat().st_size
-            if entry.offset + entry.declared.nbytes > size:
-                raise ValueError(f"'{name}' ends beyond the end of {shard}")
+            if entry.offset + entry.declared.nbytes > os.path.getsize(shard):
+                raise ValueError(f"'{name}' ends beyond the end of {shard.name}")
 
 
 def _entry(value: bytes) -> _Entry | None:

@@ -1,6 +1,7 @@
 """The weights of a biLM in PyTorch files, as AllenNLP and ELMoForManyLangs name them."""
 
 import dataclasses
+import os
 import re
 import warnings
 from typing import Any
@@ -10,8 +11,8 @@ import numpy as np
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.bilm_weights import AS_IS, MISSING_TENSORS, shapes_of_series
 from keras_elmo.formats.checks import Arrays, largest_size
-from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.weight_mapping import Transform, WeightMapping
+from keras_elmo.utils.files import PathLike
 
 _NEEDS_PICKLE = re.compile("unsupported (global|class)|unrecognized function|blocked", re.I)
 
@@ -137,47 +138,47 @@ def infer_sizes(names: TorchNames, arrays: Arrays, file: str) -> dict[str, Any]:
     }
 
 
-def read_tensors(folder: Folder, name: str) -> dict[str, np.ndarray]:
+def read_tensors(file: PathLike) -> dict[str, np.ndarray]:
     """Read a PyTorch file of tensors by name, zipped or in the format before PyTorch 1.6.
 
     Half precision becomes float32. Without PyTorch an ``ImportError`` says how to install it.
     """
-    path, shown = folder.file(name), f"PyTorch file {folder.shown(name)}"
+    name = f"PyTorch file {file}"
     try:
         import torch
     except ImportError:
         raise ImportError(
-            f"Reading {folder.shown(name)} needs PyTorch: pip install 'keras-elmo[torch]'"
+            f"Reading {file} needs PyTorch: pip install 'keras-elmo[torch]'"
         ) from None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about old pickles, which load nevertheless
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
         # PyTorch begins with advice on how to run what the file contains.
         _, _, reason = str(error).rpartition("trusted source.")
         reason = " ".join(reason.partition("Check the documentation")[0].split())
         if _NEEDS_PICKLE.search(reason):
             raise ValueError(
-                f"{shown} must contain tensors only. Received: a pickle that needs more: "
+                f"{name} must contain tensors only. Received: a pickle that needs more: "
                 f"{reason[:200]} It is not loaded"
             ) from None
         raise OSError(
-            f"{shown} is damaged, or not a PyTorch file ({reason[:300]}). Fetch it again"
+            f"{name} is damaged, or not a PyTorch file ({reason[:300]}). Fetch it again"
         ) from error
     if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
-        raise ValueError(f"{shown} must contain tensors by name. Received: {type(state).__name__}")
+        raise ValueError(f"{name} must contain tensors by name. Received: {type(state).__name__}")
     tensors = {key: x.detach() for key, x in state.items() if isinstance(x, torch.Tensor)}
-    total, size = sum(x.numel() * x.element_size() for x in tensors.values()), path.stat().st_size
+    total, size = sum(x.numel() * x.element_size() for x in tensors.values()), os.path.getsize(file)
     if total > largest_size(size):  # an expanded tensor declares more values than it stores
         raise ValueError(
-            f"{shown} must contain the values of its tensors. Received: {total} bytes in a file of "
+            f"{name} must contain the values of its tensors. Received: {total} bytes in a file of "
             f"{size} bytes"
         )
     try:
         return {key: _as_numpy(x) for key, x in tensors.items()}
     except Exception as error:
-        raise ValueError(f"{shown} must contain plain tensors. Received: {error!r:.200}") from error
+        raise ValueError(f"{name} must contain plain tensors. Received: {error!r:.200}") from error
 
 
 def _as_numpy(tensor: Any) -> np.ndarray:

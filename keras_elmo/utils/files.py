@@ -68,16 +68,14 @@ def similar_paths(path: pathlib.Path) -> list[str]:
         return []
 
 
-def read_bytes(
-    file: PathLike, file_name: str | None = None, kind: str = "File", most: int | None = None
-) -> bytes:
-    """Read a whole file of at most ``most`` bytes. Errors name its kind and ``file_name``.
+def read_bytes(file: PathLike, kind: str = "File", most: int | None = None) -> bytes:
+    """Read a whole file of at most ``most`` bytes. Errors contain its ``kind`` and name.
 
     Raises:
         OSError: If the file is missing or cannot be read.
         ValueError: If the file is larger than ``most``.
     """
-    name = f"{kind} {file if file_name is None else file_name}"
+    name = f"{kind} {file}"
     file = local_path(file)
     try:
         check_regular(file, name)
@@ -99,8 +97,8 @@ def check_regular(file: PathLike, name: str) -> None:
         raise OSError(f"{name} is a device or a pipe, not a file")
 
 
-def read_options(file: PathLike, file_name: str | None = None, kind: str = "Options file") -> Any:
-    """Read an options file, or any other small JSON file. For the arguments see ``read_bytes``.
+def read_options(file: PathLike, kind: str = "Options file") -> Any:
+    """Read an options file, or any other small JSON file, whose ``kind`` errors contain.
 
     Raises:
         OSError: If the file is missing or cannot be read.
@@ -111,8 +109,8 @@ def read_options(file: PathLike, file_name: str | None = None, kind: str = "Opti
             "Expected the path of an options file. Received: a dict. For a layer with random "
             "weights use ElmoLayer(BiLMConfig.from_options(options))"
         )
-    name = f"{kind} {file if file_name is None else file_name}"
-    content = read_bytes(file, file_name, kind, _LARGEST_JSON)
+    name = f"{kind} {file}"
+    content = read_bytes(file, kind, _LARGEST_JSON)
     try:
         return json.loads(
             content.decode("utf-8-sig"),
@@ -145,21 +143,18 @@ def _parse_short_int(digits: str) -> int:
     return int(digits)
 
 
-def read_vocabulary_lines(
-    file: PathLike, file_name: str | None = None, kind: str = "Vocabulary"
-) -> list[str]:
+def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]:
     r"""Read the lines of a vocabulary in UTF-8, which gzip may have compressed.
 
-    For the arguments see ``read_bytes``. Lines end in ``\n``, or most of them in ``\r\n``. The last
-    line may lack its end. A byte-order mark at the start is removed. Nothing else is stripped,
-    because the lines are tokens.
+    Lines end in ``\n``, or most of them in ``\r\n``. The last line may lack its end. A byte-order
+    mark at the start is removed. Nothing else is stripped, because the lines are tokens.
 
     Raises:
         OSError: If the file is missing or cannot be read.
         ValueError: If the file is not UTF-8. The error names the line.
     """
-    name = f"{kind} {file if file_name is None else file_name}"
-    content = _decompressed(read_bytes(file, file_name, kind), name)
+    name = f"{kind} {file}"
+    content = _decompressed(read_bytes(file, kind), name)
     end = "\r" if 2 * content.count(b"\r\n") > content.count(b"\n") else ""
     try:
         lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
