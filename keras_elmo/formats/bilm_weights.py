@@ -1,7 +1,7 @@
 """The weight mapping of a biLM in bilm-tf's layout, which AllenNLP and simple_elmo read too."""
 
 import dataclasses
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 import numpy as np
 
@@ -14,30 +14,30 @@ from keras_elmo.formats.weight_mapping import Transform, WeightMapping
 class LstmNames:
     """How a kind of file names the tensors of the LSTMs.
 
-    ``cell`` has places for direction and layer. ``only_cell`` has a place for the direction; some
-    files use it if there is one layer. The others are the names of the tensors of a cell.
+    ``cell`` has places for direction and layer, or for the direction only if files of one layer do
+    not name the layer. The others are the names of the tensors of a cell.
     """
 
     cell: str
-    only_cell: str
     kernel: str
     bias: str
     projection: str
-
-    def cell_of(self, direction: int, layer: int | str, names: Container[str] = ()) -> str:
-        """Return the name of a cell in a file that contains the tensors ``names``."""
-        if f"{self.only_cell.format(0)}/{self.kernel}" in names:
-            return self.only_cell.format(direction)
-        return self.cell.format(direction, layer)
 
 
 MISSING_TENSORS = (
     "{} must contain the tensors of a character CNN and of LSTMs. Received: a file without some "
     "of them"
 )
-HDF5_NAMES = LstmNames(
-    "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell", "RNN_{}/RNN/LSTMCell", "W_0", "B", "W_P_0"
+HDF5_NAMES = (
+    LstmNames("RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell", "W_0", "B", "W_P_0"),
+    LstmNames("RNN_{}/RNN/LSTMCell", "W_0", "B", "W_P_0"),
 )
+
+
+def find_lstm_names(choices: Sequence[LstmNames], names: Container[str]) -> LstmNames:
+    """Return the choice for a file that contains the tensors ``names``, or the first one."""
+    found = (x for x in choices if f"{x.cell.format(0, 0)}/{x.kernel}" in names)
+    return next(found, choices[0])
 
 
 def _swap_gates(x: np.ndarray) -> np.ndarray:
@@ -70,15 +70,17 @@ def _split_rows(recurrent_rows: int) -> Transform:
 def bilm_mapping(
     config: BiLMConfig,
     names: Container[str] = (),
-    lstm_names: LstmNames = HDF5_NAMES,
+    choices: Sequence[LstmNames] = HDF5_NAMES,
     has_padding_row: bool = False,
 ) -> WeightMapping:
     """Return the weight mapping of a biLM. Targets are relative to the ``BiLM``.
 
-    ``names`` are the tensors in the file. They show whether the file names a single LSTM layer
-    without its level ``MultiRNNCell/Cell0``. ``has_padding_row`` says whether ``char_embed`` has a
-    row for the padding id 0.
+    ``names`` are the tensors in the file. They show which of the ``choices`` it uses.
+    ``has_padding_row`` says whether ``char_embed`` has a row for the padding id 0.
     """
+    if config.n_layers > 1:
+        choices = [x for x in choices if x.cell.count("{}") == 2]
+    lstm = find_lstm_names(choices, names)
     characters, cells = config.character_embedding_dim, config.lstm_dim
     features, width = config.n_filters, config.projection_dim
     n_rows = config.n_characters - (not has_padding_row)
@@ -103,18 +105,17 @@ def bilm_mapping(
         mapping.add("CNN_proj/W_word", (size, width), AS_IS, "char_cnn/word_kernel")
     for d, direction in enumerate(("forward", "backward")):
         for layer in range(config.n_layers):
-            source = lstm_names.cell_of(d, layer, names if config.n_layers == 1 else ())
-            target = f"{direction}_{layer + 1}"
+            source, target = lstm.cell.format(d, layer), f"{direction}_{layer + 1}"
             mapping.add(
-                f"{source}/{lstm_names.kernel}",
+                f"{source}/{lstm.kernel}",
                 (2 * width, 4 * cells),
                 _split_rows(width),
                 f"{target}/kernel",
                 f"{target}/recurrent_kernel",
             )
-            mapping.add(f"{source}/{lstm_names.bias}", (4 * cells,), SWAP_GATES, f"{target}/bias")
+            mapping.add(f"{source}/{lstm.bias}", (4 * cells,), SWAP_GATES, f"{target}/bias")
             if width != cells:
-                source = f"{source}/{lstm_names.projection}"
+                source = f"{source}/{lstm.projection}"
                 mapping.add(source, (cells, width), AS_IS, f"{target}/projection")
     return mapping
 

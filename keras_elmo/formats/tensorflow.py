@@ -11,9 +11,10 @@ from keras_elmo.formats.bilm_weights import (
     MISSING_TENSORS,
     LstmNames,
     bilm_mapping,
+    find_lstm_names,
     shapes_of_series,
 )
-from keras_elmo.formats.checks import check_tensors
+from keras_elmo.formats.checks import Shape, check_tensors
 from keras_elmo.formats.folder import Folder, PresetFile, base_name
 from keras_elmo.formats.tensor_bundle import TensorBundle
 from keras_elmo.formats.weight_mapping import WeightMapping, expected_shapes
@@ -21,11 +22,15 @@ from keras_elmo.tokenizers.characters import N_CHARACTERS
 from keras_elmo.utils.files import read_bytes
 
 _LARGEST_NOTE = 1 << 20
-_LEAVES = ("kernel", "bias", "projection/kernel")
-_LSTM_NAMES = (
-    LstmNames("RNN_{}/rnn/multi_rnn_cell/cell_{}/lstm_cell", "RNN_{}/rnn/lstm_cell", *_LEAVES),
-    LstmNames("RNN_{}/RNN/MultiRNNCell/Cell{}/rnn/lstm_cell", "RNN_{}/RNN/rnn/lstm_cell", *_LEAVES),
-)
+_LSTM_NAMES = [
+    LstmNames(cell, "kernel", "bias", "projection/kernel")
+    for cell in (
+        "RNN_{}/rnn/multi_rnn_cell/cell_{}/lstm_cell",
+        "RNN_{}/rnn/lstm_cell",
+        "RNN_{}/RNN/MultiRNNCell/Cell{}/rnn/lstm_cell",
+        "RNN_{}/RNN/rnn/lstm_cell",
+    )
+]
 # Weights and scale of the learned mix, as google/elmo and as DeepPavlov name them.
 _MIXES = (
     ("aggregation/weights", "aggregation/scaling"),
@@ -51,15 +56,10 @@ class _Variables(Format):
         return convert_bilm(self.config, mapping, arrays, "Checkpoint", self._bundle.index)
 
     def infer_config(self) -> BiLMConfig:
-        prefix, names = self._prefix, self._lstm_names
-        shapes = {
-            name.removeprefix(prefix): declared.shape
-            for name, declared in self._bundle.declared.items()
-            if name.startswith(prefix)
-        }
+        shapes = self._shapes
         kernels = shapes_of_series(shapes, "CNN/W_cnn_{}", 4)
-        cells = names.cell_of(0, "{}", shapes)
-        biases = shapes_of_series(shapes, f"{cells}/{names.bias}", 1)
+        lstm = find_lstm_names(_LSTM_NAMES, shapes)
+        biases = shapes_of_series(shapes, f"{lstm.cell.format(0, '{}')}/{lstm.bias}", 1)
         characters, projection = shapes["char_embed"], shapes.get("CNN_proj/b_proj")
         if not (kernels and biases and len(characters) == 2):
             raise ValueError(MISSING_TENSORS.format(f"Checkpoint {self._bundle.index}"))
@@ -99,27 +99,22 @@ class _Variables(Format):
             )
         return names[0].removesuffix("char_embed")
 
-    @property
-    def _lstm_names(self) -> LstmNames:
-        prefix, declared = self._prefix, self._bundle.declared
-        for names in _LSTM_NAMES:
-            cells = (names.cell.format(0, 0), names.only_cell.format(0))
-            if any(f"{prefix}{cell}/{names.kernel}" in declared for cell in cells):
-                return names
-        return _LSTM_NAMES[0]
+    @functools.cached_property
+    def _shapes(self) -> dict[str, Shape]:
+        """The shapes of the biLM's tensors. The names lack the prefix."""
+        return {
+            name.removeprefix(self._prefix): declared.shape
+            for name, declared in self._bundle.declared.items()
+            if name.startswith(self._prefix)
+        }
 
     def _mapping(self) -> WeightMapping:
         """Return the weight mapping of the biLM."""
-        prefix, declared = self._prefix, self._bundle.declared
-        mapping = bilm_mapping(
-            self.config,
-            {name.removeprefix(prefix) for name in declared},
-            self._lstm_names,
-            # Modules of TF-Hub have a row for the padding.
-            has_padding_row=declared[f"{prefix}char_embed"].shape[:1] == (N_CHARACTERS,),
-        )
+        # Modules of TF-Hub have a row for the padding.
+        has_padding_row = self._shapes["char_embed"][:1] == (N_CHARACTERS,)
+        mapping = bilm_mapping(self.config, self._shapes, _LSTM_NAMES, has_padding_row)
         return WeightMapping(
-            dataclasses.replace(tensor, source=prefix + tensor.source) for tensor in mapping
+            dataclasses.replace(tensor, source=self._prefix + tensor.source) for tensor in mapping
         )
 
 
