@@ -51,13 +51,6 @@ def local_path(path: PathLike) -> pathlib.Path:
     return expanded
 
 
-def missing_file(name: str, path: PathLike) -> FileNotFoundError:
-    """Return the error for a missing file. It names similar files."""
-    similar = similar_paths(pathlib.Path(path))
-    hint = f". Similar names: {', '.join(similar)}" if similar else ""
-    return FileNotFoundError(f"{name} does not exist{hint}")
-
-
 def similar_paths(path: pathlib.Path) -> list[str]:
     """Return existing paths like a missing one: its first missing part has a similar name."""
     while path.name and not path.parent.exists():
@@ -77,23 +70,25 @@ def read_bytes(file: PathLike, kind: str = "File", most: int | None = None) -> b
     """
     name = f"{kind} {file}"
     file = local_path(file)
-    try:
-        check_regular(file, name)
-        with open(file, "rb") as opened:
-            content = opened.read() if most is None else opened.read(most + 1)
-    except FileNotFoundError:
-        raise missing_file(name, file) from None
-    except IsADirectoryError:
-        raise IsADirectoryError(f"{name} is a directory") from None
+    check_file(file, name)
+    with open(file, "rb") as opened:
+        content = opened.read() if most is None else opened.read(most + 1)
     if most is not None and len(content) > most:
         raise ValueError(f"{name} is too large. Expected: at most {most} bytes. Received: more")
     return content
 
 
-def check_regular(file: PathLike, name: str) -> None:
-    """Raise an ``OSError`` if a path is a device or a pipe: reading it may never end."""
-    mode = os.stat(file).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+def check_file(file: PathLike, name: str) -> None:
+    """Raise an ``OSError`` with the name of a file if it is missing or is not a plain file."""
+    try:
+        mode = os.stat(file).st_mode
+    except FileNotFoundError:
+        similar = similar_paths(pathlib.Path(file))
+        hint = f". Similar names: {', '.join(similar)}" if similar else ""
+        raise FileNotFoundError(f"{name} does not exist{hint}") from None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"{name} is a directory")
+    if not stat.S_ISREG(mode):  # reading it may never end
         raise OSError(f"{name} is a device or a pipe, not a file")
 
 
@@ -322,6 +317,6 @@ def holds_files(folder: PathLike) -> bool:
 
 def digest_of(path: PathLike, algorithm: str = "sha256") -> str:
     """Return the digest of a file in hexadecimal."""
-    check_regular(path, f"File {path}")
+    check_file(path, f"File {path}")
     with open(path, "rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
