@@ -17,7 +17,6 @@ from keras_elmo.formats.folder import Folder, PresetFile, base_name
 from keras_elmo.formats.vocabulary import arrange_vocabulary
 from keras_elmo.formats.weight_mapping import (
     WeightMapping,
-    assign,
     expected_shapes,
     extract,
     fingerprint,
@@ -36,7 +35,7 @@ _HIDDEN_OPTIONS = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BiLMFile:
-    """The options and the weights of a biLM.
+    """The options and the weights of a biLM, which fit together.
 
     The ``arrays`` have the names of bilm-tf's hdf5 layout. The ``file_name`` of the weights is for
     errors.
@@ -62,8 +61,11 @@ class BiLMFile:
         return fingerprint(values)
 
     def assign(self, variables: Mapping[str, Any]) -> None:
-        """Copy the weights into the variables of a biLM, by path: all of them or none."""
-        assign(bilm_mapping(self.config, self.arrays), self.arrays, variables, self.file_name)
+        """Copy the weights into the variables of a biLM with the same config, by path."""
+        for tensor in bilm_mapping(self.config, self.arrays):
+            # One by one, so that the copies of two tensors never coexist.
+            for path, array in load([tensor], self.arrays).items():
+                variables[path].assign(array)
 
     def _values(self) -> dict[str, np.ndarray]:
         return load(bilm_mapping(self.config, self.arrays), self.arrays)

@@ -2,12 +2,12 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from keras_elmo.formats.checks import Arrays, Shape, check_tensors
+from keras_elmo.formats.checks import Arrays, Shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,18 +48,7 @@ def variables_by_path(layer: Any) -> dict[str, Any]:
     return {v.path.removeprefix(layer.path + "/"): v for v in layer.variables}
 
 
-def assign(
-    mapping: WeightMapping, arrays: Arrays, variables: Mapping[str, Any], file_name: str
-) -> None:
-    """Check the tensors of a file, and copy them into variables by path: all of them or none."""
-    check_tensors(f"Weight file {file_name}", arrays, expected_shapes(mapping))
-    for tensor in mapping:  # one by one, so that the copies of two tensors never coexist
-        loaded = tensor.transform.load(arrays[tensor.source])
-        for path, array in zip(tensor.targets, loaded, strict=True):
-            variables[path].assign(array)
-
-
-def load(mapping: WeightMapping, arrays: Arrays) -> dict[str, np.ndarray]:
+def load(mapping: Iterable[MappedTensor], arrays: Arrays) -> dict[str, np.ndarray]:
     """Return the values of our variables by path, from the tensors of a file."""
     values: dict[str, np.ndarray] = {}
     for tensor in mapping:
