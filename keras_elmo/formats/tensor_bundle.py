@@ -31,10 +31,9 @@ _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
 
 
 @dataclasses.dataclass(frozen=True)
-class _Entry:
+class _Entry(Declared):
     """The declaration of a tensor and the place of its bytes."""
 
-    declared: Declared
     shard: int
     offset: int
     crc: int
@@ -51,7 +50,7 @@ class TensorBundle:
     def __init__(self, folder: Folder, index: PresetFile) -> None:
         self._folder = folder
         self.index = index
-        self._entries: dict[str, _Entry] = {}
+        self.declared: dict[str, _Entry] = {}
         self.others: list[str] = []
         content = read_bytes(index, "Checkpoint", _LARGEST_INDEX)
         try:
@@ -64,23 +63,22 @@ class TensorBundle:
                 f"Checkpoint {self.index} is damaged, or not a TensorFlow checkpoint "
                 f"({reason}). Fetch it again"
             ) from error
-        self.declared = {name: entry.declared for name, entry in self._entries.items()}
 
     def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Read tensors by name, and check their checksums."""
         arrays = {}
         for name in names:
-            entry = self._entries[name]
-            shard, declared = self._shard(entry.shard), entry.declared
+            entry = self.declared[name]
+            shard = self._shard(entry.shard)
             with open(shard, "rb") as file:
                 file.seek(entry.offset)
-                content = file.read(declared.nbytes)
+                content = file.read(entry.nbytes)
             if masked_crc32c(content) != entry.crc:
                 raise OSError(
                     f"Checkpoint {shard} is damaged: the checksum of '{name}' "
                     f"differs from the one in {self.index}. Fetch it again"
                 )
-            arrays[name] = np.frombuffer(content, declared.dtype).reshape(declared.shape)
+            arrays[name] = np.frombuffer(content, entry.dtype).reshape(entry.shape)
         return arrays
 
     def _shard(self, number: int) -> PresetFile:
@@ -110,14 +108,14 @@ class TensorBundle:
             raise ValueError("its numbers are big-endian")
         for key, value in pairs[1:]:
             name, entry = key.decode("utf-8"), _entry(value)
-            if name in self._entries or name in self.others:
+            if name in self.declared or name in self.others:
                 raise ValueError(f"it names {name[:60]!r} twice")
             if entry is None:
                 self.others.append(name)
                 continue
-            self._entries[name] = entry
+            self.declared[name] = entry
             shard = self._shard(entry.shard)
-            if entry.offset + entry.declared.nbytes > os.path.getsize(shard):
+            if entry.offset + entry.nbytes > os.path.getsize(shard):
                 raise ValueError(f"'{name}' ends beyond the end of {shard.name}")
 
 
@@ -129,10 +127,11 @@ def _entry(value: bytes) -> _Entry | None:
         return None
     axes = [axis for number, axis in _fields(fields.get(2, b"")) if number == 2]
     shape = tuple(dict(_fields(axis)).get(1, 0) for axis in axes)
-    declared, size = Declared(shape, np.dtype(dtype)), fields.get(5, 0)
-    if len(shape) > _MOST_AXES or math.prod(shape) > 1 << 40 or declared.nbytes != size:
+    shard, offset, size, crc = (fields.get(number, 0) for number in (3, 4, 5, 6))
+    entry = _Entry(shape, np.dtype(dtype), shard, offset, crc)
+    if len(shape) > _MOST_AXES or math.prod(shape) > 1 << 40 or entry.nbytes != size:
         raise ValueError(f"a tensor has shape {shape} in {size} bytes")
-    return _Entry(declared, fields.get(3, 0), fields.get(4, 0), fields.get(6, 0))
+    return entry
 
 
 def _varint(stream: io.BytesIO) -> int:
