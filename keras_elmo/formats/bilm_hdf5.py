@@ -100,15 +100,10 @@ class BilmHdf5(Format):
         return BilmTfCheckpoint(self.folder, self.given_options)
 
     def _weight_file(self) -> PresetFile:
-        choices = [
-            names
-            for end in (".hdf5", ".h5")
-            for names in (
-                self.folder.ending("weights" + end),
-                self.folder.named("model" + end),
-                _hdf5_names(self.folder, end),
-            )
-        ]
+        choices = []
+        for end in (".hdf5", ".h5"):
+            choices += [self.folder.ending("weights" + end), self.folder.named("model" + end)]
+            choices.append(_hdf5_names(self.folder, end))
         return self.folder.pick(_WEIGHTS_NAMES, *choices, self.folder.named("weights_file"))
 
 
