@@ -46,24 +46,21 @@ def _swap_gates(x: np.ndarray) -> np.ndarray:
     return np.concatenate([i, third, second, o], axis=-1)
 
 
-AS_IS = Transform("as_is", lambda x: (x,), lambda x: x)
+AS_IS = Transform(load=lambda x: (x,), save=lambda x: x)
 # The file has no row for the padding id 0.
 PREPEND_PADDING_ROW = Transform(
-    "prepend_padding_row",
-    lambda x: (np.concatenate([np.zeros_like(x[:1]), x]),),
-    lambda x: x[1:],
+    load=lambda x: (np.concatenate([np.zeros_like(x[:1]), x]),), save=lambda x: x[1:]
 )
 # The file stores two-dimensional convolutions, whose first axis has length one.
-DROP_LEADING_AXIS = Transform("drop_leading_axis", lambda x: (x[0],), lambda x: x[None])
-SWAP_GATES = Transform("swap_gates", lambda x: (_swap_gates(x),), _swap_gates)
+DROP_LEADING_AXIS = Transform(load=lambda x: (x[0],), save=lambda x: x[None])
+SWAP_GATES = Transform(load=lambda x: (_swap_gates(x),), save=_swap_gates)
 
 
 def _split_rows(recurrent_rows: int) -> Transform:
     """Return the split of the rows [x; h] into the kernel and the recurrent kernel."""
     return Transform(
-        "split_rows_and_swap_gates",
-        lambda x: (_swap_gates(x[:-recurrent_rows]), _swap_gates(x[-recurrent_rows:])),
-        lambda kernel, recurrent: _swap_gates(np.concatenate([kernel, recurrent])),
+        load=lambda x: (_swap_gates(x[:-recurrent_rows]), _swap_gates(x[-recurrent_rows:])),
+        save=lambda kernel, recurrent: _swap_gates(np.concatenate([kernel, recurrent])),
     )
 
 

@@ -156,9 +156,8 @@ def _reorder_rows(row_of: dict[str, int]) -> Transform:
     """Return the change from their order of rows to ours, which begins with a padding row."""
     rows = np.array(list(row_of.values()), "int64")
     return Transform(
-        "reorder_rows",
-        lambda x: (np.concatenate([np.zeros_like(x[:1]), x[rows]]),),
-        lambda x: x[1:][np.argsort(rows)],
+        load=lambda x: (np.concatenate([np.zeros_like(x[:1]), x[rows]]),),
+        save=lambda x: x[1:][np.argsort(rows)],
     )
 
 

@@ -18,12 +18,11 @@ _NEEDS_PICKLE = re.compile("unsupported (global|class)|unrecognized function|blo
 
 # The axes of a matrix are (outputs, inputs) in PyTorch and (inputs, outputs) in Keras. Those of a
 # convolution are (filters, characters, width) and (width, characters, filters).
-TRANSPOSE = Transform("transpose", lambda x: (x.T,), lambda x: x.T)
+TRANSPOSE = Transform(load=lambda x: (x.T,), save=lambda x: x.T)
 # One linear map computes transform and gate. Their gate is 1 - ours, hence the minus sign.
 SPLIT_HIGHWAY = Transform(
-    "split_highway",
-    lambda x: (np.split(x, 2)[0].T, -np.split(x, 2)[1].T),
-    lambda transform, gate: np.concatenate([transform.T, -gate.T]),
+    load=lambda x: (np.split(x, 2)[0].T, -np.split(x, 2)[1].T),
+    save=lambda transform, gate: np.concatenate([transform.T, -gate.T]),
 )
 
 
@@ -35,18 +34,16 @@ def _shift_forget_gate(x: np.ndarray, shift: int) -> np.ndarray:
 
 # PyTorch's bias includes the 1 that bilm-tf adds to the forget gate at run time.
 SUBTRACT_FORGET_BIAS = Transform(
-    "subtract_forget_bias",
-    lambda x: (_shift_forget_gate(x, -1),),
-    lambda x: _shift_forget_gate(x, 1),
+    load=lambda x: (_shift_forget_gate(x, -1),),
+    save=lambda x: _shift_forget_gate(x, 1),
 )
 
 
 def _split_columns(word_dim: int) -> Transform:
     """Return the split of a projection into the columns of words and of characters."""
     return Transform(
-        "split_columns",
-        lambda x: (x[:, :word_dim].T, x[:, word_dim:].T),
-        lambda words, characters: np.concatenate([words.T, characters.T], axis=1),
+        load=lambda x: (x[:, :word_dim].T, x[:, word_dim:].T),
+        save=lambda words, characters: np.concatenate([words.T, characters.T], axis=1),
     )
 
 

@@ -17,7 +17,6 @@ class Transform:
     ``load`` makes the arrays of our variables from a tensor of a file, and ``save`` inverts it.
     """
 
-    name: str
     load: Callable[[np.ndarray], tuple[np.ndarray, ...]]
     save: Callable[..., np.ndarray]
 

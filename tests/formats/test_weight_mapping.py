@@ -29,7 +29,7 @@ def cases():
     yield torch_weights._split_columns(2), st.tuples(side, st.integers(3, 6))
 
 
-@pytest.mark.parametrize("transform, shapes", list(cases()), ids=lambda x: getattr(x, "name", ""))
+@pytest.mark.parametrize("transform, shapes", list(cases()))
 @given(data=st.data())
 def test_save_undoes_load(transform, shapes, data):
     x = data.draw(arrays_of.arrays("float32", shapes, elements=floats))
