@@ -51,7 +51,10 @@ class _Variables(Format):
         # A variable of the biLM that is not expected is an error. Others, of the optimizer for
         # example, are ignored.
         part = re.compile(re.escape(self._prefix) + r"(CNN|RNN_).*/([Wb]_\w+|kernel|bias)")
-        found = [n for n in self._bundle.declared if n in expected or part.fullmatch(n)]
+        declared = self._bundle.declared
+        found = {n: x for n, x in declared.items() if n in expected or part.fullmatch(n)}
+        # An index can declare many times the bytes of its file: check it before reading.
+        check_tensors(f"Checkpoint {self._bundle.index}", found, expected)
         arrays = self._bundle.read(found)
         return convert_bilm(self.config, mapping, arrays, "Checkpoint", self._bundle.index)
 
