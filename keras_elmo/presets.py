@@ -27,6 +27,7 @@ from keras_elmo.utils.files import (
     local_path,
     read_bytes,
     read_options,
+    read_vocabulary_lines,
     similar_paths,
     write_files,
     write_json,
@@ -180,8 +181,7 @@ class Preset:
             ValueError: If the preset does not record its tokenizer.
         """
         for name in self._folder.named(TOKENIZER_FILE):
-            shown = self._folder.shown(name)
-            content = read_options(self._folder.file(name), shown, "Tokenizer file")
+            content = read_options(self._folder.file(name), "Tokenizer file")
             if isinstance(content, dict) and isinstance(content.get("name"), str):
                 return content["name"]
         known = (self._released and self._released.tokenizer) or self.format.tokenizer
@@ -201,8 +201,7 @@ class Preset:
         if not cards:
             return ""
         card = min(cards, key=lambda name: name.count("/"))
-        content = read_bytes(self._folder.file(card), self._folder.shown(card), most=_LARGEST_CARD)
-        return content.decode("utf-8", "replace")
+        return read_bytes(self._folder.file(card), most=_LARGEST_CARD).decode("utf-8", "replace")
 
     def check_sums(self) -> str:
         """Compare the files with the checksums in the model card.
@@ -259,14 +258,14 @@ def convert(
         )
     preset = Preset(source, options)
     bilm, softmax, mixes = preset.read(), preset.read_softmax(), preset.read_mixes()
-    vocabulary = preset.format.read_vocabulary()
-    tokens = vocabulary and (softmax.vocabulary if softmax else vocabulary[0])
+    vocabulary = preset.format.vocabulary_file()
     used, left = preset.format.tensor_names()
     writers: dict[str, Callable[[pathlib.Path], object]] = {
         "options.json": lambda path: write_json(path, bilm.config.to_options()),
         "weights.hdf5": lambda path: write_arrays(path, _as_float32(bilm.arrays)),
     }
-    if tokens is not None:
+    if vocabulary is not None:
+        tokens = softmax.vocabulary if softmax else read_vocabulary_lines(vocabulary)
         text = "\n".join(tokens) + "\n"
         writers["vocab.txt"] = lambda path: path.write_bytes(text.encode())
     if softmax is not None:

@@ -230,7 +230,7 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager, monkeypatch):
     assert "# preset" in card and "Letters." in card and "| heldout-raw.txt |" in card
     assert "rounded to 14 significant bits, the softmax to 10.\nThis" in card
     for name, bits in (("weights", 14), ("softmax", 10)):
-        for array in read_arrays(tmp_path / "preset" / f"{name}.hdf5", name).values():
+        for array in read_arrays(tmp_path / "preset" / f"{name}.hdf5").values():
             np.testing.assert_array_equal(array, rounded(array, bits))
             assert bits == 10 or (array != rounded(array, 10)).any()
     assert "Wortsman" not in card
@@ -243,9 +243,9 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager, monkeypatch):
     call("export", run, ".", "--bits", "23", "23")
     assert (exact / "README.md").read_text("utf-8").startswith("# exact\n")
     for name in ("weights", "softmax"):
-        rounded_arrays = read_arrays(tmp_path / "preset" / f"{name}.hdf5", name)
-        unrounded = read_arrays(exact / f"{name}.hdf5", name)
-        for path, array in read_arrays(average / f"{name}.hdf5", name).items():
+        rounded_arrays = read_arrays(tmp_path / "preset" / f"{name}.hdf5")
+        unrounded = read_arrays(exact / f"{name}.hdf5")
+        for path, array in read_arrays(average / f"{name}.hdf5").items():
             expected = 0.75 * unrounded[path] + 0.25 * rounded_arrays[path]
             np.testing.assert_allclose(array, expected, rtol=1e-6, atol=1e-7)
     assert (tmp_path / "preset" / "curve.png").read_bytes().startswith(b"\x89PNG")

@@ -485,3 +485,13 @@ def test_a_released_model_is_downloaded(monkeypatch, tmp_path):
     assert Preset("seqvec_uniref50_protein").read_tokenizer() == "letters"
     with pytest.raises(ValueError, match=r"Received: .*, trained on UD-style tokens \(UDPipe\)"):
         Preset("manylangs_uk").read_tokenizer()
+
+
+def test_errors_name_the_file_in_an_archive(tmp_path, tiny_preset):
+    options = (tiny_preset / "options.json").read_bytes()
+    path = zipped(tmp_path / "p.zip", {"options.json": options, "a/weights.hdf5": b"<html>"})
+    with pytest.raises(OSError, match=r"Weight file .*p.zip!a/weights.hdf5 is damaged"):
+        presets.read_preset(path)
+    path = zipped(tmp_path / "p.zip", {"a/options.json": b"{", "weights.hdf5": b""})
+    with pytest.raises(ValueError, match=r"Options file .*p.zip!a/options.json is not JSON"):
+        presets.read_preset(path)

@@ -10,9 +10,10 @@ import numpy as np
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile, Format, Mix, convert_bilm
 from keras_elmo.formats.checks import check_tensors
-from keras_elmo.formats.folder import Folder
+from keras_elmo.formats.folder import Folder, PresetFile
 from keras_elmo.formats.torch_weights import TorchNames, infer_sizes, read_tensors, torch_mapping
-from keras_elmo.formats.weight_mapping import MappedTensor, expected_shapes
+from keras_elmo.formats.weight_mapping import WeightMapping, expected_shapes
+from keras_elmo.utils.files import read_options
 
 _CHARACTERS = "_elmo_lstm._token_embedder._char_embedding_weights"
 
@@ -30,23 +31,21 @@ class AllenNlpArchive(Format):
     def recognises(cls, folder: Folder) -> bool:
         return bool(folder.ending(".th") and folder.named("config.json"))
 
-    def read_options(self) -> tuple[Any, str | None]:
+    def options_file(self) -> PresetFile | None:
         names = [n for n in self.folder.names if n.endswith("options_file") and "fta/" in n]
-        if self.given_options is not None or not names:
-            return super().read_options()
-        return self._options_in(self.folder.pick("fta/*options_file", names))
+        return self.folder.pick("fta/*options_file", names) if names else super().options_file()
 
     def infer_config(self) -> BiLMConfig:
-        sizes = infer_sizes(self._names, self._tensors, f"PyTorch file {self._file_name}")
-        return self._config_of(self._file_name, **sizes)
+        sizes = infer_sizes(self._names, self._tensors, f"PyTorch file {self._file}")
+        return self._config_of(self._file, **sizes)
 
     def read(self) -> BiLMFile:
         prefixes = (f"{self._prefix}_elmo_lstm._token_embedder.", self._names.lstms)
         arrays = {name: x for name, x in self._tensors.items() if name.startswith(prefixes)}
-        return convert_bilm(self.config, self._mapping(), arrays, "PyTorch file", self._file_name)
+        return convert_bilm(self.config, self._mapping(), arrays, "PyTorch file", self._file)
 
     def read_mixes(self) -> list[Mix]:
-        shown = f"PyTorch file {self._file_name}"
+        shown = f"PyTorch file {self._file}"
         arrays = {name: self._tensors[name] for name in self._mix_names()}
         check_tensors(shown, arrays, dict.fromkeys(arrays, (1,)), fits="scalar mixes")
         has_layer_norm = any(x.get("do_layer_norm") is True for x in _objects(self._settings))
@@ -69,27 +68,22 @@ class AllenNlpArchive(Format):
         used = {*expected_shapes(self._mapping()), *self._mix_names()}
         return sorted(used), sorted(name for name in self._tensors if name not in used)
 
-    def _mapping(self) -> list[MappedTensor]:
+    def _mapping(self) -> WeightMapping:
         return torch_mapping(self.config, self._names)
 
     @functools.cached_property
     def _tensors(self) -> dict[str, np.ndarray]:
-        return read_tensors(self.folder, self._file)
+        return read_tensors(self._file)
 
     @functools.cached_property
-    def _file(self) -> str:
+    def _file(self) -> PresetFile:
         choices = self.folder.named("weights.th"), self.folder.named("best.th")
         return self.folder.pick("weights.th or best.th", *choices)
-
-    @property
-    def _file_name(self) -> str:
-        return self.folder.shown(self._file)
 
     @functools.cached_property
     def _settings(self) -> Any:
         """The content of ``config.json``. It can describe any model."""
-        name = self.folder.pick("config.json")
-        return self._options_in(name, "Configuration")[0]
+        return read_options(self.folder.pick("config.json"), "Configuration")
 
     @functools.cached_property
     def _prefix(self) -> str:
@@ -107,7 +101,7 @@ class AllenNlpArchive(Format):
             f"AllenNLP archive {self.folder.path} must contain a biLM of bilm-tf's kind, as "
             "'elmo' and 'elmo_token_embedder' do. "
             f"Received: parts of the types {types[:20]}, and no tensor *{_CHARACTERS} in "
-            f"{self._file}. Transformers, and language models trained by AllenNLP itself, are "
+            f"{self._file.name}. Transformers, and language models trained by AllenNLP itself, are "
             "other models"
         )
 

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,10 @@ import numpy as np
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.checks import Arrays, check_tensors
-from keras_elmo.formats.folder import Folder, base_name
+from keras_elmo.formats.folder import Folder, PresetFile, base_name
 from keras_elmo.formats.vocabulary import arrange_vocabulary
 from keras_elmo.formats.weight_mapping import (
-    MappedTensor,
-    assign,
+    WeightMapping,
     expected_shapes,
     extract,
     fingerprint,
@@ -36,7 +35,7 @@ _HIDDEN_OPTIONS = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BiLMFile:
-    """The options and the weights of a biLM.
+    """The options and the weights of a biLM, which fit together.
 
     The ``arrays`` have the names of bilm-tf's hdf5 layout. The ``file_name`` of the weights is for
     errors.
@@ -62,23 +61,26 @@ class BiLMFile:
         return fingerprint(values)
 
     def assign(self, variables: Mapping[str, Any]) -> None:
-        """Copy the weights into the variables of a biLM, by path: all of them or none."""
-        assign(bilm_mapping(self.config, self.arrays), self.arrays, variables, self.file_name)
+        """Copy the weights into the variables of a biLM with the same config, by path."""
+        for tensor in bilm_mapping(self.config, self.arrays):
+            # One by one, so that the copies of two tensors never coexist.
+            for path, array in load([tensor], self.arrays).items():
+                variables[path].assign(array)
 
     def _values(self) -> dict[str, np.ndarray]:
         return load(bilm_mapping(self.config, self.arrays), self.arrays)
 
 
 def convert_bilm(
-    config: BiLMConfig, mapping: list[MappedTensor], arrays: Arrays, kind: str, file_name: str
+    config: BiLMConfig, mapping: WeightMapping, arrays: Arrays, kind: str, file: object
 ) -> BiLMFile:
     """Check the tensors of another layout with ``check_tensors``. Convert them to bilm-tf's layout.
 
     ``mapping`` is the weight mapping of the other layout. ``arrays`` must contain the tensors of
     the biLM only.
     """
-    check_tensors(f"{kind} {file_name}", arrays, expected_shapes(mapping))
-    return BiLMFile(config, extract(bilm_mapping(config), load(mapping, arrays)), file_name)
+    check_tensors(f"{kind} {file}", arrays, expected_shapes(mapping))
+    return BiLMFile(config, extract(bilm_mapping(config), load(mapping, arrays)), str(file))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,12 +133,12 @@ class Format(abc.ABC):
     @functools.cached_property
     def config(self) -> BiLMConfig:
         """The config. If the files contain options, the weights are not read for it."""
-        options, name = self.read_options()
-        return self.infer_config() if options is None else BiLMConfig.from_options(options, name)
+        options, origin = self._options
+        return self.infer_config() if options is None else BiLMConfig.from_options(options, origin)
 
     def infer_config(self) -> BiLMConfig:
         """Infer the config from the tensors, if there are no options. By default this fails."""
-        return BiLMConfig.from_options(*self._options_in(self.folder.pick(OPTIONS_NAMES)))
+        return BiLMConfig.from_options(read_options(self.folder.pick(OPTIONS_NAMES)))
 
     @abc.abstractmethod
     def read(self) -> BiLMFile:
@@ -150,21 +152,20 @@ class Format(abc.ABC):
         """Read the softmax and its vocabulary. Return None if the files contain no softmax."""
         return None
 
-    def _arranged_softmax(
-        self, source: str, read: Callable[..., dict[str, np.ndarray]]
-    ) -> SoftmaxFile | None:
-        """Read the vocabulary, then the softmax with ``read``, and arrange the rows of both.
+    def _arrange_softmax(
+        self, name: str, arrays: dict[str, np.ndarray], vocabulary: PathLike
+    ) -> SoftmaxFile:
+        """Check the softmax, and arrange its rows as those of the vocabulary.
 
-        ``read`` takes the expected shapes and the texts of ``check_tensors``.
+        ``name`` is the kind and name of the file with the ``arrays``, for errors.
         """
-        vocabulary = self.read_vocabulary()
-        if vocabulary is None:
-            return None
-        tokens, rows = arrange_vocabulary(*vocabulary)
-        arrays = read(
+        tokens, rows = arrange_vocabulary(read_vocabulary_lines(vocabulary), vocabulary)
+        check_tensors(
+            name,
+            arrays,
             {"softmax/W": (len(rows), self.config.projection_dim), "softmax/b": (len(rows),)},
             fits="the options and vocabulary",
-            remedy=f"Do options.json, vocab.txt and {source} belong together?",
+            remedy="Do options.json, vocab.txt and the softmax belong together?",
         )
         if not np.array_equal(rows, np.arange(len(rows))):
             arrays = {name: array[rows] for name, array in arrays.items()}
@@ -174,36 +175,27 @@ class Format(abc.ABC):
     def tensor_names(self) -> tuple[list[str], list[str]]:
         """Return the names of the tensors that are used, and the names of all others."""
 
-    def read_options(self) -> tuple[Any, str | None]:
-        """Return the options and their name for errors, or None and None."""
+    @functools.cached_property
+    def _options(self) -> tuple[Any, object]:
+        """The options and their origin for errors, or None and None."""
         if isinstance(self.given_options, dict):
             return self.given_options, "options="
-        if self.given_options is not None:
-            return read_options(self.given_options), str(self.given_options)
+        file = self.options_file() if self.given_options is None else self.given_options
+        return (None, None) if file is None else (read_options(file), file)
+
+    def options_file(self) -> PresetFile | None:
+        """Return the options file, or None."""
         names = self.folder.ending("options.json") or self.folder.named("options_file")
-        return self._options_in(self.folder.pick(OPTIONS_NAMES, names)) if names else (None, None)
+        return self.folder.pick(OPTIONS_NAMES, names) if names else None
 
-    def _options_in(self, name: str, kind: str = "Options file") -> tuple[Any, str]:
-        """Return the JSON in one of the files, and the name of the file for errors."""
-        shown = self.folder.shown(name)
-        return read_options(self.folder.file(name), shown, kind), shown
-
-    def read_vocabulary(self) -> tuple[list[str], str] | None:
-        """Return the lines of the vocabulary and its name for errors, or None without it."""
-        name = self.vocabulary_name()
-        if name is None:
-            return None
-        shown = self.folder.shown(name)
-        return read_vocabulary_lines(self.folder.file(name), shown), shown
-
-    def vocabulary_name(self) -> str | None:
-        """Return the name of ``vocab.txt``, or of the only file with a similar name, or None."""
+    def vocabulary_file(self) -> PresetFile | None:
+        """Return ``vocab.txt``, or the only file with a similar name, or None."""
         if self.folder.named("vocab.txt"):
             return self.folder.pick("vocab.txt")
         names = [n for n in self.folder.names if _VOCABULARY_NAME.fullmatch(base_name(n))]
-        return names[0] if len(names) == 1 else None
+        return self.folder.file(names[0]) if len(names) == 1 else None
 
-    def _config_of(self, file_name: str, **known: Any) -> BiLMConfig:
+    def _config_of(self, file: object, **known: Any) -> BiLMConfig:
         """Return a config of the known fields. Warn about fields of the released models."""
         assumed = {n: getattr(BiLMConfig, n) for n in _HIDDEN_OPTIONS if n not in known}
         if assumed:
@@ -217,4 +209,4 @@ class Format(abc.ABC):
         try:
             return BiLMConfig(**known | assumed)
         except ValueError as error:
-            raise ValueError(f"{self.name} {file_name} does not contain a biLM. {error}") from None
+            raise ValueError(f"{self.name} {file} does not contain a biLM. {error}") from None

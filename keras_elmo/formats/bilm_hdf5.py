@@ -1,11 +1,9 @@
 """The files of bilm-tf's layout: options and weights in hdf5, under any of their usual names."""
 
-import functools
-
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile
 from keras_elmo.formats.bilm_weights import bilm_mapping
-from keras_elmo.formats.folder import Folder, base_name
+from keras_elmo.formats.folder import Folder, PresetFile, base_name
 from keras_elmo.formats.hdf5 import open_hdf5, read_arrays, write_arrays
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint
 from keras_elmo.formats.weight_mapping import expected_shapes, extract
@@ -19,22 +17,20 @@ _WEIGHTS_NAMES = (
 
 def read_bilm(options_file: PathLike, weight_file: PathLike) -> BiLMFile:
     """Read a biLM from two files. The error for weights names every tensor that does not fit."""
-    config = BiLMConfig.from_options(read_options(options_file), str(options_file))
-    return _read_weights(config, weight_file, str(weight_file), str(options_file))
+    config = BiLMConfig.from_options(read_options(options_file), options_file)
+    return _read_weights(config, weight_file, options_file)
 
 
-def _read_weights(
-    config: BiLMConfig, weight_file: PathLike, file_name: str, options_name: str | None
-) -> BiLMFile:
-    """Read the weights that belong to a config. Names are for errors."""
-    with open_hdf5(weight_file, file_name) as file:
+def _read_weights(config: BiLMConfig, weight_file: PathLike, origin: object) -> BiLMFile:
+    """Read the weights that belong to a config. ``origin`` names its options in errors."""
+    with open_hdf5(weight_file) as file:
         expected = expected_shapes(bilm_mapping(config, file.walk()))
         arrays = file.read_all(
             expected,
-            fits=f"the options {options_name or ''}".rstrip(),
+            fits=f"the options {origin}",
             remedy="Do the options and weight files belong together?",
         )
-    return BiLMFile(config, arrays, file_name)
+    return BiLMFile(config, arrays, str(weight_file))
 
 
 def write_bilm(directory: PathLike, config: BiLMConfig, variables: dict) -> None:
@@ -63,14 +59,13 @@ class BilmHdf5(Format):
         )
 
     def read(self) -> BiLMFile:
-        config, name = self.config, self._weights_name()
-        file, shown = self.folder.file(name), self.folder.shown(name)
-        return _read_weights(config, file, shown, self.read_options()[1])
+        return _read_weights(self.config, self._weight_file(), self._options[1])
 
     def read_mixes(self) -> list[Mix]:
         if not self.folder.named("scalar_mix.json"):
             return []
-        values, shown = self._options_in(self.folder.pick("scalar_mix.json"), "Scalar mixes")
+        file = self.folder.pick("scalar_mix.json")
+        values = read_options(file, "Scalar mixes")
         try:
             return [
                 Mix(tuple(map(float, x["scalars"])), float(x["gamma"]), bool(x["layer_norm"]))
@@ -78,23 +73,22 @@ class BilmHdf5(Format):
             ]
         except (TypeError, ValueError, KeyError, OverflowError) as error:
             raise ValueError(
-                f"Scalar mixes {shown} must be a list of objects with scalars, gamma and "
+                f"Scalar mixes {file} must be a list of objects with scalars, gamma and "
                 f"layer_norm. Received: {error!r:.200}"
             ) from None
 
     def read_softmax(self) -> SoftmaxFile | None:
         if checkpoint := self._softmax_checkpoint():
             return checkpoint.read_softmax()
-        if not self.folder.named("softmax.hdf5"):
+        vocabulary = self.vocabulary_file()
+        if not self.folder.named("softmax.hdf5") or vocabulary is None:
             return None
-        name = self.folder.pick("softmax.hdf5")
-        file, shown = self.folder.file(name), self.folder.shown(name)
-        read = functools.partial(read_arrays, file, shown, kind="Softmax file")
-        return self._arranged_softmax("softmax.hdf5", read)
+        file = self.folder.pick("softmax.hdf5")
+        arrays = read_arrays(file, kind="Softmax file")
+        return self._arrange_softmax(f"Softmax file {file}", arrays, vocabulary)
 
     def tensor_names(self) -> tuple[list[str], list[str]]:
-        name = self._weights_name()
-        with open_hdf5(self.folder.file(name), self.folder.shown(name)) as file:
+        with open_hdf5(self._weight_file()) as file:
             used = file.walk()
         checkpoint = self._softmax_checkpoint()
         more, unused = checkpoint.tensor_names(with_bilm=False) if checkpoint else ([], [])
@@ -105,16 +99,11 @@ class BilmHdf5(Format):
             return None
         return BilmTfCheckpoint(self.folder, self.given_options)
 
-    def _weights_name(self) -> str:
-        choices = [
-            names
-            for end in (".hdf5", ".h5")
-            for names in (
-                self.folder.ending("weights" + end),
-                self.folder.named("model" + end),
-                _hdf5_names(self.folder, end),
-            )
-        ]
+    def _weight_file(self) -> PresetFile:
+        choices = []
+        for end in (".hdf5", ".h5"):
+            choices += [self.folder.ending("weights" + end), self.folder.named("model" + end)]
+            choices.append(_hdf5_names(self.folder, end))
         return self.folder.pick(_WEIGHTS_NAMES, *choices, self.folder.named("weights_file"))
 
 

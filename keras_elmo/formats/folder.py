@@ -1,5 +1,7 @@
 """The files of a preset, all in one folder."""
 
+import dataclasses
+import os
 import pathlib
 import re
 import shutil
@@ -15,6 +17,25 @@ _MODEL_FILE = re.compile(
     r".*(options\.json|\.hdf5|\.h5|\.index|\.pb|\.th|\.pkl)|options_file|weights_file",
     re.IGNORECASE,
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class PresetFile(os.PathLike[str]):
+    """A file of a preset. Open it as a path, and write it into errors as text.
+
+    ``name`` is its name in the preset, including folders. ``text`` is its path, or
+    ``archive!name``.
+    """
+
+    name: str
+    path: pathlib.Path
+    text: str
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class Folder:
@@ -56,13 +77,10 @@ class Folder:
             if not file.is_dir() and not file.name.startswith("._")
         )
 
-    def file(self, name: str) -> pathlib.Path:
-        """Return the path of a file."""
-        return self._directory / name
-
-    def shown(self, name: str) -> str:
-        """Return the name of a file for errors: its path, or ``archive!name``."""
-        return f"{self.path}!{name}" if self._is_archive else str(self.file(name))
+    def file(self, name: str) -> PresetFile:
+        """Return the file of this name."""
+        path = self._directory / name
+        return PresetFile(name, path, f"{self.path}!{name}" if self._is_archive else str(path))
 
     def named(self, *bases: str) -> list[str]:
         """Return the files with one of these names, in any folder."""
@@ -73,7 +91,7 @@ class Folder:
         """Return the files whose names have this ending."""
         return [name for name in self.names if name.lower().endswith(end)]
 
-    def pick(self, expected: str, *choices: list[str]) -> str:
+    def pick(self, expected: str, *choices: list[str]) -> PresetFile:
         """Return the file of the first choice that has files, which must be one.
 
         ``expected`` describes it in the ``ValueError``. Without choices it is the name of the file.
@@ -85,7 +103,7 @@ class Folder:
                 f"Preset {self.path} must contain exactly one file named {expected}. "
                 f"Received: {sorted(candidates or self.names)[:20]}"
             )
-        return candidates[0]
+        return self.file(candidates[0])
 
 
 def checkpoint_prefix(path: pathlib.Path) -> pathlib.Path | None:

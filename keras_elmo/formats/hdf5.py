@@ -19,13 +19,7 @@ import h5py
 import numpy as np
 
 from keras_elmo.formats.checks import Declared, check_tensors, largest_size
-from keras_elmo.utils.files import (
-    PathLike,
-    check_regular,
-    deferred_signals,
-    local_path,
-    missing_file,
-)
+from keras_elmo.utils.files import PathLike, check_file, deferred_signals, local_path
 
 _NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
 _LARGEST_CHUNK = 16 << 20  # unless the dataset itself is larger
@@ -35,17 +29,11 @@ _DEEPEST_NAME = 16
 
 
 def read_arrays(
-    file: PathLike,
-    file_name: str | None = None,
-    expected: dict | None = None,
-    *,
-    kinds: str = "f",
-    kind: str = "Weight file",
-    **texts: str,
+    file: PathLike, expected: dict | None = None, *, kind: str = "Weight file", **texts: str
 ) -> dict[str, np.ndarray]:
     """Read all datasets of a file, as ``Hdf5Reader.read_all`` does."""
-    with Hdf5Reader(file, file_name, kind) as opened:
-        return opened.read_all(expected, kinds, **texts)
+    with Hdf5Reader(file, kind) as opened:
+        return opened.read_all(expected, **texts)
 
 
 def write_arrays(
@@ -139,21 +127,17 @@ class _Output(io.FileIO):
 class Hdf5Reader:
     """An hdf5 file that is open for reading. Use it in ``with``, or close it.
 
-    Errors contain the ``kind`` and ``file_name`` of the file, and the ``remedy``.
+    Errors contain the ``kind`` and the name of the file, and the ``remedy``.
     """
 
     def __init__(
-        self,
-        file: PathLike,
-        file_name: str | None = None,
-        kind: str = "Weight file",
-        remedy: str = "Fetch it again",
+        self, file: PathLike, kind: str = "Weight file", remedy: str = "Fetch it again"
     ) -> None:
-        self.name = f"{kind} {file if file_name is None else file_name}"
+        self.name = f"{kind} {file}"
         self._remedy = remedy
         self._path = local_path(file)
         with self._renamed_errors():
-            check_regular(self._path, self.name)
+            check_file(self._path, self.name)
             self._size = os.path.getsize(self._path)
             self._file = h5py.File(self._path, "r")
 
@@ -188,7 +172,8 @@ class Hdf5Reader:
         groups, seen = [""], 0
         while groups:
             group = groups.pop()
-            parent = self._open(group).id
+            with self._renamed_errors():
+                parent = self._open(group).id
             for inner in self.names(group):
                 name = f"{group}/{inner}".removeprefix("/")
                 seen += 1
@@ -211,11 +196,10 @@ class Hdf5Reader:
             dataset = self._dataset(name)
             return Declared(dataset.shape, dataset.dtype)
 
-    def read(self, name: str, shape: tuple | None = None, kinds: str = "fiu") -> np.ndarray:
-        """Read a dataset of finite numbers, of a shape and of kinds of NumPy dtypes."""
+    def read(self, name: str, kinds: str = "fiu") -> np.ndarray:
+        """Read a dataset of finite numbers, of some kinds of NumPy dtypes."""
         declared = self.declared(name)
-        expected = {name: declared.shape if shape is None else shape}
-        return self._read({name: declared}, expected, kinds, remedy=self._remedy)[name]
+        return self._read({name: declared}, {name: declared.shape}, kinds)[name]
 
     def read_again(self, name: str) -> np.ndarray:
         """Read a dataset without checks. ``read`` must have read it while the file was open."""
@@ -226,22 +210,20 @@ class Hdf5Reader:
             dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, array)
         return array
 
-    def read_all(
-        self, expected: dict | None = None, kinds: str = "f", **texts: str
-    ) -> dict[str, np.ndarray]:
-        """Read all datasets, which must be finite numbers of the expected shapes, by name.
+    def read_all(self, expected: dict | None = None, **texts: str) -> dict[str, np.ndarray]:
+        """Read all datasets, which must be finite floats of the expected shapes, by name.
 
         The ``texts`` are ``fits`` and ``remedy`` of ``check_tensors``.
         """
         declared = {name: self.declared(name) for name in self.walk()}
         if expected is None:
             expected = {name: found.shape for name, found in declared.items()}
-        return self._read(declared, expected, kinds, **texts)
+        return self._read(declared, expected, "f", **texts)
 
     def _read(
         self, declared: dict[str, Declared], expected: dict, kinds: str, **texts: str
     ) -> dict[str, np.ndarray]:
-        texts = {"fits": "what was expected", "remedy": "Fetch it again", **texts}
+        texts = {"fits": "what was expected", "remedy": self._remedy, **texts}
         check_tensors(self.name, declared, expected, kinds=kinds, **texts)
         total = sum(found.nbytes for found in declared.values())
         if total > largest_size(self._size):
@@ -297,27 +279,25 @@ class Hdf5Reader:
     def _open(self, name: str) -> Any:
         """Return a group or dataset. Follow hard links only."""
         item = self._file
-        with self._renamed_errors():
-            for part in name.split("/") if name else ():
-                if not (isinstance(item, h5py.Group) and item.id.links.exists(part.encode())):
-                    raise ValueError(
-                        f"{self.name} must contain '{name}'. Received: a file without it. "
-                        f"{self._remedy}"
-                    )
-                if item.id.links.get_info(part.encode()).type != h5py.h5l.TYPE_HARD:
-                    raise self._refusal("a link", name)
-                item = item[part]
-            if not isinstance(item, h5py.Group | h5py.Dataset):
-                raise self._refusal("a named type", name)
+        for part in name.split("/") if name else ():
+            if not (isinstance(item, h5py.Group) and item.id.links.exists(part.encode())):
+                raise ValueError(
+                    f"{self.name} must contain '{name}'. Received: a file without it. "
+                    f"{self._remedy}"
+                )
+            if item.id.links.get_info(part.encode()).type != h5py.h5l.TYPE_HARD:
+                raise self._refusal("a link", name)
+            item = item[part]
+        if not isinstance(item, h5py.Group | h5py.Dataset):
+            raise self._refusal("a named type", name)
         return item
 
     def _dataset(self, name: str) -> h5py.Dataset:
         """Return a dataset that this file stores completely, in about the size it declares."""
-        with self._renamed_errors():
-            dataset = self._open(name)
-            is_group = isinstance(dataset, h5py.Group)
-            if problem := "a group" if is_group else self._problem(dataset):
-                raise self._refusal(problem, name)
+        dataset = self._open(name)
+        problem = "a group" if isinstance(dataset, h5py.Group) else self._problem(dataset)
+        if problem:
+            raise self._refusal(problem, name)
         return dataset
 
     def _problem(self, dataset: h5py.Dataset) -> str | None:
@@ -357,10 +337,6 @@ class Hdf5Reader:
         """Replace errors of h5py, of any type, by an ``OSError`` that names the file."""
         try:
             yield
-        except FileNotFoundError:
-            raise missing_file(self.name, self._path) from None
-        except IsADirectoryError:
-            raise IsADirectoryError(f"{self.name} is a directory") from None
         except PermissionError as error:
             raise PermissionError(f"{self.name} cannot be read ({error.strerror})") from None
         except BlockingIOError as error:

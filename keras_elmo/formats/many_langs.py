@@ -7,11 +7,11 @@ import numpy as np
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile, Format, convert_bilm
-from keras_elmo.formats.folder import Folder, base_name
+from keras_elmo.formats.folder import Folder, PresetFile, base_name
 from keras_elmo.formats.torch_weights import TorchNames, infer_sizes, read_tensors, torch_mapping
 from keras_elmo.formats.weight_mapping import Transform
 from keras_elmo.tokenizers.code_points import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
-from keras_elmo.utils.files import read_bytes
+from keras_elmo.utils.files import read_bytes, read_options
 
 _TORCH_FILES = ("token_embedder.pkl", "encoder.pkl")
 _LARGEST_DICTIONARY = 1 << 26
@@ -39,13 +39,13 @@ class ManyLangs(Format):
     def recognises(cls, folder: Folder) -> bool:
         return all(folder.named(name) for name in ("char.dic", *_TORCH_FILES))
 
-    def read_options(self) -> tuple[Any, str | None]:
-        if self.given_options is not None:
-            return super().read_options()
-        settings = self._json("config.json")[0] if self.folder.named("config.json") else {}
+    def options_file(self) -> PresetFile | None:
+        if not self.folder.named("config.json"):
+            return None
+        settings = read_options(self.folder.pick("config.json"), "Configuration")
         path = settings.get("config_path") if isinstance(settings, dict) else None
         name = base_name(path.replace("\\", "/")) if isinstance(path, str) else ""
-        return self._json(name) if name and self.folder.named(name) else (None, None)
+        return self.folder.pick(name) if self.folder.named(name) else None
 
     @functools.cached_property
     def config(self) -> BiLMConfig:
@@ -57,16 +57,16 @@ class ManyLangs(Format):
             words=tuple(self._words),
             word_dim=word_embeddings.shape[-1],
         )
-        options, name = self.read_options()
-        known = {} if options is None else _fields_of(options, str(name))
+        options, origin = self._options
+        known = {} if options is None else _fields_of(options, origin)
         if wrong := {n for n, x in known.items() if n in sizes and x != sizes[n]}:
             shown = [f"{n} is {sizes[n]} in its tensors and {known[n]} in the file" for n in wrong]
             raise ValueError(
-                f"Architecture {name} must fit the model. Received: {'; '.join(shown)}. Do they "
+                f"Architecture {origin} must fit the model. Received: {'; '.join(shown)}. Do they "
                 "belong together?"
             )
         known |= {**sizes, "code_points": code_points, "use_skip_connections": True}
-        return self._config_of(name or str(self.folder.path), **known)
+        return self._config_of(origin or self.folder.path, **known)
 
     def read(self) -> BiLMFile:
         mapping = torch_mapping(
@@ -76,20 +76,17 @@ class ManyLangs(Format):
             _reorder_rows(self._words),
             padding_rows=0,
         )
-        path = str(self.folder.path)
-        return convert_bilm(self.config, mapping, self._tensors, "PyTorch files of", path)
+        kind = "PyTorch files of"
+        return convert_bilm(self.config, mapping, self._tensors, kind, self.folder.path)
 
     def tensor_names(self) -> tuple[list[str], list[str]]:
         return sorted(self._tensors), []
-
-    def _json(self, name: str) -> tuple[Any, str]:
-        return self._options_in(self.folder.pick(name), "Configuration")
 
     @functools.cached_property
     def _tensors(self) -> dict[str, np.ndarray]:
         tensors: dict[str, np.ndarray] = {}
         for file in _TORCH_FILES:
-            found = read_tensors(self.folder, self.folder.pick(file))
+            found = read_tensors(self.folder.pick(file))
             tensors |= {f"{file}:{key}": x for key, x in found.items()}
         return tensors
 
@@ -105,25 +102,24 @@ class ManyLangs(Format):
 
     def _dictionary(self, name: str, tensor: str, special: tuple[str, ...]) -> dict[str, int]:
         """Return the row of every token in a tensor. Special tokens come first."""
-        name = self.folder.pick(name)
-        shown = self.folder.shown(name)
-        content = read_bytes(self.folder.file(name), shown, "Dictionary", _LARGEST_DICTIONARY)
+        file = self.folder.pick(name)
+        content = read_bytes(file, "Dictionary", _LARGEST_DICTIONARY)
         try:
             row_of = _parse_dictionary(content.decode("utf-8"))
         except ValueError as error:
             raise ValueError(
-                f"Dictionary {shown} must consist of lines with a token, a tab and a number, in "
+                f"Dictionary {file} must consist of lines with a token, a tab and a number, in "
                 f"UTF-8. Received: {error}"
             ) from None
         n_rows = len(self._tensors[tensor]) if tensor in self._tensors else 0
         if sorted(row_of.values()) != list(range(n_rows)):
             raise ValueError(
-                f"Dictionary {shown} must number the {n_rows} rows of '{tensor}', each once. "
+                f"Dictionary {file} must number the {n_rows} rows of '{tensor}', each once. "
                 f"Received: {len(row_of)} tokens. Do the files belong to one model?"
             )
         if missing := [token for token in special if token not in row_of]:
             raise ValueError(
-                f"Dictionary {shown} must contain {special}. Received: a file without {missing}"
+                f"Dictionary {file} must contain {special}. Received: a file without {missing}"
             )
         tokens = [*special, *sorted(row_of.keys() - set(special), key=row_of.__getitem__)]
         return {token: row_of[token] for token in tokens}
@@ -160,13 +156,12 @@ def _reorder_rows(row_of: dict[str, int]) -> Transform:
     """Return the change from their order of rows to ours, which begins with a padding row."""
     rows = np.array(list(row_of.values()), "int64")
     return Transform(
-        "reorder_rows",
-        lambda x: (np.concatenate([np.zeros_like(x[:1]), x[rows]]),),
-        lambda x: (x[1:][np.argsort(rows)],),
+        load=lambda x: (np.concatenate([np.zeros_like(x[:1]), x[rows]]),),
+        save=lambda x: x[1:][np.argsort(rows)],
     )
 
 
-def _fields_of(options: Any, file_name: str) -> dict[str, Any]:
+def _fields_of(options: Any, origin: object) -> dict[str, Any]:
     """Return the fields of a ``BiLMConfig`` in an architecture file."""
     try:
         embedder, encoder = options["token_embedder"], options["encoder"]
@@ -186,11 +181,11 @@ def _fields_of(options: Any, file_name: str) -> dict[str, Any]:
     except (TypeError, LookupError) as error:
         raise ValueError(
             "ELMoForManyLangs expects its architecture, a JSON object with 'token_embedder' and "
-            f"'encoder'. Received: {file_name}, without {error}"
+            f"'encoder'. Received: {origin}, without {error}"
         ) from None
     if kinds != ("cnn", "elmo"):
         raise ValueError(
             "ELMoForManyLangs expects the token embedder 'cnn' and the encoder 'elmo'. "
-            f"Received: {kinds}, in {file_name}"
+            f"Received: {kinds}, in {origin}"
         )
     return fields

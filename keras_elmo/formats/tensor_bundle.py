@@ -10,6 +10,7 @@ are protocol buffers: shape, dtype, and the place of the bytes in ``PREFIX.data-
 import dataclasses
 import io
 import math
+import os
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 
 from keras_elmo.formats.checks import Declared
 from keras_elmo.formats.crc32c import masked_crc32c
-from keras_elmo.formats.folder import Folder
+from keras_elmo.formats.folder import Folder, PresetFile
 from keras_elmo.utils.files import read_bytes
 
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
@@ -30,10 +31,9 @@ _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
 
 
 @dataclasses.dataclass(frozen=True)
-class _Entry:
+class _Entry(Declared):
     """The declaration of a tensor and the place of its bytes."""
 
-    declared: Declared
     shard: int
     offset: int
     crc: int
@@ -42,18 +42,17 @@ class _Entry:
 class TensorBundle:
     """A checkpoint that TensorFlow wrote.
 
-    ``index`` is its ``*.index`` file in the ``folder``, and ``file_name`` the name of that file for
-    errors. ``declared`` are shapes and dtypes of the tensors of numbers, by name. ``others`` are
-    the names of the other variables: text, and tensors stored in slices.
+    ``index`` is its ``*.index`` file in the ``folder``. ``declared`` are shapes and dtypes of the
+    tensors of numbers, by name. ``others`` are the names of the other variables: text, and tensors
+    stored in slices.
     """
 
-    def __init__(self, folder: Folder, index: str) -> None:
+    def __init__(self, folder: Folder, index: PresetFile) -> None:
         self._folder = folder
-        self._prefix = index.removesuffix(".index")
-        self.file_name = folder.shown(index)
-        self._entries: dict[str, _Entry] = {}
+        self.index = index
+        self.declared: dict[str, _Entry] = {}
         self.others: list[str] = []
-        content = read_bytes(folder.file(index), self.file_name, "Checkpoint", _LARGEST_INDEX)
+        content = read_bytes(index, "Checkpoint", _LARGEST_INDEX)
         try:
             self._parse(content)
         except FileNotFoundError:
@@ -61,36 +60,36 @@ class TensorBundle:
         except Exception as error:
             reason = " ".join(str(error).split())[:300]
             raise OSError(
-                f"Checkpoint {self.file_name} is damaged, or not a TensorFlow checkpoint "
+                f"Checkpoint {self.index} is damaged, or not a TensorFlow checkpoint "
                 f"({reason}). Fetch it again"
             ) from error
-        self.declared = {name: entry.declared for name, entry in self._entries.items()}
 
     def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Read tensors by name, and check their checksums."""
         arrays = {}
         for name in names:
-            entry = self._entries[name]
-            shard, declared = self._shard(entry.shard), entry.declared
-            with open(self._folder.file(shard), "rb") as file:
+            entry = self.declared[name]
+            shard = self._shard(entry.shard)
+            with open(shard, "rb") as file:
                 file.seek(entry.offset)
-                content = file.read(declared.nbytes)
+                content = file.read(entry.nbytes)
             if masked_crc32c(content) != entry.crc:
                 raise OSError(
-                    f"Checkpoint {self._folder.shown(shard)} is damaged: the checksum of '{name}' "
-                    f"differs from the one in {self.file_name}. Fetch it again"
+                    f"Checkpoint {shard} is damaged: the checksum of '{name}' "
+                    f"differs from the one in {self.index}. Fetch it again"
                 )
-            arrays[name] = np.frombuffer(content, declared.dtype).reshape(declared.shape)
+            arrays[name] = np.frombuffer(content, entry.dtype).reshape(entry.shape)
         return arrays
 
-    def _shard(self, number: int) -> str:
-        name = f"{self._prefix}.data-{number:05}-of-{self._n_shards:05}"
-        if name not in self._folder.names:
+    def _shard(self, number: int) -> PresetFile:
+        prefix = self.index.name.removesuffix(".index")
+        shard = self._folder.file(f"{prefix}.data-{number:05}-of-{self._n_shards:05}")
+        if shard.name not in self._folder.names:
             raise FileNotFoundError(
-                f"Checkpoint {self.file_name} has no file for some of its tensors. "
-                f"Expected: {self._folder.shown(name)}. Fetch all its files"
+                f"Checkpoint {self.index} has no file for some of its tensors. "
+                f"Expected: {shard}. Fetch all its files"
             )
-        return name
+        return shard
 
     def _parse(self, content: bytes) -> None:
         if len(content) < _FOOTER or content[-8:] != _MAGIC:
@@ -109,16 +108,15 @@ class TensorBundle:
             raise ValueError("its numbers are big-endian")
         for key, value in pairs[1:]:
             name, entry = key.decode("utf-8"), _entry(value)
-            if name in self._entries or name in self.others:
+            if name in self.declared or name in self.others:
                 raise ValueError(f"it names {name[:60]!r} twice")
             if entry is None:
                 self.others.append(name)
                 continue
-            self._entries[name] = entry
+            self.declared[name] = entry
             shard = self._shard(entry.shard)
-            size = self._folder.file(shard).stat().st_size
-            if entry.offset + entry.declared.nbytes > size:
-                raise ValueError(f"'{name}' ends beyond the end of {shard}")
+            if entry.offset + entry.nbytes > os.path.getsize(shard):
+                raise ValueError(f"'{name}' ends beyond the end of {shard.name}")
 
 
 def _entry(value: bytes) -> _Entry | None:
@@ -129,10 +127,11 @@ def _entry(value: bytes) -> _Entry | None:
         return None
     axes = [axis for number, axis in _fields(fields.get(2, b"")) if number == 2]
     shape = tuple(dict(_fields(axis)).get(1, 0) for axis in axes)
-    declared, size = Declared(shape, np.dtype(dtype)), fields.get(5, 0)
-    if len(shape) > _MOST_AXES or math.prod(shape) > 1 << 40 or declared.nbytes != size:
+    shard, offset, size, crc = (fields.get(number, 0) for number in (3, 4, 5, 6))
+    entry = _Entry(shape, np.dtype(dtype), shard, offset, crc)
+    if len(shape) > _MOST_AXES or math.prod(shape) > 1 << 40 or entry.nbytes != size:
         raise ValueError(f"a tensor has shape {shape} in {size} bytes")
-    return _Entry(declared, fields.get(3, 0), fields.get(4, 0), fields.get(6, 0))
+    return entry
 
 
 def _varint(stream: io.BytesIO) -> int:

@@ -5,29 +5,32 @@ import dataclasses
 import functools
 import re
 
-import numpy as np
-
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile, convert_bilm
 from keras_elmo.formats.bilm_weights import (
     MISSING_TENSORS,
     LstmNames,
     bilm_mapping,
+    find_lstm_names,
     shapes_of_series,
 )
-from keras_elmo.formats.checks import Shapes, check_tensors
-from keras_elmo.formats.folder import Folder, base_name
+from keras_elmo.formats.checks import Shape, check_tensors
+from keras_elmo.formats.folder import Folder, PresetFile, base_name
 from keras_elmo.formats.tensor_bundle import TensorBundle
-from keras_elmo.formats.weight_mapping import MappedTensor, expected_shapes
+from keras_elmo.formats.weight_mapping import WeightMapping, expected_shapes
 from keras_elmo.tokenizers.characters import N_CHARACTERS
 from keras_elmo.utils.files import read_bytes
 
 _LARGEST_NOTE = 1 << 20
-_LEAVES = ("kernel", "bias", "projection/kernel")
-_LSTM_NAMES = (
-    LstmNames("RNN_{}/rnn/multi_rnn_cell/cell_{}/lstm_cell", "RNN_{}/rnn/lstm_cell", *_LEAVES),
-    LstmNames("RNN_{}/RNN/MultiRNNCell/Cell{}/rnn/lstm_cell", "RNN_{}/RNN/rnn/lstm_cell", *_LEAVES),
-)
+_LSTM_NAMES = [
+    LstmNames(cell, "kernel", "bias", "projection/kernel")
+    for cell in (
+        "RNN_{}/rnn/multi_rnn_cell/cell_{}/lstm_cell",
+        "RNN_{}/rnn/lstm_cell",
+        "RNN_{}/RNN/MultiRNNCell/Cell{}/rnn/lstm_cell",
+        "RNN_{}/RNN/rnn/lstm_cell",
+    )
+]
 # Weights and scale of the learned mix, as google/elmo and as DeepPavlov name them.
 _MIXES = (
     ("aggregation/weights", "aggregation/scaling"),
@@ -39,8 +42,8 @@ class _Variables(Format):
     """A biLM in the variables of a checkpoint. A subclass chooses the checkpoint."""
 
     @abc.abstractmethod
-    def index(self) -> str:
-        """Return the name of the checkpoint's index file."""
+    def index(self) -> PresetFile:
+        """Return the index file of the checkpoint."""
 
     def read(self) -> BiLMFile:
         mapping = self._mapping()
@@ -48,26 +51,24 @@ class _Variables(Format):
         # A variable of the biLM that is not expected is an error. Others, of the optimizer for
         # example, are ignored.
         part = re.compile(re.escape(self._prefix) + r"(CNN|RNN_).*/([Wb]_\w+|kernel|bias)")
-        found = [n for n in self._bundle.declared if n in expected or part.fullmatch(n)]
-        arrays = self._read_tensors(found, expected)
-        return convert_bilm(self.config, mapping, arrays, "Checkpoint", self._bundle.file_name)
+        declared = self._bundle.declared
+        found = {n: x for n, x in declared.items() if n in expected or part.fullmatch(n)}
+        # An index can declare many times the bytes of its file: check it before reading.
+        check_tensors(f"Checkpoint {self._bundle.index}", found, expected)
+        arrays = self._bundle.read(found)
+        return convert_bilm(self.config, mapping, arrays, "Checkpoint", self._bundle.index)
 
     def infer_config(self) -> BiLMConfig:
-        prefix, names = self._prefix, self._lstm_names
-        shapes = {
-            name.removeprefix(prefix): declared.shape
-            for name, declared in self._bundle.declared.items()
-            if name.startswith(prefix)
-        }
+        shapes = self._shapes
         kernels = shapes_of_series(shapes, "CNN/W_cnn_{}", 4)
-        cells = names.cell_of(0, "{}", shapes)
-        biases = shapes_of_series(shapes, f"{cells}/{names.bias}", 1)
+        lstm = find_lstm_names(_LSTM_NAMES, shapes)
+        biases = shapes_of_series(shapes, f"{lstm.cell.format(0, '{}')}/{lstm.bias}", 1)
         characters, projection = shapes["char_embed"], shapes.get("CNN_proj/b_proj")
         if not (kernels and biases and len(characters) == 2):
-            raise ValueError(MISSING_TENSORS.format(f"Checkpoint {self._bundle.file_name}"))
+            raise ValueError(MISSING_TENSORS.format(f"Checkpoint {self._bundle.index}"))
         filters = [(kernel[1], kernel[3]) for kernel in kernels]
         return self._config_of(
-            self._bundle.file_name,
+            self._bundle.index,
             filters=filters,
             character_embedding_dim=characters[1],
             n_highway=len(shapes_of_series(shapes, "CNN_high_{}/W_carry", 2)),
@@ -85,15 +86,6 @@ class _Variables(Format):
         """Return the names of tensors that are used and are not part of the biLM."""
         return set()
 
-    def _read_tensors(self, names: list[str], expected: Shapes, **texts: str) -> dict:
-        """Read tensors by name, once their declared shapes are the expected ones."""
-        shown = f"Checkpoint {self._bundle.file_name}"
-        declared = {name: self._bundle.declared[name] for name in names}
-        check_tensors(shown, declared, expected, **texts)
-        arrays = self._bundle.read(names)
-        check_tensors(shown, arrays, expected, **texts)
-        return arrays
-
     @functools.cached_property
     def _bundle(self) -> TensorBundle:
         return TensorBundle(self.folder, self.index())
@@ -104,35 +96,29 @@ class _Variables(Format):
         names = [n for n in self._bundle.declared if base_name(n) == "char_embed"]
         if len(names) != 1:
             raise ValueError(
-                f"Checkpoint {self._bundle.file_name} must contain the tensor 'char_embed' of one "
+                f"Checkpoint {self._bundle.index} must contain the tensor 'char_embed' of one "
                 f"biLM over characters. Received: {names[:20]}, among "
                 f"{sorted(self._bundle.declared)[:5]}"
             )
         return names[0].removesuffix("char_embed")
 
-    @property
-    def _lstm_names(self) -> LstmNames:
-        prefix, declared = self._prefix, self._bundle.declared
-        for names in _LSTM_NAMES:
-            cells = (names.cell.format(0, 0), names.only_cell.format(0))
-            if any(f"{prefix}{cell}/{names.kernel}" in declared for cell in cells):
-                return names
-        return _LSTM_NAMES[0]
+    @functools.cached_property
+    def _shapes(self) -> dict[str, Shape]:
+        """The shapes of the biLM's tensors. The names lack the prefix."""
+        return {
+            name.removeprefix(self._prefix): declared.shape
+            for name, declared in self._bundle.declared.items()
+            if name.startswith(self._prefix)
+        }
 
-    def _mapping(self) -> list[MappedTensor]:
+    def _mapping(self) -> WeightMapping:
         """Return the weight mapping of the biLM."""
-        prefix, declared = self._prefix, self._bundle.declared
-        mapping = bilm_mapping(
-            self.config,
-            {name.removeprefix(prefix) for name in declared},
-            self._lstm_names,
-            # Modules of TF-Hub have a row for the padding.
-            has_padding_row=declared[f"{prefix}char_embed"].shape[:1] == (N_CHARACTERS,),
+        # Modules of TF-Hub have a row for the padding.
+        has_padding_row = self._shapes["char_embed"][:1] == (N_CHARACTERS,)
+        mapping = bilm_mapping(self.config, self._shapes, _LSTM_NAMES, has_padding_row)
+        return WeightMapping(
+            dataclasses.replace(tensor, source=self._prefix + tensor.source) for tensor in mapping
         )
-        return [
-            dataclasses.replace(tensor, sources=tuple(prefix + name for name in tensor.sources))
-            for tensor in mapping
-        ]
 
 
 class BilmTfCheckpoint(_Variables):
@@ -144,14 +130,14 @@ class BilmTfCheckpoint(_Variables):
     def recognises(cls, folder: Folder) -> bool:
         return bool(folder.ending(".index"))
 
-    def index(self) -> str:
+    def index(self) -> PresetFile:
         if self.folder.checkpoint:
-            return f"{self.folder.checkpoint}.index"
+            return self.folder.file(f"{self.folder.checkpoint}.index")
         candidates = self.folder.ending(".index")
         latest: list[str] = []
         for note in self.folder.named("checkpoint"):
-            file, shown = self.folder.file(note), self.folder.shown(note)
-            text = read_bytes(file, shown, most=_LARGEST_NOTE).decode("utf-8", "replace")
+            content = read_bytes(self.folder.file(note), most=_LARGEST_NOTE)
+            text = content.decode("utf-8", "replace")
             if found := re.search(r'^model_checkpoint_path: "(.+)"$', text, re.MULTILINE):
                 name = re.split(r"[/\\]", found[1])[-1] + ".index"
                 latest = [n for n in candidates if base_name(n) == name]
@@ -160,20 +146,14 @@ class BilmTfCheckpoint(_Variables):
         )
 
     def read_softmax(self) -> SoftmaxFile | None:
-        names = {name: self._prefix + name for name in ("softmax/W", "softmax/b")}
-        if names["softmax/W"] not in self._bundle.declared:
+        vocabulary, names = self.vocabulary_file(), self._other_used_names()
+        if vocabulary is None or f"{self._prefix}softmax/W" not in names:
             return None
-
-        def read(shapes: Shapes, **texts: str) -> dict[str, np.ndarray]:
-            found = [name for name in names.values() if name in self._bundle.declared]
-            expected = {names[name]: shape for name, shape in shapes.items()}
-            arrays = self._read_tensors(found, expected, **texts)
-            return {name: arrays[names[name]] for name in shapes}
-
-        return self._arranged_softmax("the checkpoint", read)
+        arrays = {n.removeprefix(self._prefix): x for n, x in self._bundle.read(names).items()}
+        return self._arrange_softmax(f"Checkpoint {self._bundle.index}", arrays, vocabulary)
 
     def _other_used_names(self) -> set[str]:
-        if self.vocabulary_name() is None:
+        if self.vocabulary_file() is None:
             return set()
         names = {f"{self._prefix}softmax/W", f"{self._prefix}softmax/b"}
         return names & set(self._bundle.declared)
@@ -189,7 +169,7 @@ class HubModule(_Variables):
     def recognises(cls, folder: Folder) -> bool:
         return bool(folder.named("saved_model.pb"))
 
-    def index(self) -> str:
+    def index(self) -> PresetFile:
         return self.folder.pick("variables.index")
 
     def read_mixes(self) -> list[Mix]:
@@ -197,7 +177,8 @@ class HubModule(_Variables):
         for weights, scale in self._mix_names():
             layers, scale_shape = (self._bundle.declared[n].shape for n in (weights, scale))
             expected = {weights: layers[:1] or (0,), scale: (1,) if scale_shape == (1,) else ()}
-            arrays = self._read_tensors([weights, scale], expected)
+            arrays = self._bundle.read([weights, scale])
+            check_tensors(f"Checkpoint {self._bundle.index}", arrays, expected)
             mixes.append(Mix(tuple(arrays[weights].tolist()), arrays[scale].item()))
         return mixes
 

@@ -1,6 +1,7 @@
 """The weights of a biLM in PyTorch files, as AllenNLP and ELMoForManyLangs name them."""
 
 import dataclasses
+import os
 import re
 import warnings
 from typing import Any
@@ -10,21 +11,18 @@ import numpy as np
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.bilm_weights import AS_IS, MISSING_TENSORS, shapes_of_series
 from keras_elmo.formats.checks import Arrays, largest_size
-from keras_elmo.formats.folder import Folder
-from keras_elmo.formats.weight_mapping import MappedTensor, Transform, one_to_one
+from keras_elmo.formats.weight_mapping import Transform, WeightMapping
+from keras_elmo.utils.files import PathLike
 
 _NEEDS_PICKLE = re.compile("unsupported (global|class)|unrecognized function|blocked", re.I)
 
-# PyTorch: (filters, characters, width). Keras: (width, characters, filters).
-CONVOLUTION = Transform(
-    "reverse_axes", lambda x: (x.transpose(2, 1, 0),), lambda x: (x.transpose(2, 1, 0),)
-)
-TRANSPOSE = Transform("transpose", lambda x: (x.T,), lambda x: (x.T,))
+# The axes of a matrix are (outputs, inputs) in PyTorch and (inputs, outputs) in Keras. Those of a
+# convolution are (filters, characters, width) and (width, characters, filters).
+TRANSPOSE = Transform(load=lambda x: (x.T,), save=lambda x: x.T)
 # One linear map computes transform and gate. Their gate is 1 - ours, hence the minus sign.
 SPLIT_HIGHWAY = Transform(
-    "split_highway",
-    lambda x: (np.split(x, 2)[0].T, -np.split(x, 2)[1].T),
-    lambda transform, gate: (np.concatenate([transform.T, -gate.T]),),
+    load=lambda x: (np.split(x, 2)[0].T, -np.split(x, 2)[1].T),
+    save=lambda transform, gate: np.concatenate([transform.T, -gate.T]),
 )
 
 
@@ -36,18 +34,16 @@ def _shift_forget_gate(x: np.ndarray, shift: int) -> np.ndarray:
 
 # PyTorch's bias includes the 1 that bilm-tf adds to the forget gate at run time.
 SUBTRACT_FORGET_BIAS = Transform(
-    "subtract_forget_bias",
-    lambda x: (_shift_forget_gate(x, -1),),
-    lambda x: (_shift_forget_gate(x, 1),),
+    load=lambda x: (_shift_forget_gate(x, -1),),
+    save=lambda x: _shift_forget_gate(x, 1),
 )
 
 
 def _split_columns(word_dim: int) -> Transform:
     """Return the split of a projection into the columns of words and of characters."""
     return Transform(
-        "split_columns",
-        lambda x: (x[:, :word_dim].T, x[:, word_dim:].T),
-        lambda words, characters: (np.concatenate([words.T, characters.T], axis=1),),
+        load=lambda x: (x[:, :word_dim].T, x[:, word_dim:].T),
+        save=lambda words, characters: np.concatenate([words.T, characters.T], axis=1),
     )
 
 
@@ -73,7 +69,7 @@ def torch_mapping(
     embeddings: Transform = AS_IS,
     word_embeddings: Transform = AS_IS,
     padding_rows: int = 1,
-) -> list[MappedTensor]:
+) -> WeightMapping:
     """Return the weight mapping of a biLM in PyTorch. Targets are relative to the ``BiLM``.
 
     ``embeddings`` and ``word_embeddings`` transform the embeddings of characters and of words.
@@ -82,49 +78,41 @@ def torch_mapping(
     features, width, cells = config.n_filters, config.projection_dim, config.lstm_dim
     characters = config.character_embedding_dim
     n_rows = config.n_characters - 1 + padding_rows
-    target = "char_cnn/embeddings"
-    mapping = [one_to_one(names.characters, target, embeddings, (n_rows, characters))]
+    mapping = WeightMapping()
+    mapping.add(names.characters, (n_rows, characters), embeddings, "char_cnn/embeddings")
     for i, (wide, count) in enumerate(config.filters):
         source, target = names.convolution.format(i), f"char_cnn/conv_{i}"
-        kernel_shape = (count, characters, wide)
-        mapping += [
-            one_to_one(f"{source}.weight", f"{target}_kernel", CONVOLUTION, kernel_shape),
-            one_to_one(f"{source}.bias", f"{target}_bias", AS_IS, (count,)),
-        ]
+        mapping.add(f"{source}.weight", (count, characters, wide), TRANSPOSE, f"{target}_kernel")
+        mapping.add(f"{source}.bias", (count,), AS_IS, f"{target}_bias")
     for i in range(config.n_highway):
         source, target = names.highway.format(i), f"char_cnn/highway_{i}"
-        for theirs, ours, shape in (
-            ("weight", "kernel", (2 * features, features)),
-            ("bias", "bias", (2 * features,)),
-        ):
-            targets = (f"{target}/transform_{ours}", f"{target}/gate_{ours}")
-            mapping.append(MappedTensor((f"{source}.{theirs}",), targets, SPLIT_HIGHWAY, (shape,)))
+        kernels = f"{target}/transform_kernel", f"{target}/gate_kernel"
+        biases = f"{target}/transform_bias", f"{target}/gate_bias"
+        mapping.add(f"{source}.weight", (2 * features, features), SPLIT_HIGHWAY, *kernels)
+        mapping.add(f"{source}.bias", (2 * features,), SPLIT_HIGHWAY, *biases)
     if config.has_projection:
-        kernel, bias = f"{names.projection}.weight", f"{names.projection}.bias"
-        target = "char_cnn/projection_kernel"
-        mapping.append(one_to_one(bias, "char_cnn/projection_bias", AS_IS, (width,)))
+        kernel, target = f"{names.projection}.weight", "char_cnn/projection_kernel"
+        mapping.add(f"{names.projection}.bias", (width,), AS_IS, "char_cnn/projection_bias")
         alphabet = config.code_points
         if alphabet is None or not alphabet.words:
-            mapping.append(one_to_one(kernel, target, TRANSPOSE, (width, features)))
+            mapping.add(kernel, (width, features), TRANSPOSE, target)
         else:
             n_words, size = len(alphabet.words), alphabet.word_dim
-            split, shape = _split_columns(size), (width, size + features)
-            word_target = "char_cnn/word_embeddings"
-            mapping += [
-                MappedTensor((kernel,), ("char_cnn/word_kernel", target), split, (shape,)),
-                one_to_one(names.words, word_target, word_embeddings, (n_words, size)),
-            ]
+            targets = "char_cnn/word_kernel", target
+            mapping.add(kernel, (width, size + features), _split_columns(size), *targets)
+            target = "char_cnn/word_embeddings"
+            mapping.add(names.words, (n_words, size), word_embeddings, target)
     for direction in ("forward", "backward"):
         for layer in range(config.n_layers):
             source, target = f"{names.lstms}{direction}_layer_{layer}", f"{direction}_{layer + 1}"
             for theirs, ours in (("input", "kernel"), ("state", "recurrent_kernel")):
                 name = f"{source}.{theirs}_linearity.weight"
-                mapping.append(one_to_one(name, f"{target}/{ours}", TRANSPOSE, (4 * cells, width)))
+                mapping.add(name, (4 * cells, width), TRANSPOSE, f"{target}/{ours}")
             name = f"{source}.state_linearity.bias"
-            mapping.append(one_to_one(name, f"{target}/bias", SUBTRACT_FORGET_BIAS, (4 * cells,)))
+            mapping.add(name, (4 * cells,), SUBTRACT_FORGET_BIAS, f"{target}/bias")
             if width != cells:
-                name, target = f"{source}.state_projection.weight", f"{target}/projection"
-                mapping.append(one_to_one(name, target, TRANSPOSE, (width, cells)))
+                name = f"{source}.state_projection.weight"
+                mapping.add(name, (width, cells), TRANSPOSE, f"{target}/projection")
     return mapping
 
 
@@ -147,47 +135,47 @@ def infer_sizes(names: TorchNames, arrays: Arrays, file: str) -> dict[str, Any]:
     }
 
 
-def read_tensors(folder: Folder, name: str) -> dict[str, np.ndarray]:
+def read_tensors(file: PathLike) -> dict[str, np.ndarray]:
     """Read a PyTorch file of tensors by name, zipped or in the format before PyTorch 1.6.
 
     Half precision becomes float32. Without PyTorch an ``ImportError`` says how to install it.
     """
-    path, shown = folder.file(name), f"PyTorch file {folder.shown(name)}"
+    name = f"PyTorch file {file}"
     try:
         import torch
     except ImportError:
         raise ImportError(
-            f"Reading {folder.shown(name)} needs PyTorch: pip install 'keras-elmo[torch]'"
+            f"Reading {file} needs PyTorch: pip install 'keras-elmo[torch]'"
         ) from None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about old pickles, which load nevertheless
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
         # PyTorch begins with advice on how to run what the file contains.
         _, _, reason = str(error).rpartition("trusted source.")
         reason = " ".join(reason.partition("Check the documentation")[0].split())
         if _NEEDS_PICKLE.search(reason):
             raise ValueError(
-                f"{shown} must contain tensors only. Received: a pickle that needs more: "
+                f"{name} must contain tensors only. Received: a pickle that needs more: "
                 f"{reason[:200]} It is not loaded"
             ) from None
         raise OSError(
-            f"{shown} is damaged, or not a PyTorch file ({reason[:300]}). Fetch it again"
+            f"{name} is damaged, or not a PyTorch file ({reason[:300]}). Fetch it again"
         ) from error
     if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
-        raise ValueError(f"{shown} must contain tensors by name. Received: {type(state).__name__}")
+        raise ValueError(f"{name} must contain tensors by name. Received: {type(state).__name__}")
     tensors = {key: x.detach() for key, x in state.items() if isinstance(x, torch.Tensor)}
-    total, size = sum(x.numel() * x.element_size() for x in tensors.values()), path.stat().st_size
+    total, size = sum(x.numel() * x.element_size() for x in tensors.values()), os.path.getsize(file)
     if total > largest_size(size):  # an expanded tensor declares more values than it stores
         raise ValueError(
-            f"{shown} must contain the values of its tensors. Received: {total} bytes in a file of "
+            f"{name} must contain the values of its tensors. Received: {total} bytes in a file of "
             f"{size} bytes"
         )
     try:
         return {key: _as_numpy(x) for key, x in tensors.items()}
     except Exception as error:
-        raise ValueError(f"{shown} must contain plain tensors. Received: {error!r:.200}") from error
+        raise ValueError(f"{name} must contain plain tensors. Received: {error!r:.200}") from error
 
 
 def _as_numpy(tensor: Any) -> np.ndarray:

@@ -2,40 +2,44 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from keras_elmo.formats.checks import Arrays, Shape, check_tensors
+from keras_elmo.formats.checks import Arrays, Shape
 
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """A change of layout. ``load`` makes the arrays of our variables, and ``save`` inverts it."""
+    """A change of layout.
 
-    name: str
-    load: Callable[..., tuple[np.ndarray, ...]]
-    save: Callable[..., tuple[np.ndarray, ...]]
+    ``load`` makes the arrays of our variables from a tensor of a file, and ``save`` inverts it.
+    """
+
+    load: Callable[[np.ndarray], tuple[np.ndarray, ...]]
+    save: Callable[..., np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class MappedTensor:
-    """One entry of a weight mapping: tensors of a file and the variables they belong to.
+    """A tensor of a file, with its name and shape, and the variables it belongs to.
 
-    ``sources`` and ``shapes`` are the names and shapes of the tensors in the file. ``targets`` are
-    the paths of the variables, relative to the layer.
+    ``targets`` are the paths of the variables, relative to the layer.
     """
 
-    sources: tuple[str, ...]
-    targets: tuple[str, ...]
+    source: str
+    shape: Shape
     transform: Transform
-    shapes: tuple[Shape, ...]
+    targets: tuple[str, ...]
 
 
-def one_to_one(source: str, target: str, transform: Transform, shape: Shape) -> MappedTensor:
-    """Return the entry of a mapping for one tensor and one variable."""
-    return MappedTensor((source,), (target,), transform, (shape,))
+class WeightMapping(list[MappedTensor]):
+    """The tensors of a file."""
+
+    def add(self, source: str, shape: Shape, transform: Transform, *targets: str) -> None:
+        """Add a tensor. For the arguments see ``MappedTensor``."""
+        self.append(MappedTensor(source, shape, transform, targets))
 
 
 def variables_by_path(layer: Any) -> dict[str, Any]:
@@ -43,37 +47,26 @@ def variables_by_path(layer: Any) -> dict[str, Any]:
     return {v.path.removeprefix(layer.path + "/"): v for v in layer.variables}
 
 
-def assign(
-    mapping: list[MappedTensor], arrays: Arrays, variables: Mapping[str, Any], file_name: str
-) -> None:
-    """Check the tensors of a file, and copy them into variables by path: all of them or none."""
-    check_tensors(f"Weight file {file_name}", arrays, expected_shapes(mapping))
-    for tensor in mapping:  # one by one, so that the copies of two tensors never coexist
-        for path, array in load([tensor], arrays).items():
-            variables[path].assign(array)
-
-
-def load(mapping: list[MappedTensor], arrays: Arrays) -> dict[str, np.ndarray]:
+def load(mapping: Iterable[MappedTensor], arrays: Arrays) -> dict[str, np.ndarray]:
     """Return the values of our variables by path, from the tensors of a file."""
     values: dict[str, np.ndarray] = {}
     for tensor in mapping:
-        loaded = tensor.transform.load(*(arrays[name] for name in tensor.sources))
+        loaded = tensor.transform.load(arrays[tensor.source])
         values.update(zip(tensor.targets, loaded, strict=True))
     return values
 
 
-def extract(mapping: list[MappedTensor], variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def extract(mapping: WeightMapping, variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the tensors of a file by name, in float32, from our variables. Inverts ``load``."""
-    arrays: dict[str, np.ndarray] = {}
-    for tensor in mapping:
-        saved = tensor.transform.save(*(to_float32(variables[path]) for path in tensor.targets))
-        arrays.update(zip(tensor.sources, saved, strict=True))
-    return arrays
+    return {
+        tensor.source: tensor.transform.save(*(to_float32(variables[p]) for p in tensor.targets))
+        for tensor in mapping
+    }
 
 
-def expected_shapes(mapping: list[MappedTensor]) -> dict[str, Shape]:
+def expected_shapes(mapping: WeightMapping) -> dict[str, Shape]:
     """Return the shape of every tensor of a file, by name."""
-    return {name: shape for tensor in mapping for name, shape in zip(tensor.sources, tensor.shapes)}
+    return {tensor.source: tensor.shape for tensor in mapping}
 
 
 def fingerprint(values: Mapping[str, Any]) -> str:

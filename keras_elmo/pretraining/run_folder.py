@@ -70,7 +70,7 @@ class RunFolder:
             )
         contents = []
         for path in (self.path / f"{name}.json" for name in _SETTINGS):
-            content = read_options(path, str(path))
+            content = read_options(path)
             if not isinstance(content, dict):
                 raise ValueError(
                     f"{path} must contain a JSON object. Received: {type(content).__name__}"
@@ -224,4 +224,4 @@ class RunFolder:
 def read_tokenizer(folder: pathlib.Path) -> dict | None:
     """Read the ``tokenizer.json`` of a corpus or a run; None if the tokenizer is not known."""
     path = folder / TOKENIZER_FILE
-    return read_options(path, str(path)) if path.is_file() else None
+    return read_options(path) if path.is_file() else None

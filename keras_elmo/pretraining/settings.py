@@ -102,7 +102,7 @@ def merge_settings(
 
 
 def _read(file: str | pathlib.Path) -> dict:
-    content = read_options(file, str(file))
+    content = read_options(file)
     sections = ("options", "recipe")
     fits = isinstance(content, dict) and content.keys() <= set(sections)
     if not fits or not all(isinstance(content.get(name, {}), dict) for name in sections):

@@ -51,13 +51,6 @@ def local_path(path: PathLike) -> pathlib.Path:
     return expanded
 
 
-def missing_file(name: str, path: PathLike) -> FileNotFoundError:
-    """Return the error for a missing file. It names similar files."""
-    similar = similar_paths(pathlib.Path(path))
-    hint = f". Similar names: {', '.join(similar)}" if similar else ""
-    return FileNotFoundError(f"{name} does not exist{hint}")
-
-
 def similar_paths(path: pathlib.Path) -> list[str]:
     """Return existing paths like a missing one: its first missing part has a similar name."""
     while path.name and not path.parent.exists():
@@ -68,39 +61,39 @@ def similar_paths(path: pathlib.Path) -> list[str]:
         return []
 
 
-def read_bytes(
-    file: PathLike, file_name: str | None = None, kind: str = "File", most: int | None = None
-) -> bytes:
-    """Read a whole file of at most ``most`` bytes. Errors name its kind and ``file_name``.
+def read_bytes(file: PathLike, kind: str = "File", most: int | None = None) -> bytes:
+    """Read a whole file of at most ``most`` bytes. Errors contain its ``kind`` and name.
 
     Raises:
         OSError: If the file is missing or cannot be read.
         ValueError: If the file is larger than ``most``.
     """
-    name = f"{kind} {file if file_name is None else file_name}"
+    name = f"{kind} {file}"
     file = local_path(file)
-    try:
-        check_regular(file, name)
-        with open(file, "rb") as opened:
-            content = opened.read() if most is None else opened.read(most + 1)
-    except FileNotFoundError:
-        raise missing_file(name, file) from None
-    except IsADirectoryError:
-        raise IsADirectoryError(f"{name} is a directory") from None
+    check_file(file, name)
+    with open(file, "rb") as opened:
+        content = opened.read() if most is None else opened.read(most + 1)
     if most is not None and len(content) > most:
         raise ValueError(f"{name} is too large. Expected: at most {most} bytes. Received: more")
     return content
 
 
-def check_regular(file: PathLike, name: str) -> None:
-    """Raise an ``OSError`` if a path is a device or a pipe: reading it may never end."""
-    mode = os.stat(file).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+def check_file(file: PathLike, name: str) -> None:
+    """Raise an ``OSError`` with the name of a file if it is missing or is not a plain file."""
+    try:
+        mode = os.stat(file).st_mode
+    except FileNotFoundError:
+        similar = similar_paths(pathlib.Path(file))
+        hint = f". Similar names: {', '.join(similar)}" if similar else ""
+        raise FileNotFoundError(f"{name} does not exist{hint}") from None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"{name} is a directory")
+    if not stat.S_ISREG(mode):  # reading it may never end
         raise OSError(f"{name} is a device or a pipe, not a file")
 
 
-def read_options(file: PathLike, file_name: str | None = None, kind: str = "Options file") -> Any:
-    """Read an options file, or any other small JSON file. For the arguments see ``read_bytes``.
+def read_options(file: PathLike, kind: str = "Options file") -> Any:
+    """Read an options file, or any other small JSON file, whose ``kind`` errors contain.
 
     Raises:
         OSError: If the file is missing or cannot be read.
@@ -111,8 +104,8 @@ def read_options(file: PathLike, file_name: str | None = None, kind: str = "Opti
             "Expected the path of an options file. Received: a dict. For a layer with random "
             "weights use ElmoLayer(BiLMConfig.from_options(options))"
         )
-    name = f"{kind} {file if file_name is None else file_name}"
-    content = read_bytes(file, file_name, kind, _LARGEST_JSON)
+    name = f"{kind} {file}"
+    content = read_bytes(file, kind, _LARGEST_JSON)
     try:
         return json.loads(
             content.decode("utf-8-sig"),
@@ -145,21 +138,18 @@ def _parse_short_int(digits: str) -> int:
     return int(digits)
 
 
-def read_vocabulary_lines(
-    file: PathLike, file_name: str | None = None, kind: str = "Vocabulary"
-) -> list[str]:
+def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]:
     r"""Read the lines of a vocabulary in UTF-8, which gzip may have compressed.
 
-    For the arguments see ``read_bytes``. Lines end in ``\n``, or most of them in ``\r\n``. The last
-    line may lack its end. A byte-order mark at the start is removed. Nothing else is stripped,
-    because the lines are tokens.
+    Lines end in ``\n``, or most of them in ``\r\n``. The last line may lack its end. A byte-order
+    mark at the start is removed. Nothing else is stripped, because the lines are tokens.
 
     Raises:
         OSError: If the file is missing or cannot be read.
         ValueError: If the file is not UTF-8. The error names the line.
     """
-    name = f"{kind} {file if file_name is None else file_name}"
-    content = _decompressed(read_bytes(file, file_name, kind), name)
+    name = f"{kind} {file}"
+    content = _decompressed(read_bytes(file, kind), name)
     end = "\r" if 2 * content.count(b"\r\n") > content.count(b"\n") else ""
     try:
         lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
@@ -327,6 +317,6 @@ def holds_files(folder: PathLike) -> bool:
 
 def digest_of(path: PathLike, algorithm: str = "sha256") -> str:
     """Return the digest of a file in hexadecimal."""
-    check_regular(path, f"File {path}")
+    check_file(path, f"File {path}")
     with open(path, "rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()

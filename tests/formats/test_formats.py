@@ -383,6 +383,11 @@ def test_checkpoints_that_do_not_fit(tmp_path):
     write_options(folder, make_config(n_layers=1))
     message = "'lm/RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/kernel' is not expected"
     refuses(ValueError, message, folder, tmp_path)
+    data = folder / "model.ckpt-7.data-00000-of-00001"
+    content = data.read_bytes()
+    data.write_bytes(bytes(len(content)))
+    refuses(ValueError, message, folder, tmp_path)  # before it reads the tensors
+    data.write_bytes(content)
     write_options(folder, config, n_characters=267)
     refuses(ValueError, "another alphabet than the bytes of UTF-8", folder, tmp_path)
     write_options(folder, config)
@@ -615,7 +620,7 @@ def test_crc32c():
 def test_forget_gate():
     """Only the bias of the second gate loses the 1 that bilm-tf adds."""
     assert SUBTRACT_FORGET_BIAS.load(np.full(8, 3))[0].tolist() == [3, 3, 2, 2, 3, 3, 3, 3]
-    assert SUBTRACT_FORGET_BIAS.save(np.full(8, 3))[0].tolist() == [3, 3, 4, 4, 3, 3, 3, 3]
+    assert SUBTRACT_FORGET_BIAS.save(np.full(8, 3)).tolist() == [3, 3, 4, 4, 3, 3, 3, 3]
 
 
 def test_blocks_that_are_compressed(tmp_path):

@@ -8,8 +8,8 @@ from hypothesis.extra import numpy as arrays_of
 from keras_elmo.formats import bilm_weights, torch_weights, weight_mapping
 from keras_elmo.formats.base import BiLMFile
 from keras_elmo.formats.bilm_weights import bilm_mapping
-from keras_elmo.layers import BiLM
-from tests.conftest import make_arrays, make_config
+from keras_elmo.layers import BiLM, ElmoLayer
+from tests.conftest import make_arrays, make_config, write_preset
 
 floats = st.floats(-10, 10, width=32)
 
@@ -22,19 +22,18 @@ def cases():
     yield bilm_weights.DROP_LEADING_AXIS, st.tuples(st.just(1), side, side, side)
     yield bilm_weights.SWAP_GATES, side.map(lambda d: (4 * d,))
     yield bilm_weights._split_rows(2), st.tuples(st.integers(3, 6), side.map(lambda d: 4 * d))
-    yield torch_weights.CONVOLUTION, st.tuples(side, side, side)
+    yield torch_weights.TRANSPOSE, st.tuples(side, side, side)
     yield torch_weights.TRANSPOSE, st.tuples(side, side)
     yield torch_weights.SPLIT_HIGHWAY, st.tuples(side.map(lambda d: 2 * d), side)
     yield torch_weights.SPLIT_HIGHWAY, side.map(lambda d: (2 * d,))
     yield torch_weights._split_columns(2), st.tuples(side, st.integers(3, 6))
 
 
-@pytest.mark.parametrize("transform, shapes", list(cases()), ids=lambda x: getattr(x, "name", ""))
+@pytest.mark.parametrize("transform, shapes", list(cases()))
 @given(data=st.data())
 def test_save_undoes_load(transform, shapes, data):
     x = data.draw(arrays_of.arrays("float32", shapes, elements=floats))
-    (again,) = transform.save(*transform.load(x))
-    np.testing.assert_array_equal(again, x)
+    np.testing.assert_array_equal(transform.save(*transform.load(x)), x)
 
 
 def test_gates_are_swapped_and_rows_split():
@@ -68,9 +67,9 @@ def test_mapping(changes):
     config = make_config(**changes)
     mapping, variables, arrays = bilm_mapping(config), build(config), make_arrays(config)
     assert sorted(path for tensor in mapping for path in tensor.targets) == sorted(variables)
-    sources = [name for tensor in mapping for name in tensor.sources]
+    sources = [tensor.source for tensor in mapping]
     assert len(set(sources)) == len(sources)
-    weight_mapping.assign(mapping, arrays, variables, "w.hdf5")
+    BiLMFile(config, arrays, "w.hdf5").assign(variables)
     again = weight_mapping.extract(mapping, variables)
     shapes = {name: array.shape for name, array in again.items()}
     assert weight_mapping.expected_shapes(mapping) == shapes
@@ -83,7 +82,7 @@ def test_single_layer_may_omit_the_cell_level():
     config = make_config(n_layers=1)
     arrays = {n.replace("MultiRNNCell/Cell0/", ""): a for n, a in make_arrays(config).items()}
     variables = build(config)
-    weight_mapping.assign(bilm_mapping(config, arrays), arrays, variables, "w.hdf5")
+    BiLMFile(config, arrays, "w.hdf5").assign(variables)
     again = weight_mapping.extract(bilm_mapping(config, arrays), variables)
     np.testing.assert_array_equal(again["RNN_1/RNN/LSTMCell/B"], arrays["RNN_1/RNN/LSTMCell/B"])
 
@@ -93,7 +92,6 @@ def damaged():
     arrays = make_arrays(make_config())
     del arrays["char_embed"]
     arrays["CNN/b_cnn_0"] = np.zeros(4, "float32")
-    arrays["CNN/b_cnn_1"] = np.full(5, np.nan, "float32")
     arrays["CNN_proj/b_proj"] = np.arange(6)
     arrays["CNN_high_1/b_carry"] = np.zeros(17, "float32")
     arrays["RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"] = np.zeros((12, 44), "float32")
@@ -101,25 +99,25 @@ def damaged():
 
 
 FAULTS = [
-    r"w.hdf5 does not fit the options, nothing was loaded",
+    r"weights.hdf5 does not fit the options .*options.json, nothing was loaded",
     r"'char_embed' is missing, expected shape \(261, 4\)",
     r"'CNN/b_cnn_0' has shape \(4,\), expected \(3,\)",
-    r"'CNN/b_cnn_1' contains NaN or infinite values",
     r"'CNN_proj/b_proj' must contain floats, found dtype int64",
     r"'CNN_high_1/b_carry' is not expected, found shape \(17,\)",
     r"Cell0/LSTMCell/W_0' has shape \(12, 44\), expected \(12, 40\)",
 ]
 
 
-def test_one_error_names_every_fault_and_nothing_is_loaded():
+def test_one_error_names_every_fault_and_nothing_is_loaded(tmp_path):
     config = make_config()
-    variables = build(config)
-    before = {path: keras.ops.convert_to_numpy(v.value) for path, v in variables.items()}
+    write_preset(tmp_path / "good", config, make_arrays(config))
+    layer = ElmoLayer.from_preset(tmp_path / "good")
+    before = layer.fingerprint()
+    write_preset(tmp_path / "damaged", config, damaged())
     for fault in FAULTS:
         with pytest.raises(ValueError, match=fault):
-            weight_mapping.assign(bilm_mapping(config), damaged(), variables, "w.hdf5")
-    for path, value in before.items():
-        np.testing.assert_array_equal(keras.ops.convert_to_numpy(variables[path].value), value)
+            layer.load_preset(tmp_path / "damaged")
+    assert layer.fingerprint() == before
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
@@ -127,7 +125,7 @@ def test_other_float_types_are_cast(dtype):
     config = make_config()
     variables = build(config)
     arrays = {name: array.astype(dtype) for name, array in make_arrays(config).items()}
-    weight_mapping.assign(bilm_mapping(config), arrays, variables, "w.hdf5")
+    BiLMFile(config, arrays, "w.hdf5").assign(variables)
     bias = keras.ops.convert_to_numpy(variables["char_cnn/conv_0_bias"].value)
     np.testing.assert_array_equal(bias, arrays["CNN/b_cnn_0"].astype("float32"))
 
@@ -150,10 +148,10 @@ def test_fingerprint_sees_every_value(name, data):
     config = make_config()
     variables = build(config)
     arrays = make_arrays(config)
-    weight_mapping.assign(bilm_mapping(config), arrays, variables, "w.hdf5")
+    BiLMFile(config, arrays, "w.hdf5").assign(variables)
     before = weight_mapping.fingerprint(variables)
     assert len(before) == 64
     changed = arrays[name].copy()
     changed[tuple(data.draw(st.integers(0, n - 1)) for n in changed.shape)] += 1e-3
-    weight_mapping.assign(bilm_mapping(config), {**arrays, name: changed}, variables, "w.hdf5")
+    BiLMFile(config, {**arrays, name: changed}, "w.hdf5").assign(variables)
     assert weight_mapping.fingerprint(variables) != before

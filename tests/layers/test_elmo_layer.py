@@ -282,8 +282,8 @@ def test_save_hdf5(tiny_preset, tmp_path):
     saved = tmp_path / "new" / "folder"
     assert sorted(p.name for p in saved.iterdir()) == ["options.json", "weights.hdf5"]
     assert json.loads((saved / "options.json").read_text()) == make_config().to_options()
-    expected = read_arrays(tiny_preset / "weights.hdf5", "")
-    found = read_arrays(saved / "weights.hdf5", "")
+    expected = read_arrays(tiny_preset / "weights.hdf5")
+    found = read_arrays(saved / "weights.hdf5")
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)

@@ -52,7 +52,7 @@ def test_round_trip(preset):
     for name in ("options.json", "vocab.txt"):
         assert (preset / name).read_bytes() == (preset.parent / "again" / name).read_bytes()
     for name in ("weights.hdf5", "softmax.hdf5"):
-        one, two = (read_arrays(x / name, name) for x in (preset, preset.parent / "again"))
+        one, two = (read_arrays(x / name) for x in (preset, preset.parent / "again"))
         assert one.keys() == two.keys()
         for key, array in one.items():
             np.testing.assert_array_equal(array, two[key], err_msg=key)

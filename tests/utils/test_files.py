@@ -13,8 +13,8 @@ from keras_elmo.utils.files import (
 
 
 def test_missing_files(tmp_path):
-    with pytest.raises(FileNotFoundError, match="Options file gone.json does not exist"):
-        read_options(tmp_path / "gone.json", "gone.json")
+    with pytest.raises(FileNotFoundError, match="Options file .*gone.json does not exist"):
+        read_options(tmp_path / "gone.json")
     with pytest.raises(IsADirectoryError, match="Options file .* is a directory"):
         read_options(tmp_path)
     os.mkfifo(tmp_path / "pipe")
@@ -36,9 +36,9 @@ def test_missing_files(tmp_path):
     ],
 )
 def test_bad_json(tmp_path, content, reason):
-    (tmp_path / "file").write_bytes(content)
-    with pytest.raises(ValueError, match=f"Options file o.json is not JSON: .*{reason}"):
-        read_options(tmp_path / "file", "o.json")
+    (tmp_path / "o.json").write_bytes(content)
+    with pytest.raises(ValueError, match=f"Options file .*o.json is not JSON: .*{reason}"):
+        read_options(tmp_path / "o.json")
 
 
 def test_json_that_is_too_deep_or_too_long(tmp_path):
