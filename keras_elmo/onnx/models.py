@@ -132,11 +132,9 @@ def _split_state(graph: Graph, config: BiLMConfig) -> dict[str, tuple[str, str]]
     """Return the initial (h, c) of every LSTM."""
     parts = []
     for name in ("state_h", "state_c"):
-        layers = [name]
-        if config.n_layers > 1:
-            n = config.n_layers
-            layers = graph.split_op("Split", name, outputs=n, axis=0, num_outputs=n)
-        layers = [graph.op("Squeeze", x, graph.constant([0])) for x in layers]
+        layers = [
+            graph.op("Gather", name, graph.constant(n), axis=0) for n in range(config.n_layers)
+        ]
         halves = [graph.split_op("Split", x, outputs=2, axis=-1, num_outputs=2) for x in layers]
         parts.append([half[d] for d in range(len(DIRECTIONS)) for half in halves])
     return dict(zip(lstm_names(config), zip(*parts), strict=True))
