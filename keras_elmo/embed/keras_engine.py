@@ -73,15 +73,16 @@ class KerasEngine:
         check_fork()
         with self._lock:
             if output not in self._programs:
-                self._programs[output] = _compile(*self._define(output))
+                function, inputs = self._define(output)
+                self._programs[output] = _compile(function, self._bilm.variables, inputs)
         tensors = [ops.convert_to_tensor(array, dtype=array.dtype.name) for array in arrays]
         return ops.convert_to_numpy(self._programs[output](*tensors))
 
-    def _define(self, output: str | int) -> tuple[Callable, list, list]:
-        """Return the function of an output, its variables, and the specs of its inputs."""
+    def _define(self, output: str | int) -> tuple[Callable, list]:
+        """Return the function of an output, and the shapes and dtypes of its inputs."""
         bilm = self._bilm
         if output == "token":
-            return bilm.char_cnn.represent, bilm.char_cnn.variables, [((None, None), "int32")]
+            return bilm.char_cnn.represent, [((None, None), "int32")]
 
         def contextualize(tokens: Any, mask: Any) -> Any:
             # Only Keras layers cast their inputs; this is a plain function.
@@ -90,9 +91,8 @@ class KerasEngine:
             inside = {name: x[:, 1:-1] for name, x in representations.items()}
             return select_output(inside, "layers" if output == "all" else output)
 
-        variables = [variable for lstm in bilm.lstms for variable in lstm.variables]
         tokens = ((None, None, bilm.config.projection_dim), "float32")
-        return contextualize, variables, [tokens, ((None, None), "bool")]
+        return contextualize, [tokens, ((None, None), "bool")]
 
 
 def _compile(function: Callable, variables: list, inputs: list) -> Callable:
