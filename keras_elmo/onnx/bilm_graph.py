@@ -59,7 +59,7 @@ class BiLMGraph:
             kernel = graph.constant(np.transpose(self.weights[name], (2, 1, 0)), name)
             windows = graph.op("Conv", x, kernel, self._constant(f"char_cnn/conv_{i}_bias"))
             features.append(graph.op("ReduceMax", windows, graph.constant([2]), keepdims=0))
-        x = graph.op("Concat", *features, axis=-1) if len(features) > 1 else features[0]
+        x = graph.op("Concat", *features, axis=-1)
         # The activation increases with its input, so it can follow the maximum.
         x = graph.op({"relu": "Relu", "tanh": "Tanh"}[config.activation], x)
         for i in range(config.n_highway):
