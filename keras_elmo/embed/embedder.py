@@ -1,6 +1,5 @@
 """Turn sentences into arrays: each distinct token once, and little padding."""
 
-import contextlib
 import functools
 import itertools
 import os
@@ -391,20 +390,19 @@ class Embedder:
             yield from ((i, array.astype("float16") if float16 else array) for i, array in found)
 
         start = time.monotonic()
-        with contextlib.ExitStack() as stack:
-            total = None
-            if path and column is None and path.is_file():  # A pipe can be read only once.
-                with open(path, "rb") as file:
-                    chunks = iter(lambda: file.read(1 << 20), b"")
-                    total = sum(chunk.count(b"\n") for chunk in chunks)
-            lines = input_lines(path or input_file, column, self.tokenize if raw else None)
-            # Read the first line before the output is begun: the input may be invalid.
-            first = list(itertools.islice(lines, 1))
-            writer = stack.enter_context(LayerFileWriter(output, settings, resume, compression))
-            bar = stack.enter_context(
-                tqdm.tqdm(total=total, unit=" sentences", disable=not progress)
-            )
-            shown = str(path) if path else str(getattr(input_file, "name", "the input"))
+        total = None
+        if path and column is None and path.is_file():  # A pipe can be read only once.
+            with open(path, "rb") as file:
+                chunks = iter(lambda: file.read(1 << 20), b"")
+                total = sum(chunk.count(b"\n") for chunk in chunks)
+        shown = str(path) if path else str(getattr(input_file, "name", "the input"))
+        lines = input_lines(path or input_file, column, self.tokenize if raw else None)
+        # Read the first line before the output is begun: the input may be invalid.
+        first = list(itertools.islice(lines, 1))
+        with (
+            LayerFileWriter(output, settings, resume, compression) as writer,
+            tqdm.tqdm(total=total, unit=" sentences", disable=not progress) as bar,
+        ):
             for part in writer.parts(itertools.chain(first, lines), shown):
                 if not part.already_written:
                     writer.write(part, arrays(part))
