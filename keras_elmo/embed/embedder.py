@@ -1,6 +1,5 @@
 """Turn sentences into arrays: each distinct token once, and little padding."""
 
-import contextlib
 import functools
 import itertools
 import os
@@ -20,7 +19,6 @@ from keras_elmo.embed.keras_engine import KerasEngine
 from keras_elmo.embed.layer_file import LayerFileWriter, Part
 from keras_elmo.embed.onnx_engine import OnnxEngine
 from keras_elmo.embed.token_table import (
-    FixedTokens,
     TokenTable,
     read_token_cache,
     write_token_cache,
@@ -59,8 +57,8 @@ class Embedder:
             ``"int8"`` (engine ``"onnxruntime"``) is the fastest on a CPU, and differs by 1 to
             2%. Results are always float32. Engine ``"keras"`` keeps the dtype of a given layer.
         cache: int. Number of tokens whose representations are remembered between calls. Each
-            takes ``4 * projection_dim`` bytes. ``embed_file`` ignores remembered tokens, so that a
-            resumed run gives the same bits.
+            takes about ``4 * projection_dim`` bytes. ``embed_file`` ignores remembered tokens, so
+            that a resumed run gives the same bits.
         token_cache: Pair of paths, or None. A vocabulary with one token a line, and the hdf5
             file with its token representations, from ``write_token_cache`` or bilm-tf. Only
             other tokens go through the character CNN.
@@ -130,38 +128,30 @@ class Embedder:
                     "Embedder expects options only with a preset: a layer has its own. "
                     f"Received: options={shorten(options)}"
                 )
-            elmo, name = _copy(preset), None
+            self.elmo, self._preset = _copy(preset), None
         else:
             layer_dtype = "float32" if dtype == "int8" else dtype
-            elmo, name = ElmoLayer.from_preset(preset, dtype=layer_dtype, options=options), preset
-        fixed = None
+            self.elmo = ElmoLayer.from_preset(preset, dtype=layer_dtype, options=options)
+            self._preset = preset
+        self.config = self.elmo.config
+        self.batch_tokens = batch_tokens
+        self._cache = cache
+        self._fixed = None
         if token_cache is not None:
             vocabulary, embedding = token_cache
-            fixed = read_token_cache(vocabulary, embedding, elmo.config.projection_dim)
-        self._start(elmo, engine, dtype, cache, batch_tokens, fixed, name)
+            self._fixed = read_token_cache(vocabulary, embedding, self.config.projection_dim)
+        self._engine_name, self._dtype = engine, dtype
+        self._start()
 
-    def _start(
-        self,
-        elmo: ElmoLayer,
-        engine: str,
-        dtype: str,
-        cache: int,
-        batch_tokens: int,
-        fixed: FixedTokens | None,
-        preset: Path | None,
-    ) -> None:
-        self.elmo = elmo
-        self._preset = preset
+    def _start(self) -> None:
+        """Make what a pickle does not contain."""
         self._word_tokenizer: WordTokenizer | None = None
-        self.config = elmo.config
-        self.batch_tokens = batch_tokens
-        self._fixed = fixed
-        self._cache = cache
-        self._settings = {"engine": engine, "dtype": dtype}
+        engine, dtype = self._engine_name, self._dtype
         if engine == "auto":
-            is_float32 = elmo.compute_dtype == "float32" or dtype == "int8"
-            engine, _ = choose_engine(elmo.config, dtype if is_float32 else "bfloat16")
-        self._engine = KerasEngine(elmo) if engine == "keras" else OnnxEngine(elmo, dtype)
+            is_float32 = self.elmo.compute_dtype == "float32" or dtype == "int8"
+            engine, _ = choose_engine(self.config, dtype if is_float32 else "bfloat16")
+        is_keras = engine == "keras"
+        self._engine = KerasEngine(self.elmo) if is_keras else OnnxEngine(self.elmo, dtype)
         self._table = self._new_table()
 
     @classmethod
@@ -181,22 +171,18 @@ class Embedder:
         return cls(preset, **kwargs)
 
     def __getstate__(self) -> dict:
-        return {
-            **self._settings,
-            "cache": self._cache,
-            "batch_tokens": self.batch_tokens,
-            "fixed": self._fixed,
-            "preset": self._preset,
-            "elmo": self.elmo.get_config(),
-            "weights": self.elmo.bilm.get_weights(),
-        }
+        state = vars(self).copy()
+        for name in ("_word_tokenizer", "_engine", "_table"):
+            del state[name]
+        return {**state, "elmo": self.elmo.get_config(), "weights": self.elmo.bilm.get_weights()}
 
     def __setstate__(self, state: dict) -> None:
         check_fork()
-        state = dict(state)
-        elmo, weights = ElmoLayer.from_config(state.pop("elmo")), state.pop("weights")
-        _build(elmo).bilm.set_weights(weights)
-        self._start(elmo, **state)
+        weights = state.pop("weights")
+        vars(self).update(state)
+        self.elmo = _build(ElmoLayer.from_config(state["elmo"]))
+        self.elmo.bilm.set_weights(weights)
+        self._start()
 
     def tokenize(self, texts: Any) -> Any:
         """Split raw texts into the tokens that the biLM was trained on.
@@ -385,7 +371,9 @@ class Embedder:
             )
         layers = self._check_layers(layers)
         settings = {
-            **self._engine.settings(),
+            "biLM": self.elmo.fingerprint(),
+            "options": self.config.digest(),
+            **self._engine.settings,
             # The batches change the rounding. A token cache can contain quite different vectors.
             "batch_tokens": self.batch_tokens,
             "token_cache": self._fixed and self._fixed.digest(),
@@ -402,20 +390,19 @@ class Embedder:
             yield from ((i, array.astype("float16") if float16 else array) for i, array in found)
 
         start = time.monotonic()
-        with contextlib.ExitStack() as stack:
-            total = None
-            if path and column is None and path.is_file():  # A pipe can be read only once.
-                with open(path, "rb") as file:
-                    chunks = iter(lambda: file.read(1 << 20), b"")
-                    total = sum(chunk.count(b"\n") for chunk in chunks)
-            lines = input_lines(path or input_file, column, self.tokenize if raw else None)
-            # Read the first line before the output is begun: the input may be invalid.
-            first = list(itertools.islice(lines, 1))
-            writer = stack.enter_context(LayerFileWriter(output, settings, resume, compression))
-            bar = stack.enter_context(
-                tqdm.tqdm(total=total, unit=" sentences", disable=not progress)
-            )
-            shown = str(path) if path else str(getattr(input_file, "name", "the input"))
+        total = None
+        if path and column is None and path.is_file():  # A pipe can be read only once.
+            with open(path, "rb") as file:
+                chunks = iter(lambda: file.read(1 << 20), b"")
+                total = sum(chunk.count(b"\n") for chunk in chunks)
+        shown = str(path) if path else str(getattr(input_file, "name", "the input"))
+        lines = input_lines(path or input_file, column, self.tokenize if raw else None)
+        # Read the first line before the output is begun: the input may be invalid.
+        first = list(itertools.islice(lines, 1))
+        with (
+            LayerFileWriter(output, settings, resume, compression) as writer,
+            tqdm.tqdm(total=total, unit=" sentences", disable=not progress) as bar,
+        ):
             for part in writer.parts(itertools.chain(first, lines), shown):
                 if not part.already_written:
                     writer.write(part, arrays(part))

@@ -14,8 +14,6 @@ from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.utils.batches import padding_to_few_shapes
 from keras_elmo.utils.forks import check_fork
 
-_OUTPUTS = {"all": "layers", "top": "top", "average": "average"}
-
 
 class KerasEngine:
     """Compute token and layer representations with the backend of Keras.
@@ -25,21 +23,16 @@ class KerasEngine:
 
     Args:
         elmo: ElmoLayer. A built layer; nobody else may change its weights.
+
+    Attributes:
+        settings: dict for JSON. What the bits of a result depend on, apart from the biLM.
     """
 
     def __init__(self, elmo: ElmoLayer) -> None:
-        self._elmo = elmo
+        self.settings = {"dtype": elmo.compute_dtype, "backend": keras.backend.backend()}
+        self._bilm = elmo.bilm
         self._programs: dict[str | int, Callable] = {}
         self._lock = threading.Lock()
-
-    def settings(self) -> dict[str, str]:
-        """Return what the bits of a result depend on, for JSON."""
-        return {
-            "biLM": self._elmo.fingerprint(),
-            "options": self._elmo.config.digest(),
-            "dtype": self._elmo.compute_dtype,
-            "backend": keras.backend.backend(),
-        }
 
     def represent(self, ids: np.ndarray) -> np.ndarray:
         """Return the token representations of distinct tokens.
@@ -80,30 +73,26 @@ class KerasEngine:
         check_fork()
         with self._lock:
             if output not in self._programs:
-                self._programs[output] = _compile(*self._define(output))
+                function, inputs = self._define(output)
+                self._programs[output] = _compile(function, self._bilm.variables, inputs)
         tensors = [ops.convert_to_tensor(array, dtype=array.dtype.name) for array in arrays]
         return ops.convert_to_numpy(self._programs[output](*tensors))
 
-    def _define(self, output: str | int) -> tuple[Callable, list, list]:
-        """Return the function of an output, its variables, and the specs of its inputs."""
-        bilm = self._elmo.bilm
+    def _define(self, output: str | int) -> tuple[Callable, list]:
+        """Return the function of an output, and the shapes and dtypes of its inputs."""
+        bilm = self._bilm
         if output == "token":
-            return bilm.char_cnn.represent, bilm.char_cnn.variables, [((None, None), "int32")]
+            return bilm.char_cnn.represent, [((None, None), "int32")]
 
         def contextualize(tokens: Any, mask: Any) -> Any:
             # Only Keras layers cast their inputs; this is a plain function.
             tokens = ops.cast(tokens, bilm.compute_dtype)
             representations, _ = bilm.contextualize(tokens, mask)
             inside = {name: x[:, 1:-1] for name, x in representations.items()}
-            if output in _OUTPUTS:
-                return select_output(inside, _OUTPUTS[output])
-            # Without the layers above it, the wanted layer is the top one.
-            lower = {name: x for name, x in inside.items() if _layer_number(name) <= int(output)}
-            return select_output(lower, "top")
+            return select_output(inside, "layers" if output == "all" else output)
 
-        variables = [variable for lstm in bilm.lstms for variable in lstm.variables]
         tokens = ((None, None, bilm.config.projection_dim), "float32")
-        return contextualize, variables, [tokens, ((None, None), "bool")]
+        return contextualize, [tokens, ((None, None), "bool")]
 
 
 def _compile(function: Callable, variables: list, inputs: list) -> Callable:
@@ -133,7 +122,3 @@ def _compile(function: Callable, variables: list, inputs: list) -> Callable:
     import torch
 
     return torch.no_grad()(run)
-
-
-def _layer_number(name: str) -> int:
-    return 0 if name == "token" else int(name.rpartition("_")[2])

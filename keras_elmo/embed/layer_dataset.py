@@ -167,14 +167,14 @@ class LayerDataset(keras.utils.PyDataset):
             raise IndexError(f"LayerDataset has batches 0 to {len(self) - 1}. Received: {index}")
         # Keras on TensorFlow assumes that all batches have the width that the first two share.
         # Give the second batch one more column of padding in that case.
-        is_same = index == 1 and self._width(self._rows(0)) == self._width(self._rows(1))
+        is_same = index == 1 and self._width(0) == self._width(1)
         return self._gather(self._rows(index), more=int(is_same))
 
     def _rows(self, index: int) -> np.ndarray:
         return self._order[index * self._batch_size : (index + 1) * self._batch_size]
 
-    def _width(self, sentences: np.ndarray) -> int:
-        return max(self._open().tokens(i) for i in sentences)
+    def _width(self, index: int) -> int:
+        return max(len(self._array(i)) for i in self._rows(index))
 
     def _array(self, sentence: int) -> np.ndarray:
         """Return the layers of a sentence, (tokens, layers, width); check their shape."""
@@ -312,14 +312,6 @@ class _Hdf5Layers:
                 f"Received: {path} with {contents}"
             )
         self._is_checked = np.zeros(self.count, "bool")
-
-    @property
-    def is_open(self) -> bool:
-        return self._file.is_open
-
-    def tokens(self, sentence: int) -> int:
-        # Other datasets than layers get an error when they are read.
-        return (0, 0, *self._file.declared(str(self._names[sentence])).shape)[-2]
 
     def array(self, sentence: int) -> np.ndarray:
         name = str(self._names[sentence])

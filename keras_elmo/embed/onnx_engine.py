@@ -27,6 +27,9 @@ class OnnxEngine:
         elmo: ElmoLayer. A built layer; nobody else may change its weights.
         dtype: str. ``"float32"``, or ``"int8"`` for matrix products of eight bits.
 
+    Attributes:
+        settings: dict for JSON. What the bits of a result depend on, apart from the biLM.
+
     Raises:
         ImportError: If ONNX or ONNX Runtime is not installed.
         ValueError: If the biLM reads code points.
@@ -39,20 +42,12 @@ class OnnxEngine:
                 f"module {missing[0]}. Install both: pip install 'keras-elmo[onnx]'"
             )
         check_alphabet(elmo.config)
+        self.settings = {"dtype": dtype, "engine": "onnxruntime"}
         self._elmo = elmo
         self._dtype = dtype
         # With its constants, which a session reads and does not own.
         self._sessions: dict[str, tuple[Any, dict]] = {}
         self._locks = {part: threading.Lock() for part in ("char_cnn", *DIRECTIONS)}
-
-    def settings(self) -> dict[str, str]:
-        """Return what the bits of a result depend on, for JSON."""
-        return {
-            "biLM": self._elmo.fingerprint(),
-            "options": self._elmo.config.digest(),
-            "dtype": self._dtype,
-            "engine": "onnxruntime",
-        }
 
     def represent(self, ids: np.ndarray) -> np.ndarray:
         """Compute what ``KerasEngine.represent`` computes."""

@@ -147,9 +147,8 @@ class ParquetLayers:
             the folder has not finished.
     """
 
-    def __init__(self, path: Path, name: str = "layers") -> None:
+    def __init__(self, path: Path) -> None:
         _, parquet = import_pyarrow()
-        self._name = name
         self._path = path
         paths = parquet_files(path)
         expected = stored_settings(path).get("files", len(paths))
@@ -166,7 +165,7 @@ class ParquetLayers:
             with parquet_errors(file):
                 opened = parquet.ParquetFile(file)
             self._files.append(opened)
-            shapes.add(layers_shape(opened.schema_arrow, name))
+            shapes.add(layers_shape(opened.schema_arrow, "layers"))
             for group in range(opened.num_row_groups):
                 self._groups.append((opened, group))
                 self._starts.append(self.count)
@@ -176,7 +175,6 @@ class ParquetLayers:
         [self.shape] = shapes
         self._group = functools.lru_cache(_GROUPS_IN_MEMORY)(self._read_group)
         self._lock = threading.Lock()  # A ParquetFile serves one thread at a time.
-        self.is_open = True
 
     def array(self, row: int) -> np.ndarray | None:
         """Return the array of a row, as ``read_layers`` does; threads take turns."""
@@ -193,16 +191,10 @@ class ParquetLayers:
     def _read_group(self, place: int) -> list[np.ndarray | None]:
         file, group = self._groups[place]
         with parquet_errors(self._path):
-            return read_layers(file.read_row_group(group, [self._name]), self._name)
-
-    def tokens(self, row: int) -> int:
-        """Return the number of tokens of a row."""
-        array = self.array(row)
-        return 0 if array is None else array.shape[-2]
+            return read_layers(file.read_row_group(group, ["layers"]))
 
     def close(self) -> None:
         """Close the files."""
         for file in self._files:
             file.close()
         self._group.cache_clear()
-        self.is_open = False

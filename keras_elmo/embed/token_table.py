@@ -37,8 +37,7 @@ class TokenTable:
 
     The table always contains the tokens of the fixed vocabulary. When the other tokens exceed
     the limit, it forgets all of them; later calls compute the frequent ones again. Any number
-    of threads may look up tokens. They block each other while rows are copied, but not while
-    rows are computed.
+    of threads may look up tokens. They do not block each other while rows are computed.
 
     Args:
         compute: Callable. Maps a list of distinct tokens, UTF-8 bytes, to a float32 array of
@@ -58,22 +57,28 @@ class TokenTable:
         self._compute = compute
         self._limit = limit
         self._fixed = fixed or FixedTokens({}, np.zeros((0, width), "float32"))
-        self._places: dict[bytes, int] = {}
-        self._rows = np.zeros((0, width), "float32")
+        self._remembered: dict[bytes, np.ndarray] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._fixed.places) + len(self._places)
+        return len(self._fixed.places) + len(self._remembered)
 
     def look_up(self, tokens: Sequence[bytes]) -> np.ndarray:
         """Return the representations of distinct tokens, UTF-8 bytes, in a new array."""
-        rows = np.empty((len(tokens), self._rows.shape[1]), "float32")
-        known = _copy_known(tokens, self._fixed.places, self._fixed.rows, rows)
+        fixed = self._fixed
+        rows = np.empty((len(tokens), fixed.rows.shape[1]), "float32")
         with self._lock:
-            known |= _copy_known(tokens, self._places, self._rows, rows)
-        new = np.flatnonzero(~known)
-        if new.size:
-            new_tokens = [tokens[int(i)] for i in new]
+            remembered = [self._remembered.get(token) for token in tokens]
+        new = []
+        for i, (token, row) in enumerate(zip(tokens, remembered, strict=True)):
+            if token in fixed.places:
+                rows[i] = fixed.rows[fixed.places[token]]
+            elif row is not None:
+                rows[i] = row
+            else:
+                new.append(i)
+        if new:
+            new_tokens = [tokens[i] for i in new]
             rows[new] = self._compute(new_tokens)
             self._remember(new_tokens, rows[new])
         return rows
@@ -81,28 +86,12 @@ class TokenTable:
     def _remember(self, tokens: list[bytes], rows: np.ndarray) -> None:
         with self._lock:
             # Another thread may have added some of these tokens meanwhile.
-            new = [i for i, token in enumerate(tokens) if token not in self._places]
+            new = [i for i, token in enumerate(tokens) if token not in self._remembered]
             new = new[: self._limit]
-            if len(self._places) + len(new) > self._limit:
-                self._places = {}
-            start = len(self._places)
-            if start + len(new) > len(self._rows):
-                size = min(2 * start + len(new), self._limit)
-                larger = np.empty((size, rows.shape[1]), "float32")
-                larger[:start] = self._rows[:start]
-                self._rows = larger
-            self._rows[start : start + len(new)] = rows[new]
-            self._places.update((tokens[i], start + k) for k, i in enumerate(new))
-
-
-def _copy_known(
-    tokens: Sequence[bytes], places: dict[bytes, int], source: np.ndarray, rows: np.ndarray
-) -> np.ndarray:
-    """Copy the rows of known tokens from ``source``; return which tokens are known."""
-    found = np.array([places.get(token, -1) for token in tokens], "int64")
-    known = found >= 0
-    rows[known] = source[found[known]]
-    return known
+            if len(self._remembered) + len(new) > self._limit:
+                self._remembered = {}
+            # Copy: the view of a row keeps the whole array in memory.
+            self._remembered.update((tokens[i], rows[i].copy()) for i in new)
 
 
 def read_token_cache(

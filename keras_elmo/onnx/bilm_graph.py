@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.layers.bilm import DIRECTIONS
-from keras_elmo.onnx.graph import Graph, Values
+from keras_elmo.onnx.graph import Graph
 
 
 def check_alphabet(config: BiLMConfig) -> None:
@@ -58,7 +58,7 @@ class BiLMGraph:
             kernel = graph.constant(np.transpose(self.weights[name], (2, 1, 0)), name)
             windows = graph.op("Conv", x, kernel, self._constant(f"char_cnn/conv_{i}_bias"))
             features.append(graph.op("ReduceMax", windows, graph.constant([2]), keepdims=0))
-        x = graph.op("Concat", *features, axis=-1) if len(features) > 1 else features[0]
+        x = graph.op("Concat", *features, axis=-1)
         # The activation increases with its input, so it can follow the maximum.
         x = graph.op({"relu": "Relu", "tanh": "Tanh"}[config.activation], x)
         for i in range(config.n_highway):
@@ -113,11 +113,9 @@ class BiLMGraph:
         gates = [slice(i * size, (i + 1) * size) for i in range(4)]
         bias = self.weights[f"{name}/bias"] + np.repeat(np.array([0, 1, 0, 0], "float32"), size)
         biases = [graph.constant(bias[g], f"{name}/bias_{i}") for i, g in enumerate(gates)]
-        outer, features = graph.op("Shape", x, end=2), graph.op("Shape", x, start=2)
-        count = graph.op("ReduceProd", outer)
-        rows, scale = self._left(
-            graph.op("Reshape", x, graph.op("Concat", count, features, axis=0), allowzero=1)
-        )
+        outer = graph.op("Shape", x, end=2)
+        rows = graph.op("Reshape", x, graph.constant([-1, config.projection_dim]))
+        rows, scale = self._left(rows)
         inputs = {"scale": scale} if scale else {}
         for i, columns in enumerate(gates):
             z = self._product(rows, f"{name}/kernel", columns)
@@ -139,33 +137,18 @@ class BiLMGraph:
         new = op("Mul", input_gate, op("Tanh", gate_inputs[2]))
         c = op("Add", op("Mul", forget_gate, "c"), new)
         c = step._clip(c, config.cell_clip)
-        if reverse and not state:  # Padding comes first. A cell of 0 has the output 0.
-            inputs["is_token"] = graph.cast(mask, "float32")
-            c = op("Mul", c, "is_token")
         h = op("Mul", output_gate, op("Tanh", c))
         if config.projection_dim != size:
             bound = 1.0 if config.cell_clip is None else np.tanh(config.cell_clip)
             h = step._clip(step._project(h, bound, f"{name}/projection"), config.projection_clip)
-        if state:
-            inputs["is_token"] = mask
+        dtypes = dict.fromkeys(["h", "c", *inputs], "float32")
+        if reverse or state:  # Padding comes first, or must not change the final state.
+            inputs["is_token"], dtypes["is_token"] = mask, "bool"
             h, c = (op("Where", "is_token", new, old) for new, old in ((h, "h"), (c, "c")))
         step.graph.rename({h: "next_h", c: "next_c"})
         op("Identity", "next_h", name="output")
-
-        widths = {"h": config.projection_dim, "output": config.projection_dim, "scale": 1}
-        widths |= {"next_h": config.projection_dim, "is_token": 1}
-
-        def describe(*names: str) -> Values:
-            has_bool = {"is_token"} if state else set()
-            return {
-                n: ("bool" if n in has_bool else "float32", ["batch", widths.get(n, size)])
-                for n in names
-            }
-
-        body_inputs = describe("h", "c", *inputs)
-        body_outputs = describe("next_h", "next_c", "output")
+        body = step.graph.as_step(dtypes, ["next_h", "next_c", "output"])
         carry = state or [self._zeros(x, n) for n in (config.projection_dim, size)]
-        body = (step.graph, body_inputs, body_outputs)
         return graph.scan(body, carry, list(inputs.values()), reverse)
 
     def add_boundaries(self, ids: str) -> tuple[str, str, str]:
@@ -211,8 +194,7 @@ class BiLMGraph:
         """
         op, constant = self.graph.op, self.graph.constant
         outer, row = op("Shape", ids, end=2), op("Shape", ids, start=2)
-        count = op("ReduceProd", outer)
-        rows = op("Reshape", ids, op("Concat", count, row, axis=0), allowzero=1)
+        rows = op("Reshape", ids, op("Concat", constant([-1]), row, axis=0))
         # Unique needs a row, also in a batch of no sentence. All others have a row like this one.
         first = op("Slice", self._boundary_row(0), constant([0]), row)
         rows = op("Concat", op("Unsqueeze", first, constant([0])), rows, axis=0)

@@ -1,6 +1,6 @@
 """Build ONNX graphs, node by node."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -8,8 +8,9 @@ import numpy as np
 OPSET = 18
 _IR_VERSION = 8
 
-# The dtype and the shape of each input or output by name; unknown sizes have names.
-Values = dict[str, tuple[str, list[int | str]]]
+# The dtype and the shape of each input or output by name; unknown sizes have names. None is for
+# a shape that ONNX infers.
+Values = dict[str, tuple[str, list[int | str] | None]]
 
 
 class Graph:
@@ -113,58 +114,60 @@ class Graph:
         scale = self.op("Max", largest, self.constant(np.float32(1e-9)))
         return self.rounded(self.op("Div", x, scale), 1.0), scale
 
+    def as_step(self, inputs: dict[str, str], outputs: Sequence[str]) -> Any:
+        """Return the graph as the body of ``scan``.
+
+        Args:
+            inputs: dict. The dtype of each input by name: the carried values, then the slices.
+            outputs: Names of the float32 outputs: the carried values, then the new output.
+        """
+        return self._as_graph(
+            "step",
+            {name: (dtype, None) for name, dtype in inputs.items()},
+            {name: ("float32", None) for name in outputs},
+        )
+
     def scan(
-        self,
-        body: tuple[Self, Values, Values],
-        carry: Sequence[str],
-        inputs: Sequence[str],
-        reverse: bool = False,
+        self, body: Any, carry: Sequence[str], inputs: Sequence[str], reverse: bool = False
     ) -> list[str]:
         """Add a loop over the first axis of some inputs; return its final carry and its output.
 
         Args:
-            body: The ``Graph`` of a step, made with this one as ``outer``; its inputs and its
-                outputs. First come the carried values, then the slices or the new output.
+            body: A step, from ``as_step`` of a graph made with this one as ``outer``.
             carry: Names of the initial carried values.
             inputs: Names of the inputs to slice.
             reverse: bool. Whether to go from the last slice to the first. The output has the
                 order of the inputs in any case.
         """
-        graph, body_inputs, body_outputs = body
-        directions = {"scan_input_directions": [1] * len(inputs), "scan_output_directions": [1]}
         return self.split_op(
             "Scan",
             *carry,
             *inputs,
             outputs=len(carry) + 1,
-            body=graph._as_graph("step", body_inputs, body_outputs),
+            body=body,
             num_scan_inputs=len(inputs),
-            **(directions if reverse else {}),
+            scan_input_directions=[int(reverse)] * len(inputs),
+            scan_output_directions=[int(reverse)],
         )
 
-    def model(self, inputs: Values, outputs: Values, metadata: dict[str, str] | None = None) -> Any:
-        """Return the graph as an ``onnx.ModelProto``, with the metadata given."""
-        return self._as_model(self._as_graph("biLM", inputs, outputs), metadata)
+    def model(
+        self,
+        inputs: Values,
+        outputs: Values,
+        metadata: dict[str, str] | None = None,
+        external: Collection[str] = (),
+    ) -> Any:
+        """Return the graph as an ``onnx.ModelProto``, without the values of external constants."""
+        from onnx import helper, numpy_helper
 
-    def model_and_weights(self, inputs: Values, outputs: Values) -> tuple[Any, dict]:
-        """Return the graph as ``model`` does, without its large constants; and these by name.
-
-        ONNX Runtime can read the constants from these arrays. It would copy constants in the
-        model three times.
-        """
-        constants = self._constants
-        large = {n: np.ascontiguousarray(a) for n, a in constants.items() if a.nbytes > 1024}
-        small = {n: a for n, a in constants.items() if n not in large}
-        graph = self._as_graph("biLM", inputs, outputs, small)
-        for name, array in large.items():
+        graph = self._as_graph("biLM", inputs, outputs)
+        for name, array in self._constants.items():
+            if name not in external:
+                graph.initializer.append(numpy_helper.from_array(array, name))
+                continue
             tensor = graph.initializer.add(name=name, dims=array.shape, data_location=1)
             tensor.data_type = _onnx_type(array.dtype.name)
             tensor.external_data.add(key="location", value="given to the session")
-        return self._as_model(graph), large
-
-    def _as_model(self, graph: Any, metadata: dict[str, str] | None = None) -> Any:
-        from onnx import helper
-
         model = helper.make_model(
             graph,
             opset_imports=[helper.make_opsetid("", OPSET)],
@@ -174,18 +177,27 @@ class Graph:
         helper.set_model_props(model, metadata or {})
         return model
 
-    def _as_graph(
-        self, name: str, inputs: Values, outputs: Values, constants: dict | None = None
-    ) -> Any:
-        from onnx import helper, numpy_helper
+    def model_and_weights(self, inputs: Values, outputs: Values) -> tuple[Any, dict]:
+        """Return the graph as ``model`` does, without its large constants; and these by name.
+
+        ONNX Runtime can read the constants from these arrays. It would copy constants in the
+        model three times.
+        """
+        large = {
+            name: np.ascontiguousarray(array)
+            for name, array in self._constants.items()
+            if array.nbytes > 1024
+        }
+        return self.model(inputs, outputs, external=large), large
+
+    def _as_graph(self, name: str, inputs: Values, outputs: Values) -> Any:
+        from onnx import helper
 
         infos, output_infos = (
             [helper.make_tensor_value_info(n, _onnx_type(d), s) for n, (d, s) in values.items()]
             for values in (inputs, outputs)
         )
-        constants = self._constants if constants is None else constants
-        arrays = [numpy_helper.from_array(array, n) for n, array in constants.items()]
-        return helper.make_graph(self._nodes, name, infos, output_infos, arrays)
+        return helper.make_graph(self._nodes, name, infos, output_infos)
 
     def _new_name(self) -> str:
         self._root._count += 1

@@ -9,6 +9,7 @@ from keras_elmo.layers.bilm import DIRECTIONS, lstm_names
 from keras_elmo.onnx.bilm_graph import BiLMGraph
 from keras_elmo.onnx.graph import Graph, Values
 
+# float32 arrays by the paths of the variables, as in ``BiLMGraph``.
 Weights = dict[str, np.ndarray]
 
 
@@ -16,11 +17,6 @@ def token_model(
     config: BiLMConfig, weights: Weights, kernel_dtype: str = "float32"
 ) -> tuple[Any, Weights]:
     """Return the character CNN as an ``onnx.ModelProto`` and its weights.
-
-    Args:
-        config: BiLMConfig. Sizes of the biLM.
-        weights: dict. As in ``BiLMGraph``.
-        kernel_dtype: str. As in ``BiLMGraph``.
 
     Returns:
         A model from ``ids``, int32, shape ``(rows, characters)``, to ``token``, float32, shape
@@ -93,11 +89,9 @@ def bilm_model(
     starts = _split_state(graph, config) if stateful else {}
     found, ends = bilm.contextualize(token, mask, starts.__getitem__ if stateful else None)
 
-    pairs = [(token, token)]
-    pairs += [
-        (found[f"forward_{n}"], found[f"backward_{n}"]) for n in range(1, config.n_layers + 1)
-    ]
-    layers = _stack(graph, pairs, axis=2)
+    levels = range(1, config.n_layers + 1)
+    pairs = [(found[f"forward_{n}"], found[f"backward_{n}"]) for n in levels]
+    layers = _stack(graph, [(token, token), *pairs], axis=2)
     layers = op("Transpose", layers, perm=[1, 0, 2, 3])
     layers = op("Slice", layers, constant([1]), constant([-1]), constant([1]))
     here = cast(op("Unsqueeze", inside, constant([2, 3])), "float32")
@@ -112,9 +106,7 @@ def bilm_model(
     }
     if stateful:
         for i, (name, size) in enumerate((("state_h", width), ("state_c", 2 * config.lstm_dim))):
-            pairs = [
-                (ends[f"forward_{n}"][i], ends[f"backward_{n}"][i]) for n in range(1, count + 1)
-            ]
+            pairs = [(ends[f"forward_{n}"][i], ends[f"backward_{n}"][i]) for n in levels]
             _stack(graph, pairs, axis=0, name=f"next_{name}")
             inputs[name] = outputs[f"next_{name}"] = ("float32", [count, "batch", size])
     return graph.model(inputs, outputs, metadata)
@@ -132,11 +124,9 @@ def _split_state(graph: Graph, config: BiLMConfig) -> dict[str, tuple[str, str]]
     """Return the initial (h, c) of every LSTM."""
     parts = []
     for name in ("state_h", "state_c"):
-        layers = [name]
-        if config.n_layers > 1:
-            n = config.n_layers
-            layers = graph.split_op("Split", name, outputs=n, axis=0, num_outputs=n)
-        layers = [graph.op("Squeeze", x, graph.constant([0])) for x in layers]
+        layers = [
+            graph.op("Gather", name, graph.constant(n), axis=0) for n in range(config.n_layers)
+        ]
         halves = [graph.split_op("Split", x, outputs=2, axis=-1, num_outputs=2) for x in layers]
         parts.append([half[d] for d in range(len(DIRECTIONS)) for half in halves])
     return dict(zip(lstm_names(config), zip(*parts), strict=True))

@@ -7,8 +7,9 @@ import numpy as np
 
 Item = TypeVar("Item")
 
-# Tokens in a batch of the character CNN: for a few tokens, and for many.
-_FEW_TOKENS, _MANY_TOKENS = 32, 256
+# For the character CNN.
+_TOKENS_IN_A_BATCH = 256
+_FEW_TOKENS = 32
 
 
 def padding_to_few_shapes(rows: int, tokens: int) -> tuple[int, int]:
@@ -63,9 +64,8 @@ def token_batches(
         needed[:] = needed.max(initial=0)
     for width in np.unique(needed):
         group = np.flatnonzero(needed == width)
-        size = _MANY_TOKENS if len(group) > _FEW_TOKENS else _FEW_TOKENS
-        for start in range(0, len(group), size):
-            yield group[start : start + size], int(width)
+        for start in range(0, len(group), _TOKENS_IN_A_BATCH):
+            yield group[start : start + _TOKENS_IN_A_BATCH], int(width)
 
 
 def cut(

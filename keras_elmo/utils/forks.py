@@ -5,9 +5,8 @@ import sys
 
 import keras
 
-# The process that first computed, and whether this one was forked from it.
+# The process that first computed. A forked process inherits this number.
 _computing: int | None = None
-_is_forked = False
 
 
 def check_fork() -> None:
@@ -21,7 +20,7 @@ def check_fork() -> None:
     global _computing
     if _computing is None:
         _computing = os.getpid()
-    elif _is_forked and not _is_single_threaded():
+    elif _computing != os.getpid() and not _is_single_threaded():
         raise RuntimeError(
             "Expected a process that was not forked from one that had computed with Keras. "
             f"Received: process {os.getpid()}, forked from process {_computing}. Start it with "
@@ -34,12 +33,3 @@ def _is_single_threaded() -> bool:
     """Return whether PyTorch computes without other threads, as in workers of its DataLoader."""
     is_torch = keras.backend.backend() == "torch"
     return is_torch and sys.modules["torch"].get_num_threads() == 1
-
-
-def _after_fork() -> None:
-    global _is_forked
-    _is_forked = _computing is not None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -272,13 +272,13 @@ def test_pickling_and_closing(embedder, text, tmp_path):
     first = data[0]["layers"]
     again = pickle.loads(pickle.dumps(data))
     np.testing.assert_array_equal(again[0]["layers"], first)
-    file = data._file
+    file = data._file._file
     data.close()
     data.close()
     assert not file.is_open
     with data:
         np.testing.assert_array_equal(data[0]["layers"], first)
-        file = data._file
+        file = data._file._file
     assert not file.is_open
 
 

@@ -71,8 +71,8 @@ def test_layer_dataset_of_parquet_is_that_of_hdf5(embedder, text, tmp_path):
             np.testing.assert_allclose(inputs["layers"], others["layers"], atol=1e-5)
             np.testing.assert_array_equal(inputs["mask"], others["mask"])
             np.testing.assert_array_equal(targets, other_targets)
-        file = two._file
-    assert not file.is_open
+        files = two._file._files
+    assert files and all(file.closed for file in files)
 
 
 def test_threads_share_a_dataset(tmp_path):
