@@ -1,5 +1,6 @@
 import errno
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -386,6 +387,29 @@ def test_no_space_to_unpack(tmp_path, files, monkeypatch):
     monkeypatch.setattr(zipfile.ZipFile, "extract", fail)
     with pytest.raises(OSError, match="elmo.zip cannot be unpacked to .*No space left.*TMPDIR"):
         presets.Preset(zipped(tmp_path / "elmo.zip", files))
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_member_with_a_long_name(tmp_path, files, pack):
+    path = pack(tmp_path / "elmo.zip", {**files, "배" * 90: b""})
+    with pytest.raises(ValueError, match="Received: a name of more than 255 bytes, '배"):
+        presets.Preset(path)
+
+
+def test_the_card_is_the_one_of_the_outermost_folder(tmp_path, files):
+    cards = {"a/README.md": b"inner", "README.md": "outer\xff".encode("latin-1")}
+    path = zipped(tmp_path / "elmo.zip", {**files, **cards})
+    assert presets.Preset(path).card() == "outer\ufffd"
+
+
+def test_two_files_of_one_name_have_no_checksum(tmp_path, files):
+    line = f"{hashlib.sha256(files['options.json']).hexdigest()}  options.json"
+    card = f"## Checksums (SHA-256)\n\n```\n{line}\n```\n".encode()
+    once = {**files, "README.md": card}
+    assert presets.Preset(zipped(tmp_path / "once.zip", once)).check_sums() == "ok"
+    twice = {**once, "a/options.json": files["options.json"]}
+    found = presets.Preset(zipped(tmp_path / "twice.zip", twice)).check_sums()
+    assert found == "mismatch: options.json"
 
 
 def test_zip_with_a_password(tmp_path, files):

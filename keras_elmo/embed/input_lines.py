@@ -101,6 +101,8 @@ def _rows_of_csv(
     """Yield the rows; raise if a row has more fields than the header, or two columns one name."""
     reader = csv.DictReader(text, delimiter=delimiter, strict=True)
     names = list(reader.fieldnames or [])
+    if column not in names:
+        raise _no_column(path, column, names)
     if names.count(column) > 1:
         raise ValueError(
             f"Expected one column {column!r} in {path}. Received: {names.count(column)}. Rename one"

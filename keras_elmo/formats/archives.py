@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import os
 import pathlib
 import stat
 import tarfile
@@ -89,6 +90,8 @@ class _Limits:
         file = pathlib.PurePosixPath(name.replace("\\", "/"))
         if file.is_absolute() or ".." in file.parts or ":" in name:
             problem = "a name that points outside"
+        elif any(len(os.fsencode(part)) > 255 for part in file.parts):
+            problem = "a name of more than 255 bytes"
         elif not is_plain:
             problem = "a link or a device"
         elif file in self._files:
