@@ -375,7 +375,7 @@ def _substitutes(
 
 def _export(folder: str, output: str, **given: Any) -> None:
     if "data" in given:
-        with open_text(given["data"]) as (_, text):
+        with open_text(given["data"]) as text:
             given["data"] = text.read()
     if "average" in given:
         expected = "--average expects PRESET=SHARE, as in elmo_small_en=0.3"
