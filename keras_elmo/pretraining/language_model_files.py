@@ -141,10 +141,10 @@ def _write_rounded(path: pathlib.Path, arrays: dict, bits: int) -> None:
 
 def round_weights(model: BiLanguageModel, bits: tuple[int, int] = BITS) -> None:
     """Round the weights of a ``BiLanguageModel`` as ``write_language_model`` does."""
-    for_bilm, for_softmax = bits
-    for weight in model.weights:
-        is_softmax = any(weight is w for w in (model.softmax_kernel, model.softmax_bias))
-        weight.assign(rounded(to_float32(weight), for_softmax if is_softmax else for_bilm))
+    softmax = [model.softmax_kernel, model.softmax_bias]
+    for weights, n_bits in zip((model.bilm.weights, softmax), bits, strict=True):
+        for weight in weights:
+            weight.assign(rounded(to_float32(weight), n_bits))
 
 
 def average_weights(
