@@ -19,7 +19,7 @@ from keras_elmo.tokenizers.words import plain_quotes
 
 
 def read_sentences(file: str, lines: int) -> list[str]:
-    with open_text(file) as (_, text):
+    with open_text(file) as text:
         paragraphs = [plain_quotes(line) for _, line in zip(range(lines), text)]
     punkt = PunktSentenceTokenizer("\n".join(paragraphs))
     return [sentence for p in paragraphs for sentence in punkt.tokenize(p) if sentence.strip()]

@@ -275,19 +275,15 @@ class Corpus:
                 for rows in self.batcher.arrange(sentences.lengths, rng)[done:]:
                     if part == 0:
                         count = min(parts(step), len(rows))
-                    while part < count:
-                        some = rows[part::count]
-                        part += 1
-                        if part == count:
-                            done, part = done + 1, 0
+                    for k in range(part, count):
+                        some = rows[k::count]
                         step += 1
+                        done, part = (done, k + 1) if k + 1 < count else (done + 1, 0)
                         yield (
                             self.batcher.batch(sentences, some),
                             int(sentences.lengths[some].sum()),
                             (epoch, place, done, part, count),
                         )
-                        if part == 0:
-                            break
                 done = 0
             if not found:
                 raise self._no_sentences()

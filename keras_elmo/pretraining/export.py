@@ -1,18 +1,20 @@
 """Export the last checkpoint of a run as a preset with a model card."""
 
+import csv
 import dataclasses
 import importlib.util
+import json
 import os
 import pathlib
 from collections.abc import Iterable
 
+from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.language_model_files import (
     BITS,
     average_weights,
     round_weights,
     write_language_model,
 )
-from keras_elmo.pretraining.model_card import draw_curve, model_card
 from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
@@ -67,7 +69,6 @@ def export_run(
         texts[str(file) if file.name in texts else file.name] = sentences
     run = RunFolder(folder)
     model, vocabulary, facts = read_run(folder)
-    facts["average"] = average
     if average:
         average_weights(model, vocabulary, *average)
     scorer = Scorer(model, vocabulary)
@@ -75,14 +76,120 @@ def export_run(
     before = scorer.perplexity(few)["perplexity"] if few else None
     round_weights(model, bits)
     after = scorer.perplexity(few)["perplexity"] if few else None
-    facts["rounding"] = few and (*bits, len(few), before, after)
+    rounding = (*bits, len(few), before, after) if few else None
     scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
     # A resumed run may have changed these settings after the checkpoint.
     recipe = dataclasses.asdict(run.read_settings()[1]) | facts.get("settings", {})
-    card = model_card(output.resolve().name, model.config, vocabulary, recipe, facts, scores, data)
+    name = output.resolve().name
+    card = _model_card(name, model, recipe, facts, average, rounding, scores, data)
     paths = output / "curve.png", output / "log.csv"
     with made_folder(output), atomic_write(*paths) as (picture, log):
         run.copy_log(facts["step"], log)
-        draw_curve(log, picture)
+        _draw_curve(log, picture)
         write_language_model(output, model, vocabulary, card, bits, read_tokenizer(run.path))
     return scores
+
+
+def _model_card(
+    name: str,
+    model: BiLanguageModel,
+    recipe: dict,
+    facts: dict,
+    average: tuple[str, float] | None,
+    rounding: tuple | None,
+    scores: dict,
+    data: str,
+) -> str:
+    """Return a model card in Markdown.
+
+    ``rounding`` has the significant bits of biLM and softmax, the number of held-out sentences
+    and their perplexity before and after.
+    """
+    config = model.config
+    filters = ", ".join(f"{count} of width {width}" for width, count in config.filters)
+    average_text = rounding_text = ""
+    if average:
+        preset, share = average
+        average_text = f"""
+The weights are an average: {1 - share:g} of the end of the run, {share:g} of `{preset}`
+(Wortsman et al., 2022).
+"""
+    if rounding:
+        bits, softmax_bits, count, before, after = rounding
+        rounding_text = f"""
+The weights are rounded to {bits} significant bits, the softmax to {softmax_bits}.
+This changes the perplexity of {count} held-out sentences from {before:.3f} to {after:.3f}.
+"""
+    rows = "".join(
+        f"| {text} | {s['tokens']:,} | {s['oov_share']:.1%} | {s['forward']:.1f} | "
+        f"{s['backward']:.1f} | {s['perplexity']:.1f} |\n"
+        for text, s in scores.items()
+    )
+    origin = f"Fine-tuned from `{facts['init_from']}`.\n\n" if facts["init_from"] else ""
+    return f"""# {name}
+
+A bidirectional language model (biLM) for ELMo, trained with keras-elmo.
+
+```python
+import keras_elmo
+
+layer = keras_elmo.ElmoLayer.from_preset("{name}")
+```
+
+## Sizes
+
+- {config.n_layers} layers of {config.lstm_dim} LSTM cells, projected to \
+{config.projection_dim}, in each direction: {config.n_layers + 1} layer \
+representations of width {2 * config.projection_dim}
+- character filters: {filters}; {config.n_highway} highway
+- a softmax over {model.vocabulary_size:,} tokens
+
+## Data
+
+{data.strip() or "Not stated."}
+
+## Training
+
+{origin}{facts["tokens"]:,} tokens in {facts["step"]:,} steps and {facts["seconds"] / 60:.0f} \
+minutes. The recipe:
+
+```json
+{json.dumps(recipe, indent=2)}
+```
+
+![loss and held-out perplexity over tokens](curve.png)
+
+`log.csv` has the figures, one row per checkpoint.
+{average_text}
+## Perplexity
+
+Full softmax, whole sentences, zero initial state. Forward also predicts `</S>`, backward
+`<S>`. The biLM reads tokens outside the vocabulary by their characters; they are scored
+as `<UNK>`.
+
+| text | tokens | OOV | forward | backward | joint |
+|---|---|---|---|---|---|
+{rows}{rounding_text}"""
+
+
+def _draw_curve(log: str | pathlib.Path, picture: str | pathlib.Path) -> None:
+    """Draw the loss and the held-out perplexity in a ``log.csv`` over the tokens, as a PNG."""
+    from matplotlib.figure import Figure
+
+    with open(log, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    millions = [int(row["tokens"]) / 1e6 for row in rows]
+    figure = Figure(figsize=(8, 4))
+    axes = figure.add_subplot()
+    axes.plot(millions, [float(row["loss"]) for row in rows], "C0", label="training loss")
+    axes.set_xlabel("million tokens")
+    axes.set_ylabel("training loss, nats")
+    measured = [row for row in rows if row["perplexity"]]
+    if measured:
+        right = axes.twinx()
+        tokens, scores = zip(*((row["tokens"], row["perplexity"]) for row in measured))
+        right.plot([int(n) / 1e6 for n in tokens], list(map(float, scores)), "C1")
+        right.set_ylabel("held-out perplexity (full softmax)", color="C1")
+        right.set_yscale("log")
+    figure.tight_layout()
+    figure.savefig(picture, format="png", dpi=100)

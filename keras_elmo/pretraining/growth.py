@@ -7,50 +7,51 @@ import numpy as np
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.weight_mapping import to_float32, variables_by_path
+from keras_elmo.layers.bilm import lstm_names
 from keras_elmo.pretraining.language_model import BiLanguageModel
 
 # Without noise, copies of a cell would stay equal. A share of the weights' standard deviation.
 _NOISE = 0.02
 
 
-def grow(arrays: dict, config: BiLMConfig, larger: BiLMConfig, seed: int = 0) -> dict:
-    """Return the weights of a larger biLM that computes the same as a smaller biLM.
+def grow_language_model(
+    model: BiLanguageModel, config: BiLMConfig, **kwargs: Any
+) -> BiLanguageModel:
+    """Return a larger ``BiLanguageModel`` with the same predictions, except for a little noise.
 
-    The old features keep their positions and, except for a little noise, their values:
+    The old features keep their positions:
 
     - New cells are copies of old cells, with noise on the incoming weights. The copies of a cell
       share its outgoing weights.
     - New features of characters, filters, token representation and layer outputs are random.
-      Their outgoing weights are 0, so no old feature reads them.
-
-    A softmax with weights 0 on the new features therefore gives the same probabilities.
+      Their outgoing weights are 0, so no old feature reads them. The softmax does not read them
+      either.
 
     Args:
-        arrays: dict. Weights of the smaller biLM, NumPy, by their path in the ``BiLM``.
-        config: BiLMConfig. Sizes of the smaller biLM.
-        larger: BiLMConfig. Sizes of the larger biLM; see ``check_growth``.
-        seed: int. Seed of the noise, the copies and the new weights.
+        model: BiLanguageModel. The smaller model.
+        config: BiLMConfig. Sizes of the larger biLM; see ``check_growth``.
+        **kwargs: Arguments for ``BiLanguageModel``. The noise, the copies and the new weights
+            depend on its ``seed`` too.
 
-    Returns:
-        dict of float32 NumPy arrays by path.
+    Raises:
+        ValueError: If the biLM cannot grow to these sizes.
 
     Reference:
         Chen et al., 2016, https://arxiv.org/abs/1511.05641 (Net2WiderNet).
     """
-    check_growth(config, larger)
-    rng = np.random.default_rng(seed)
-    grown = _grow_characters(arrays, config, larger, rng)
-    for direction in ("forward", "backward"):
-        for layer in range(1, config.n_layers + 1):
-            name = f"{direction}_{layer}"
-            weights = {
-                path.removeprefix(f"{name}/"): array
-                for path, array in arrays.items()
-                if path.startswith(f"{name}/")
-            }
-            for path, array in _grow_lstm(weights, config, larger, rng).items():
-                grown[f"{name}/{path}"] = array
-    return {path: array.astype("float32") for path, array in grown.items()}
+    check_growth(model.config, config)
+    larger = BiLanguageModel(config, model.vocabulary_size, **kwargs)
+    rng = np.random.default_rng(larger.seed)
+    arrays = {path: to_float32(v) for path, v in variables_by_path(model.bilm).items()}
+    grown = _grow_characters(arrays, model.config, config, rng)
+    for name in lstm_names(config):
+        grown |= _grow_lstm(name, arrays, model.config, config, rng)
+    for path, variable in variables_by_path(larger.bilm).items():
+        variable.assign(grown[path].astype("float32"))
+    kernel = to_float32(model.softmax_kernel)
+    larger.softmax_kernel.assign(_widened(kernel, config.projection_dim))
+    larger.softmax_bias.assign(to_float32(model.softmax_bias))
+    return larger
 
 
 def check_growth(config: BiLMConfig, larger: BiLMConfig) -> None:
@@ -139,7 +140,7 @@ def _grow_characters(
 
 
 def _grow_lstm(
-    weights: dict, config: BiLMConfig, larger: BiLMConfig, rng: np.random.Generator
+    name: str, arrays: dict, config: BiLMConfig, larger: BiLMConfig, rng: np.random.Generator
 ) -> dict:
     width, cells = config.projection_dim, config.lstm_dim
     copies = np.concatenate([rng.permutation(cells) for _ in range(-(-larger.lstm_dim // cells))])
@@ -148,18 +149,17 @@ def _grow_lstm(
     is_copy = np.arange(larger.lstm_dim) >= cells
     grown = {}
     for path in ("kernel", "recurrent_kernel"):
-        gates = weights[path].reshape(width, 4, cells)
+        gates = arrays[f"{name}/{path}"].reshape(width, 4, cells)
         wide = np.zeros((larger.projection_dim, 4, larger.lstm_dim))
         wide[:width] = gates[:, :, source]
-        noise = rng.normal(0, _NOISE * gates.std(), (width, 4, is_copy.sum()))
-        wide[:width, :, is_copy] += noise
-        grown[path] = wide.reshape(larger.projection_dim, -1)
-    grown["bias"] = weights["bias"].reshape(4, cells)[:, source].ravel()
+        wide[:width, :, is_copy] += rng.normal(0, _NOISE * gates.std(), (width, 4, is_copy.sum()))
+        grown[f"{name}/{path}"] = wide.reshape(larger.projection_dim, -1)
+    grown[f"{name}/bias"] = arrays[f"{name}/bias"].reshape(4, cells)[:, source].ravel()
     shares = rng.uniform(0.3, 0.7, larger.lstm_dim)
     shares /= np.bincount(source, shares)[source]
     projection = _glorot(rng, (larger.lstm_dim, larger.projection_dim))
-    projection[:, :width] = weights["projection"][source] * shares[:, None]
-    grown["projection"] = projection
+    projection[:, :width] = arrays[f"{name}/projection"][source] * shares[:, None]
+    grown[f"{name}/projection"] = projection
     return grown
 
 
@@ -171,21 +171,3 @@ def _glorot(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 def _widened(array: np.ndarray, size: int) -> np.ndarray:
     """Return an array with zeros for new features on its last axis."""
     return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, size - array.shape[-1])])
-
-
-def grow_language_model(
-    model: BiLanguageModel, config: BiLMConfig, **kwargs: Any
-) -> BiLanguageModel:
-    """Return a larger ``BiLanguageModel`` with the same predictions.
-
-    ``kwargs`` are arguments for ``BiLanguageModel``. ``grow`` uses its ``seed`` too.
-    """
-    arrays = {path: to_float32(v) for path, v in variables_by_path(model.bilm).items()}
-    larger = BiLanguageModel(config, model.vocabulary_size, **kwargs)
-    grown = grow(arrays, model.config, config, larger.seed)
-    for path, variable in variables_by_path(larger.bilm).items():
-        variable.assign(grown[path])
-    kernel = to_float32(model.softmax_kernel)
-    larger.softmax_kernel.assign(_widened(kernel, config.projection_dim))
-    larger.softmax_bias.assign(to_float32(model.softmax_bias))
-    return larger

@@ -1,6 +1,5 @@
 """Read and write a language model as a preset: biLM, vocabulary and softmax."""
 
-import functools
 import pathlib
 from typing import Any
 
@@ -12,7 +11,13 @@ from keras_elmo.formats.weight_mapping import extract, to_float32, variables_by_
 from keras_elmo.presets import TOKENIZER_FILE, Preset
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabulary
-from keras_elmo.utils.files import digest_of, write_files, write_json
+from keras_elmo.utils.files import (
+    atomic_write,
+    digest_of,
+    local_path,
+    made_folder,
+    write_json,
+)
 
 # Significant bits of the stored weights: biLM, softmax.
 BITS = (16, 12)
@@ -120,16 +125,13 @@ def write_language_model(
     if tokenizer is not None:
         writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
     lines = [card.rstrip(), "", "## Checksums (SHA-256)", "", "```"]
-
-    def write_and_digest(name: str, path: pathlib.Path) -> None:
-        writers[name](path)
-        lines.append(f"{digest_of(path)}  {name}")
-
-    def write_card(path: pathlib.Path) -> None:
-        path.write_text("\n".join([*lines, "```", ""]), "utf-8")
-
-    all_writers = {name: functools.partial(write_and_digest, name) for name in writers}
-    write_files(directory, {**all_writers, "README.md": write_card})
+    directory = local_path(directory)
+    paths = [directory / name for name in (*writers, "README.md")]
+    with made_folder(directory), atomic_write(*paths) as (*files, readme):
+        for (name, write), file in zip(writers.items(), files, strict=True):
+            write(file)
+            lines.append(f"{digest_of(file)}  {name}")
+        readme.write_text("\n".join([*lines, "```", ""]), "utf-8")
 
 
 def _write_rounded(path: pathlib.Path, arrays: dict, bits: int) -> None:
@@ -139,10 +141,10 @@ def _write_rounded(path: pathlib.Path, arrays: dict, bits: int) -> None:
 
 def round_weights(model: BiLanguageModel, bits: tuple[int, int] = BITS) -> None:
     """Round the weights of a ``BiLanguageModel`` as ``write_language_model`` does."""
-    for_bilm, for_softmax = bits
-    for weight in model.weights:
-        is_softmax = any(weight is w for w in (model.softmax_kernel, model.softmax_bias))
-        weight.assign(rounded(to_float32(weight), for_softmax if is_softmax else for_bilm))
+    softmax = [model.softmax_kernel, model.softmax_bias]
+    for weights, n_bits in zip((model.bilm.weights, softmax), bits, strict=True):
+        for weight in weights:
+            weight.assign(rounded(to_float32(weight), n_bits))
 
 
 def average_weights(

@@ -11,7 +11,6 @@ from keras_elmo.utils.typing import Tensor
 # Coefficients of the Newton-Schulz iteration (Jordan et al., 2024).
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
-
 # Its subclasses add an optimizer of Keras as the second base.
 _Optimizer: Any = object
 
@@ -53,36 +52,27 @@ class _Guarded(_Optimizer):
             skips = 1 - ops.cast(is_finite, "int32")
             self.assign(self.skipped, self.skipped + skips)
             self.assign(self.skipped_in_a_row, (self.skipped_in_a_row + skips) * skips)
-        backend = keras.backend.backend()
-        if backend == "tensorflow":
-            import tensorflow as tf
-
-            def update() -> bool:
-                super(_Guarded, self).update_step(gradient, variable, learning_rate)
-                return True
-
-            tf.cond(is_finite, update, lambda: False)
-        elif backend == "torch":
-            if is_finite:
-                super().update_step(gradient, variable, learning_rate)
-        else:
+        if keras.backend.backend() == "jax":
+            # A condition of JAX cannot assign variables, so assign_add and assign_sub check it.
             self._is_finite = is_finite
             super().update_step(gradient, variable, learning_rate)
             self._is_finite = None
+            return
 
-    def assign(self, variable: Any, value: Tensor) -> None:
-        super().assign(variable, self._if_finite(value, ops.convert_to_tensor(variable)))
+        def update() -> bool:
+            super(_Guarded, self).update_step(gradient, variable, learning_rate)
+            return True
+
+        ops.cond(is_finite, update, lambda: False)
 
     def assign_add(self, variable: Any, value: Tensor) -> None:
-        super().assign_add(variable, self._if_finite(value, 0))
+        super().assign_add(variable, self._zero_if_not_finite(value))
 
     def assign_sub(self, variable: Any, value: Tensor) -> None:
-        super().assign_sub(variable, self._if_finite(value, 0))
+        super().assign_sub(variable, self._zero_if_not_finite(value))
 
-    def _if_finite(self, value: Tensor, otherwise: Any) -> Tensor:
-        if self._is_finite is None:
-            return value
-        return ops.where(self._is_finite, value, otherwise)
+    def _zero_if_not_finite(self, value: Tensor) -> Tensor:
+        return value if self._is_finite is None else ops.where(self._is_finite, value, 0)
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")

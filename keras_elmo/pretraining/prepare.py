@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.pretraining.sentences import SentenceRules
-from keras_elmo.pretraining.text_files import open_lines, open_text
+from keras_elmo.pretraining.text_files import open_text
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, read_vocabulary, write_vocabulary
 from keras_elmo.tokenizers.text import OPENERS
 from keras_elmo.utils.checks import check_whole, is_number
@@ -237,7 +237,7 @@ def _choose_blocks(file: str, share: float, seed: str) -> tuple[int, frozenset[i
     """Return the number of lines of a block, and the numbers of the blocks to hold out."""
     if not share:
         return _LINES_PER_BLOCK, frozenset()
-    with open_text(file) as (_, text):
+    with open_text(file) as text:
         lines = sum(1 for _ in text)
     wanted = max(1, round(lines * share))
     size = max(1, min(_LINES_PER_BLOCK, wanted // _FEWEST_BLOCKS))
@@ -249,9 +249,8 @@ def _choose_blocks(file: str, share: float, seed: str) -> tuple[int, frozenset[i
 
 
 def _read_blocks(file: str, size: int, progress: bool) -> Iterator[list[str]]:
-    """Yield the lines of a file, block by block."""
-    with open_lines(file, progress) as lines:
-        while block := list(itertools.islice(lines, size)):
+    with open_text(file, progress) as text:
+        while block := list(itertools.islice(text, size)):
             yield block
 
 

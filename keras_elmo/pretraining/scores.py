@@ -1,6 +1,6 @@
 """Score text with a bidirectional language model: perplexity, log-probabilities, substitutes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -43,7 +43,8 @@ class Scorer:
         self._vocabulary = vocabulary
         self._known = set(vocabulary) - {UNKNOWN}
         self._batcher = Batcher.for_config(model.config, vocabulary, batch_tokens=batch_tokens)
-        self._score, self._read = _compiled(model.score), _compiled(model.read)
+        self._score = _CompiledMethod(model, "score").predict_on_batch
+        self._read = _CompiledMethod(model, "read").predict_on_batch
 
     def log_probabilities(self, sentences: Any) -> list[np.ndarray]:
         """Return the log-probability of every token.
@@ -181,20 +182,13 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
     return logits - np.log(np.exp(logits).sum())
 
 
-def _compiled(function: Callable[[dict], Any]) -> Callable[[dict], Any]:
-    """Return a method of ``BiLanguageModel`` as a compiled function to NumPy arrays."""
-    model = _Wrapper(function)
-    model.compile(jit_compile=keras.backend.backend() == "jax")
-    return model.predict_on_batch
+class _CompiledMethod(keras.Model):
+    """Compile a method of ``BiLanguageModel``. Call ``predict_on_batch`` with a batch."""
 
-
-class _Wrapper(keras.Model):
-    """Wrap a method of ``BiLanguageModel`` as a model for ``predict``."""
-
-    def __init__(self, function: Callable[[dict], Any]) -> None:
-        super().__init__(name=function.__name__, dtype="float32")
-        self.model = function.__self__  # type: ignore[attr-defined]
-        self.function = function.__name__
+    def __init__(self, model: BiLanguageModel, method: str) -> None:
+        super().__init__(name=method, dtype="float32")
+        self.model, self.method = model, method
+        self.compile(jit_compile=keras.backend.backend() == "jax")
 
     def call(self, inputs: dict) -> Any:
-        return getattr(self.model, self.function)(inputs)
+        return getattr(self.model, self.method)(inputs)

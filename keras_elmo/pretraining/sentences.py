@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
-from keras_elmo.pretraining.text_files import open_lines, open_text, standard_input
+from keras_elmo.pretraining.text_files import open_text, standard_input
 from keras_elmo.tokenizers.text import read_lines, without_end
 from keras_elmo.tokenizers.words import SENTENCES, WordTokenizer, nltk_tokenizers, plain_quotes
 from keras_elmo.utils.files import atomic_write
@@ -124,7 +124,7 @@ def _open_lines(
 ) -> contextlib.AbstractContextManager[Iterable[str]]:
     if file == "-":
         return contextlib.nullcontext(read_lines(standard_input()))
-    return open_lines(os.fspath(file), progress)
+    return open_text(file, progress)
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def _make_splitter(
     punkt = nltk_tokenizers().punkt
     trainer = punkt.PunktTrainer()
     for file in files:
-        with open_text(os.fspath(file)) as (_, text):
+        with open_text(file) as text:
             start = text.read(_PUNKT_CHARACTERS)
         trainer.train(plain_quotes(start), finalize=False)
     trainer.finalize_training()

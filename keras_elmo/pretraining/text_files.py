@@ -11,42 +11,53 @@ from typing import Any, BinaryIO, TextIO
 from tqdm import tqdm
 
 from keras_elmo.tokenizers.text import OPENERS, decompression_errors, read_line, split_tokens
-from keras_elmo.utils.files import local_path
+from keras_elmo.utils.files import PathLike, local_path
 
 
 class _Lines(io.TextIOWrapper):
-    """A text whose lines are of bounded length."""
+    """A text whose lines are of bounded length; a progress bar follows the bytes that are read."""
 
-    number = 0
-    shown = ""
+    def __init__(self, raw: BinaryIO, path: pathlib.Path, bar: tqdm) -> None:
+        opener: Any = OPENERS.get(path.suffix.lower())
+        super().__init__(opener(raw) if opener else raw, encoding="utf-8-sig", newline="\n")
+        self._raw, self._name, self._bar = raw, str(path), bar
+        self._number = 0
 
     def __next__(self) -> str:  # type: ignore[override]
-        self.number += 1
-        if line := read_line(self, self.number, self.shown):
-            return line
-        raise StopIteration
+        self._number += 1
+        line = read_line(self, self._number, self._name)
+        if not line:
+            raise StopIteration
+        if not self._bar.disable:
+            self._bar.update(self._raw.tell() - self._bar.n)
+        return line
 
 
 @contextlib.contextmanager
-def open_text(file: str | pathlib.Path) -> Iterator[tuple[BinaryIO, TextIO]]:
+def open_text(file: PathLike, progress: bool = False) -> Iterator[TextIO]:
     """Open a UTF-8 text, plain, .gz, .bz2 or .xz, with or without a byte-order mark.
 
-    Yields the compressed file, whose position shows the progress, and the text.
+    With ``progress``, a bar shows how much of the file its lines have read.
 
     Raises:
         OSError: If the file cannot be read or is damaged.
         ValueError: If the text is not UTF-8, or a line is too long.
     """
     file = local_path(file)
-    opener: Any = OPENERS.get(file.suffix.lower())
     try:
         with (
             decompression_errors(file),
             open(file, "rb") as raw,
-            _Lines(opener(raw) if opener else raw, encoding="utf-8-sig", newline="\n") as text,
+            tqdm(
+                total=os.path.getsize(file),
+                unit="B",
+                unit_scale=True,
+                desc=file.name,
+                disable=not progress,
+            ) as bar,
+            _Lines(raw, file, bar) as text,
         ):
-            text.shown = str(file)
-            yield raw, text
+            yield text
     except UnicodeDecodeError as error:
         raise ValueError(
             f"Expected UTF-8 text, plain, .gz, .bz2 or .xz. Received: {file}, with other bytes "
@@ -65,29 +76,7 @@ def standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-@contextlib.contextmanager
-def open_lines(file: str | pathlib.Path, progress: bool) -> Iterator[Iterator[str]]:
-    """Open a text as ``open_text`` does; a progress bar follows the bytes that are read."""
-    with (
-        open_text(file) as (raw, text),
-        tqdm(
-            total=os.path.getsize(local_path(file)),
-            unit="B",
-            unit_scale=True,
-            desc=pathlib.Path(file).name,
-            disable=not progress,
-        ) as bar,
-    ):
-
-        def lines() -> Iterator[str]:
-            for line in text:
-                bar.update(raw.tell() - bar.n)
-                yield line
-
-        yield lines()
-
-
-def read_sentences(file: str | pathlib.Path) -> list[list[str]]:
+def read_sentences(file: PathLike) -> list[list[str]]:
     """Read one sentence per line, tokens between spaces or tabs; keep blank lines."""
-    with open_text(file) as (_, text):
+    with open_text(file) as text:
         return [split_tokens(line) for line in text]

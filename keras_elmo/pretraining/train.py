@@ -269,19 +269,19 @@ class Pretraining:
     def _feed(self, ahead: collections.deque) -> Any:
         """Return the batches after the checkpoint; append their tokens and positions to ahead."""
 
-        def batches() -> Iterator[dict]:
+        def batches() -> Iterator[tuple[dict]]:
             try:
                 for batch, tokens, position in self._corpus.batches(
                     self.facts["position"], self.facts["step"], self.recipe.parts
                 ):
                     ahead.append((tokens, position))
-                    yield batch
+                    yield (batch,)
             except (OSError, ValueError) as error:
                 self._failure = error
                 raise
 
         if keras.backend.backend() != "tensorflow":
-            return ((batch,) for batch in batches())
+            return batches()
         import tensorflow as tf
 
         axes = {"characters": 2, "words": 3, "targets": 3, "weights": 3}
@@ -291,19 +291,20 @@ class Pretraining:
             )
             for name, n in axes.items()
         }
-        feed = tf.data.Dataset.from_generator(batches, output_signature=spec)
+        feed = tf.data.Dataset.from_generator(batches, output_signature=(spec,))
         if self.share.processes == 1:  # Keras distributes the batch
-            return feed.map(lambda batch: (batch,)).prefetch(4)
+            return feed.prefetch(4)
 
-        def of_replicas(batch: dict) -> dict:
+        def of_replicas(batch: dict) -> tuple[dict]:
             """Return the batch of each device of this process."""
             first = [self.share.replicas, -1]
-            return {
+            parts = {
                 name: tf.reshape(x, tf.concat([first, tf.shape(x)[1:]], axis=0))
                 for name, x in batch.items()
             }
+            return (parts,)
 
-        feed = feed.map(of_replicas).unbatch().map(lambda batch: (batch,)).prefetch(4)
+        feed = feed.map(of_replicas).unbatch().prefetch(4)
         strategy = tf.distribute.get_strategy()
         return strategy.distribute_datasets_from_function(lambda _: feed)
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from keras_elmo.pretraining.export import export_run
-from keras_elmo.pretraining.model_card import draw_curve
+from keras_elmo.pretraining.export import _draw_curve, export_run
 
 HEADER = "step,tokens,seconds,learning_rate,loss,perplexity,skipped,change\n"
 
@@ -12,7 +11,7 @@ HEADER = "step,tokens,seconds,learning_rate,loss,perplexity,skipped,change\n"
 def test_the_curve_of_a_run_whose_heldout_text_came_or_went(perplexities, tmp_path):
     rows = [f"{i},{i}000,1.0,0.1,2.5,{p},0,\n" for i, p in enumerate(perplexities, 1)]
     (tmp_path / "log.csv").write_text(HEADER + "".join(rows))
-    draw_curve(tmp_path / "log.csv", tmp_path / "curve.png")
+    _draw_curve(tmp_path / "log.csv", tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
