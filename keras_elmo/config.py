@@ -40,14 +40,13 @@ class BiLMConfig:
         lstm_dim: int. Features of the cell state of an LSTM.
         projection_dim: int. Features of the output of one LSTM, and of the token
             representation. If it equals ``lstm_dim``, the LSTMs have no projection.
-            (``has_projection`` is about another projection, in the character CNN.)
         n_layers: int. LSTM layers in each direction.
         cell_clip: float or None. Bound on the absolute cell state.
         projection_clip: float or None. Bound on the absolute projected output.
         use_skip_connections: bool. Whether each layer from the second up adds its input to
             its output.
-        code_points: ``CodePoints`` or None. The characters and words that a biLM of
-            ELMoForManyLangs knows. None for a biLM that reads the bytes of UTF-8.
+        code_points: ``CodePoints`` or None. None for a biLM that reads the bytes of UTF-8, as in
+            the paper. For a biLM of ELMoForManyLangs, the characters and words that it knows.
 
     Raises:
         ValueError: If attributes are invalid; the error names all of them.
@@ -94,46 +93,6 @@ class BiLMConfig:
         for name in _CLIPS:
             clip = getattr(self, name)
             object.__setattr__(self, name, None if clip is None else float(clip))
-
-    def _invalid_attributes(self) -> list[str]:
-        problems = []
-
-        def expect(is_valid: bool, name: str, what: str) -> None:
-            if not is_valid:
-                value = shorten(getattr(self, name))
-                problems.append(f"{name} must be {what}. Received: {name}={value}")
-
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            expect(is_whole(value, least), name, f"a whole number, {least} or more")
-        for name, most in _MOST.items():
-            expect(not is_whole(getattr(self, name), most + 1), name, f"{most} or less")
-        for name in _CLIPS:
-            clip = getattr(self, name)
-            expect(clip is None or is_number(clip, above=0), name, "a positive number or None")
-        expect(self.activation in ("relu", "tanh"), "activation", "'relu' or 'tanh'")
-        is_switch = isinstance(self.use_skip_connections, bool)
-        expect(is_switch, "use_skip_connections", "True or False")
-        is_alphabet = isinstance(self.code_points, CodePoints | None)
-        expect(is_alphabet, "code_points", "CodePoints or None")
-        pairs = "pairs (width, count) of whole numbers, 1 or more"
-        expect(_are_filters(self.filters), "filters", pairs)
-        return problems
-
-    def _contradictions(self) -> list[str]:
-        problems = []
-        if self.widest_filter > self.max_characters_per_token:
-            problems.append(
-                "no filter may be wider than max_characters_per_token. "
-                f"Received: filters={shorten(self.filters)}, "
-                f"max_characters_per_token={self.max_characters_per_token}"
-            )
-        if self.projection_dim > self.lstm_dim:  # bilm-tf projects to smaller sizes only
-            problems.append(
-                "projection_dim must not exceed lstm_dim, or the layers would differ in width. "
-                f"Received: projection_dim={self.projection_dim}, lstm_dim={self.lstm_dim}"
-            )
-        return problems
 
     @functools.cached_property
     def alphabet(self) -> Alphabet:
@@ -198,6 +157,46 @@ class BiLMConfig:
     def digest(self) -> str:
         """Return the SHA-256 of the options, in hexadecimal."""
         return hashlib.sha256(json.dumps(self.to_options(), sort_keys=True).encode()).hexdigest()
+
+    def _invalid_attributes(self) -> list[str]:
+        problems = []
+
+        def expect(is_valid: bool, name: str, what: str) -> None:
+            if not is_valid:
+                value = shorten(getattr(self, name))
+                problems.append(f"{name} must be {what}. Received: {name}={value}")
+
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            expect(is_whole(value, least), name, f"a whole number, {least} or more")
+        for name, most in _MOST.items():
+            expect(not is_whole(getattr(self, name), most + 1), name, f"{most} or less")
+        for name in _CLIPS:
+            clip = getattr(self, name)
+            expect(clip is None or is_number(clip, above=0), name, "a positive number or None")
+        expect(self.activation in ("relu", "tanh"), "activation", "'relu' or 'tanh'")
+        is_switch = isinstance(self.use_skip_connections, bool)
+        expect(is_switch, "use_skip_connections", "True or False")
+        is_alphabet = isinstance(self.code_points, CodePoints | None)
+        expect(is_alphabet, "code_points", "CodePoints or None")
+        pairs = "pairs (width, count) of whole numbers, 1 or more"
+        expect(_are_filters(self.filters), "filters", pairs)
+        return problems
+
+    def _contradictions(self) -> list[str]:
+        problems = []
+        if self.widest_filter > self.max_characters_per_token:
+            problems.append(
+                "no filter may be wider than max_characters_per_token. "
+                f"Received: filters={shorten(self.filters)}, "
+                f"max_characters_per_token={self.max_characters_per_token}"
+            )
+        if self.projection_dim > self.lstm_dim:  # bilm-tf projects to smaller sizes only
+            problems.append(
+                "projection_dim must not exceed lstm_dim, or the layers would differ in width. "
+                f"Received: projection_dim={self.projection_dim}, lstm_dim={self.lstm_dim}"
+            )
+        return problems
 
 
 def _are_filters(value: object) -> bool:

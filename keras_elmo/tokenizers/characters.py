@@ -77,9 +77,9 @@ class Alphabet(abc.ABC):
         """Encode UTF-8 tokens.
 
         Returns:
-            The tokens for ``word_ids``; an alphabet of code points cuts them. The ids of their
-            characters, int32, shape ``(len(tokens), longest)``; values after the end of a token
-            have no meaning. The number of characters of each token, at most ``longest``.
+            The tokens as ``word_ids`` expects them; the ids of their characters, int32, shape
+            ``(len(tokens), longest)``, without meaning after the end of a token; and the number
+            of characters of each token, at most ``longest``.
         """
 
     def word_ids(self, tokens: Sequence[bytes]) -> list[int]:
@@ -97,7 +97,7 @@ class Alphabet(abc.ABC):
         """
         tokens, ids, lengths = self.encode(tokens)
         rows = np.full((len(tokens), self.row_length), self.pad, "int32")
-        characters = rows[:, self.leading :]
+        characters = rows[:, self.leading :]  # a view: writing to it fills rows
         characters[:, 0] = self.begin
         inside = np.arange(self.longest) < lengths[:, None]
         np.copyto(characters[:, 1:-1], ids, where=inside)
