@@ -146,8 +146,8 @@ class BiLM(FreezableLayer):
             x: Token representations, float, shape ``(tokens, batch, projection_dim)``.
             mask: Bool, shape ``(tokens, batch)``, or None.
             initial_state: dict. ``[h, c]`` of every LSTM by its name; None for zeros.
-            reverse: bool. Run from the last token to the first. Set it for the backward
-                LSTMs, unless ``x`` is reversed already.
+            reverse: bool. Run from the last token to the first. Pretraining passes ``x``
+                reversed instead.
             dropout: function or None. Applied to the input of every layer.
             product_dtype: str or None. Dtype of the matrix products; see ``projected_lstm``.
 

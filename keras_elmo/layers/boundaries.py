@@ -103,17 +103,19 @@ def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
     Returns:
         int32, shape ``(batch, tokens + 2, characters)``.
     """
-    # Example: the mask 110, of two tokens and one padding token, becomes tokens 01100,
-    # from_begin 11100 and with_boundaries 11110. The results are begin 10000 and end 00010.
-    # begin is always the first column. As a mask it needs no sizes.
-    tokens = _pad(mask, 1, 1)
-    from_begin = _pad(_pad(mask, 1, 0, True), 0, 1)
-    begin = from_begin & ~tokens
-    end = with_boundaries(mask) & ~from_begin
-    begin_row, end_row = alphabet.boundary_rows(ids.shape[-1])
+    # An example of a sentence with two tokens, padded to three:
+    #   mask                1 1 0
+    #   is_token          0 1 1 0 0
+    #   start_and_tokens  1 1 1 0 0
+    #   with_boundaries   1 1 1 1 0
+    is_token = _pad(mask, 1, 1)
+    start_and_tokens = _pad(_pad(mask, 1, 0, True), 0, 1)
+    is_start = start_and_tokens & ~is_token
+    is_end = with_boundaries(mask) & ~start_and_tokens
+    start_row, end_row = alphabet.boundary_rows(ids.shape[-1])
     ids = ops.pad(ids, [[0, 0], [1, 1], [0, 0]])
-    ids = ops.where(begin[..., None], begin_row, ids)
-    return ops.where(end[..., None], end_row, ids)
+    ids = ops.where(is_start[..., None], start_row, ids)
+    return ops.where(is_end[..., None], end_row, ids)
 
 
 def _pad(mask: Tensor, before: int, after: int, value: bool = False) -> Tensor:

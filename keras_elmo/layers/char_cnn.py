@@ -127,10 +127,10 @@ class CharCNN(FreezableLayer):
         return ops.reshape(x, (*outer, self.projection_dim))
 
     def represent(self, rows: Tensor, product_dtype: str | None = None) -> Tensor:
-        """Compute the representation of every row, without a search for equal rows.
+        """Compute the representation of each token; ``call`` passes the distinct tokens of a batch.
 
         Args:
-            rows: Character ids, int, shape ``(rows, characters)``.
+            rows: Character ids, int, shape ``(tokens, characters)``.
             product_dtype: str or None. Dtype of the matrix products after the convolutions;
                 None for the dtype of the layer.
 

@@ -91,10 +91,11 @@ class ElmoLayer(keras.layers.Layer):
     Call arguments:
         inputs: Character ids from ``CharacterTokenizer``, int, shape ``(batch, tokens,
             characters)``; a row of 0 is padding. ``characters`` is at least 3, at least the
-            width of the widest filter, and at most ``max_characters_per_token``. The
-            result is exact from ``bytes of the longest token + 2 + width of the widest filter``
-            characters on. For a biLM over code points, make the tokenizer with
-            ``CharacterTokenizer.from_preset``; a word id may precede its character ids.
+            width of the widest filter, and at most ``max_characters_per_token``. Fewer than
+            ``max_characters_per_token`` give the same result if the longest token has at most
+            ``characters - 2 - width of the widest filter`` bytes. For a biLM over code points,
+            make the tokenizer with ``CharacterTokenizer.from_preset``; a word id may precede
+            its character ids.
 
     Attributes:
         presets: dict. Facts about the bundled presets by name: ``description``, ``layers``,
@@ -371,7 +372,8 @@ class ElmoLayer(keras.layers.Layer):
         if not self.trainable_bilm:
             representations = {k: ops.stop_gradient(x) for k, x in representations.items()}
         if not self.keep_boundaries:
-            # The </S> of a short sentence is inside the slice, where the mask sets it to 0.
+            # The slice removes <S> and the last column. The </S> of a shorter sentence is in an
+            # earlier column, where the mask sets it to 0.
             keep = ops.cast(mask, self.compute_dtype)[..., None]
             representations = {k: x[:, 1:-1] * keep for k, x in representations.items()}
         return select_output(representations, self.output_kind)

@@ -54,8 +54,8 @@ class Highway(FreezableLayer):
     def call(self, inputs: Tensor, product_dtype: str | None = None) -> Tensor:
         # Inside call, Keras casts the weights to the compute dtype.
         transform = mixed_dense(inputs, self.transform_kernel, self.transform_bias, product_dtype)
-        gate = mixed_dense(inputs, self.gate_kernel, self.gate_bias, product_dtype)
-        transform, gate = ops.relu(transform), ops.sigmoid(gate)
+        transform = ops.relu(transform)
+        gate = ops.sigmoid(mixed_dense(inputs, self.gate_kernel, self.gate_bias, product_dtype))
         return gate * transform + (1 - gate) * inputs
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

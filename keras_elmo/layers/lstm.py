@@ -14,7 +14,7 @@ from keras_elmo.utils.typing import Tensor
 
 
 def projected_lstm(
-    gates: Tensor,
+    input_gates: Tensor,
     recurrent_kernel: Tensor,
     projection: Tensor | None = None,
     cell_clip: float | None = None,
@@ -26,8 +26,8 @@ def projected_lstm(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Run an LSTM whose projected output enters the next step.
 
-    ``z = x W + b`` is the part of the gates that comes from the inputs. The caller computes it,
-    and adds 1 to the bias of the forget gate. The gates are in the order of Keras::
+    The caller computes the input gates ``z = x W + b``, and adds 1 to the bias of the forget gate.
+    The gates are in the order of Keras::
 
         i, f, c~, o = split(z + h U)
         c = clip(sigmoid(f) * c + sigmoid(i) * tanh(c~), cell_clip)
@@ -35,13 +35,8 @@ def projected_lstm(
 
     The next step receives the clipped values.
 
-    Automatic differentiation would add up the gradients of the weights step by step. Here the
-    backward loop only carries the errors back. After the loop, one matrix product over all
-    steps computes the gradient of each weight. On TensorFlow a training step of the
-    LSTMs took 0.55 of the time of ``keras.layers.RNN``. There is no second derivative.
-
     Args:
-        gates: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``. Its dtype is also the
+        input_gates: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``. Its dtype is also the
             dtype of the activations that are stored for the gradient. ``h`` and ``c`` have the
             dtype of the weights.
         recurrent_kernel: ``U``, float, shape ``(projection_dim, 4 * lstm_dim)``.
@@ -60,11 +55,13 @@ def projected_lstm(
 
     Returns:
         The outputs, float, shape ``(tokens, batch, projection_dim)``, and the final
-        ``(h, c)``. The gradients of all three flow to ``gates``, the weights and ``state``.
+        ``(h, c)``. The gradients of all three flow to ``input_gates``, the weights and
+        ``state``. There is no second derivative.
 
     Examples:
-        >>> gates = keras.ops.ones((7, 2, 20))
-        >>> outputs, (h, c) = projected_lstm(gates, keras.ops.ones((3, 20)), keras.ops.ones((5, 3)))
+        >>> recurrent_kernel, projection = keras.ops.ones((3, 20)), keras.ops.ones((5, 3))
+        >>> input_gates = keras.ops.ones((7, 2, 20))
+        >>> outputs, (h, c) = projected_lstm(input_gates, recurrent_kernel, projection)
         >>> keras.ops.shape(outputs), keras.ops.shape(c)
         ((7, 2, 3), (2, 5))
 
@@ -73,7 +70,7 @@ def projected_lstm(
     """
     projection_dim, lstm_dim = recurrent_kernel.shape[0], recurrent_kernel.shape[1] // 4
     if state is None:
-        batch, dtype = ops.shape(gates)[1], recurrent_kernel.dtype
+        batch, dtype = ops.shape(input_gates)[1], recurrent_kernel.dtype
         state = [ops.zeros((batch, size), dtype) for size in (projection_dim, lstm_dim)]
     if mask is not None:
         mask = ops.cast(mask, "bool")[..., None]
@@ -84,28 +81,32 @@ def projected_lstm(
         _forward_with_residuals,
         _backward,
         options=(cell_clip, projection_clip, reverse, product_dtype),
-        tensors=(gates, *state, mask),
+        tensors=(input_gates, *state, mask),
         weights=(recurrent_kernel, projection),
     )
     return outputs, (h, c)
 
 
 def _forward(options: tuple, *arguments: Tensor) -> tuple:
-    gates, h, c, mask, recurrent_kernel, projection = arguments
+    """Run ``_step`` over the tokens. The arguments are the tensors and weights given above."""
+    input_gates, h, c, mask, recurrent_kernel, projection = arguments
     cell_clip, projection_clip, reverse, product_dtype = options
     weights = _cast(product_dtype, recurrent_kernel, projection)
     constants = (*weights, cell_clip, projection_clip)
-    shapes = [(gates.shape[1], recurrent_kernel.shape[0])]
-    (h, c), (outputs,) = scan(_output_step, (h, c), (gates, mask), constants, shapes, reverse)
+    inputs = (input_gates, mask)
+    shapes = [(input_gates.shape[1], recurrent_kernel.shape[0])]
+    (h, c), (outputs,) = scan(_output_step, (h, c), inputs, constants, shapes, reverse)
     return _without_padding(outputs, mask), h, c
 
 
 def _step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     """Compute one step. Return the new ``(h, c)``, and the activations of the gates."""
     recurrent_kernel, projection, cell_clip, projection_clip = constants
-    gates, is_token = inputs
+    input_gates, is_token = inputs
     h, c = carry
-    gates = ops.cast(gates, h.dtype) + mixed_matmul(h, recurrent_kernel, recurrent_kernel.dtype)
+    # The weights have the dtype of the products. h and c can have another one.
+    from_h = mixed_matmul(h, recurrent_kernel, recurrent_kernel.dtype)
+    gates = ops.cast(input_gates, h.dtype) + from_h
     i, f, candidate, o = ops.split(gates, 4, axis=-1)
     i, f, candidate, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(candidate), ops.sigmoid(o)
     c = _clip(f * c + i * candidate, cell_clip)
@@ -121,19 +122,24 @@ def _output_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, 
 
 
 # The gradient: a forward pass that stores what the backward pass needs, and the backward pass.
+# Automatic differentiation would add up the gradients of the weights step by step. Here the
+# backward loop only carries the errors back. After the loop, one matrix product over all steps
+# computes the gradient of each weight. On TensorFlow a training step of the LSTMs took 0.55 of the
+# time of keras.layers.RNN.
 
 
 def _forward_with_residuals(options: tuple, *arguments: Tensor) -> tuple[tuple, tuple]:
     """Run ``_forward``, and store the states and the activations after every step."""
-    gates, *start, mask, recurrent_kernel, projection = arguments
+    input_gates, *start, mask, recurrent_kernel, projection = arguments
     cell_clip, projection_clip, reverse, product_dtype = options
     weights = _cast(product_dtype, recurrent_kernel, projection)
     constants = (*weights, cell_clip, projection_clip)
     h, c = start
     # LiteRT needs the batch size if known.
-    shapes = [(gates.shape[1], x.shape[-1]) for x in (h, c, gates)]
-    dtypes = [x.dtype for x in (h, c, gates)]
-    (h, c), steps = scan(_storing_step, (h, c), (gates, mask), constants, shapes, reverse, dtypes)
+    shapes = [(input_gates.shape[1], x.shape[-1]) for x in (h, c, input_gates)]
+    dtypes = [x.dtype for x in (h, c, input_gates)]
+    inputs = (input_gates, mask)
+    (h, c), steps = scan(_storing_step, (h, c), inputs, constants, shapes, reverse, dtypes)
     outputs = _without_padding(steps[0], mask)
     return (outputs, h, c), (*start, *steps, mask, recurrent_kernel, projection)
 
@@ -244,7 +250,7 @@ def _sum_of_outer_products(x: Tensor, y: Tensor, product_dtype: str | None) -> T
 class ProjectedLSTM(FreezableLayer):
     """Run ``projected_lstm`` over sentences, forward or backward.
 
-    The gates of ``projected_lstm`` are ``x kernel + bias``. The layer adds 1 to the bias of the
+    The input gates are ``x kernel + bias``. The layer adds 1 to the bias of the
     forget gate; the weight files do not include this 1.
 
     Args:
@@ -297,11 +303,11 @@ class ProjectedLSTM(FreezableLayer):
         self.supports_masking = True
 
     def build(self, input_shape: tuple) -> None:
-        gates = 4 * self.lstm_dim
-        self.kernel = self.add_weight(shape=(input_shape[-1], gates), name="kernel")
-        self.bias = self.add_weight(shape=(gates,), initializer="zeros", name="bias")
+        n_gates = 4 * self.lstm_dim
+        self.kernel = self.add_weight(shape=(input_shape[-1], n_gates), name="kernel")
+        self.bias = self.add_weight(shape=(n_gates,), initializer="zeros", name="bias")
         self.recurrent_kernel = self.add_weight(
-            shape=(self.projection_dim, gates), name="recurrent_kernel"
+            shape=(self.projection_dim, n_gates), name="recurrent_kernel"
         )
         self.projection = None
         if self.projection_dim != self.lstm_dim:
@@ -332,8 +338,8 @@ class ProjectedLSTM(FreezableLayer):
             inputs: Float, shape ``(tokens, batch, features)``.
             mask: Bool, shape ``(tokens, batch)``, or None; see ``projected_lstm``.
             state: Pair ``(h, c)`` for the first step, or None.
-            reverse: bool. Run from the last token to the first. ``go_backwards`` has no
-                effect here.
+            reverse: bool. Run from the last token to the first. ``call`` passes
+                ``go_backwards``.
             product_dtype: str or None. Dtype of the matrix products, with ``kernel`` too.
 
         Returns:

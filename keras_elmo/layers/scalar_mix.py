@@ -23,11 +23,10 @@ class ScalarMix(keras.layers.Layer):
         layer_norm: bool or str. Normalise every layer to mean 0 and variance 1 before the sum,
             without scale or shift. ``True`` computes mean and variance over all features of
             all unmasked tokens of the batch, as bilm-tf does. The result for a sentence then
-            depends on the other sentences of the batch. AllenNLP always counts ``<S>`` and
-            ``</S>``; this layer counts them only with ``ElmoLayer(keep_boundaries=True)``, and
-            otherwise the results differ by 0.1 to 0.3. ``"token"`` computes mean and variance
-            over the features of each token (Ba et al., 2016). The result then does not depend
-            on other sentences: use it in models that serve single sentences.
+            depends on the other sentences of the batch. ``"token"`` computes them over the
+            features of each token (Ba et al., 2016): use it in models that serve single
+            sentences. AllenNLP counts ``<S>`` and ``</S>`` as tokens. For its results, pass
+            ``keep_boundaries=True`` to ``ElmoLayer``; without it values differ by 0.1 to 0.3.
         dropout: float. Rate in [0, 1) on the mixed representation, in training only.
         l2: float. Weight of the penalty ``sum(scalars**2)``, on the scalars before the
             softmax. 1 keeps the mix near the average, 1e-3 lets the weights differ

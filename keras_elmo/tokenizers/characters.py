@@ -1,7 +1,7 @@
 """Turn tokens into character ids: UTF-8 bytes between word markers, as bilm-tf numbers them.
 
-There are two kinds of padding. Inside a token, ``PAD`` fills the row after the end of the token.
-In a sentence, a row of 0 is a padding token.
+There are two kinds of padding. The id ``pad`` fills the row of a token after its last character. A
+padding token is a row of zeros.
 """
 
 import abc
@@ -45,7 +45,7 @@ class Alphabet(abc.ABC):
         pad: int. The character id that fills a row after ``end``.
         boundary_tokens: tuple of bytes. The tokens that become the sentence boundaries.
         boundary_ids: tuple of int. The character ids of the sentence boundaries.
-        n_characters: int. Number of character ids, padding included.
+        n_characters: int. Number of character ids, 0 included.
         n_words: int. Number of words with an embedding; 0 if the biLM reads characters only.
         word_dim: int. Features of a word embedding.
         leading: int. Word ids in a row, before the character ids: 0 or 1.
