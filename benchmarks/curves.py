@@ -24,7 +24,9 @@ def read_log(path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("picture", type=pathlib.Path)
     parser.add_argument("logs", nargs="+", metavar="NAME=LOG")
     arguments = parser.parse_args()

@@ -42,7 +42,9 @@ def fit_seconds(sentences, batch_size, dtype):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=pathlib.Path, help="Penn Treebank trees, one a line")
     parser.add_argument("--limit", type=int, default=256, help="number of sentences")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 128])

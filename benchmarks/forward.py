@@ -35,7 +35,9 @@ def best_time(model, inputs, repeats):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=SIZES, default="original")
     parser.add_argument("--sentences", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=25)

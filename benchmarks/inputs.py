@@ -39,7 +39,9 @@ def write_layers(path, lengths, random):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sentences", type=int, default=3200)
     parser.add_argument("--tokens", type=int, default=15, help="mean length of a sentence")
     parser.add_argument("--batch-size", type=int, default=32, help="sentences in a batch")

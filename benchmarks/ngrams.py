@@ -47,7 +47,9 @@ def kenlm_query(folder, model, sentences):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", type=pathlib.Path)
     parser.add_argument("texts", type=pathlib.Path, nargs="+")
     parser.add_argument("--kenlm", type=pathlib.Path, help="folder of lmplz, build_binary, query")

@@ -70,7 +70,11 @@ def train_all(arguments, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("corpus", type=pathlib.Path)
     parser.add_argument("runs", type=pathlib.Path, help="folder")
     parser.add_argument("--adam-rate", type=float, default=0.004)

@@ -22,7 +22,9 @@ ODD = "Antidisestablishmentarianism pneumonoultramicroscopicsilicovolcanoconiosi
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("preset", help="a bundled name, or a directory")
     parser.add_argument("--text", type=pathlib.Path, required=True)
     parser.add_argument("--sentences", type=int, default=20)

@@ -20,7 +20,9 @@ from keras_elmo.pretraining.text_files import read_sentences
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--text", type=pathlib.Path, default=pathlib.Path(__file__))
     parser.add_argument("--sentences", type=int, default=100)
     parser.add_argument("--presets", nargs="*", default=["elmo_mini_en", "elmo_small_en"])

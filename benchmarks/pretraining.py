@@ -109,7 +109,9 @@ def products(config, tokens, rows, distinct, characters, negatives, dtype):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", type=pathlib.Path)
     parser.add_argument("--size", default="mini", choices=SIZES)
     parser.add_argument("--optimizer", default="adam", choices=("adam", "muon"))

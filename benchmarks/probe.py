@@ -103,7 +103,9 @@ def train_and_predict(data, seed, epochs, batch_size):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--preset", default="elmo_mini_en")
     parser.add_argument("--sst", type=pathlib.Path)
     parser.add_argument("--ud", type=pathlib.Path)

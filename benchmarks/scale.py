@@ -71,7 +71,9 @@ def plot(figures, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--preset", default="elmo_mini_en")
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--plot", type=pathlib.Path, help="write a picture")

@@ -189,7 +189,9 @@ def keep_table(path, result):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=pathlib.Path, help="Penn Treebank trees, one a line")
     parser.add_argument("--limit", type=int, default=300, help="sentences in batches")
     parser.add_argument("--single", type=int, default=20, help="sentences one at a time")

@@ -76,7 +76,9 @@ def build(preset, n_words, n_tags):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=pathlib.Path, help="column file: token first, tag last")
     parser.add_argument("--limit", type=int, help="largest number of sentences to read")
     parser.add_argument("--preset", default="elmo_small_en", help="name, directory or .zip")

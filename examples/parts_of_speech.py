@@ -72,7 +72,9 @@ def probe(parts, layer, n_tags, seed, epochs, batch_size, learning_rate):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("train", "dev", "test"):
         parser.add_argument(f"--{name}", required=True, help=".conllu or .conllu.xz file")
     parser.add_argument("--tags", choices=COLUMNS, default="universal")

@@ -47,7 +47,9 @@ def read_trees(text, limit):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=pathlib.Path, help="file of Penn Treebank trees")
     parser.add_argument("--limit", type=int, help="largest number of trees to read")
     parser.add_argument("--preset", default="elmo_small_en", help="name, directory or .zip")

@@ -146,7 +146,9 @@ def draw(vectors, labels, senses, title, path, font_file=None):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--language", choices=WORDS, default="en", help="language of the defaults")
     add("--word", nargs="*", help="words to use instead of the built-in ones")

@@ -120,7 +120,9 @@ def scores(right):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--train", required=True, help="SemCor, .data.xml")
     parser.add_argument("--test", required=True, help="an evaluation set, .data.xml")
     parser.add_argument(

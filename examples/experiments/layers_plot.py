@@ -13,7 +13,9 @@ import pathlib
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("senses", type=pathlib.Path, help="output of wsd.py --json")
     parser.add_argument("tags", type=pathlib.Path, help="output of parts_of_speech.py --json")
     parser.add_argument("picture", type=pathlib.Path, help=".png to write")

@@ -191,7 +191,9 @@ def train_and_score(settings, seed=1):
 
 def parse(arguments=None):
     """Parse a command line, by default that of this process."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True, help="folder of train.txt, dev.txt, test.txt")
     add("--elmo", choices=("none", "input", "output", "both"), default="both")

@@ -64,7 +64,9 @@ def train_vectors(path, files, dimension=100, epochs=5, min_count=5, seed=1, wor
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("vectors", type=pathlib.Path, help="file to write")
     parser.add_argument(
         "text", type=pathlib.Path, nargs="+", help="tokenised sentences, one a line"
