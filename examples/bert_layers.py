@@ -133,25 +133,26 @@ def main(arguments=None):
     add = parser.add_argument
     add("--task", choices=FILES, required=True)
     add("--data", type=pathlib.Path, required=True, help="folder of the files of the task")
-    add("--bert", required=True, help="preset of KerasHub, or a folder of Hugging Face")
+    add("--bert", help="preset of KerasHub, or a folder of Hugging Face")
     add("--input", choices=("elmo", "bert", "both", "tuned"), default="both")
     add("--limit", type=int, help="sentences to train on")
     add("--units", type=int, default=100, help="units of the biLSTM in each direction")
     settings = parser.parse_args(arguments)
+    uses = {"both": ("elmo", "bert")}.get(settings.input, (settings.input,))
+    if ("elmo" in uses and not settings.preset) or (uses != ("elmo",) and not settings.bert):
+        parser.error("expected --preset for ELMo, and --bert for every other --input")
     keras.utils.set_random_seed(settings.seed)
 
     texts, labels = {}, {}
     for part, name in zip(("train", "dev", "test"), FILES[settings.task]):
         limit = settings.limit if part == "train" else None
         texts[part], labels[part] = read(settings.task, settings.data / name, limit)
-    kinds = list(range(5))
-    if settings.task == "ner":
-        kinds = sorted({tag for tags in labels["train"] for tag in tags})
-    others = texts["dev"] + texts["test"]
-    vocabulary, embedding = words_and_embedding(settings.vectors, texts["train"], others)
+    is_ner = settings.task == "ner"
+    kinds = sorted({tag for tags in labels["train"] for tag in tags}) if is_ner else range(5)
+    given = settings.vectors, texts["train"], texts["dev"] + texts["test"]
+    vocabulary, embedding = words_and_embedding(*given)
     embedding = embedding if settings.vectors else None
     with settings.folder() as temporary:
-        uses = {"both": ("elmo", "bert")}.get(settings.input, (settings.input,))
         if uses != ("elmo",):
             backbone = keras_hub.models.BertBackbone.from_preset(settings.bert)
             tokenizer = keras_hub.models.BertTokenizer.from_preset(settings.bert)
@@ -163,14 +164,14 @@ def main(arguments=None):
             inputs = {"words": ids_of(vocabulary, text)}
             if uses != ("elmo",):
                 ids, places = first_pieces(tokenizer, text, longest)
-                if settings.input == "tuned":
+                if uses == ("tuned",):
                     inputs |= {"ids": ids, "places": places}
                 else:
                     inputs["bert"] = represent(hidden_layers(backbone), ids, places)
             if elmo:
                 inputs["elmo"] = parts.TextLayers(elmo, text, folder, split=False)
             targets = labels[part]
-            if settings.task == "ner":
+            if is_ner:
                 known = {kind: n for n, kind in enumerate(kinds)}
                 targets = [np.array([known.get(tag, -1) for tag in tags]) for tags in targets]
             seed = settings.seed if part == "train" else None
@@ -178,10 +179,8 @@ def main(arguments=None):
             batches[part] = parts.padded_batches(*given, settings.batch_size, seed)
         shapes = {x: inputs[x][0].shape[1:] for x in ("elmo", "bert") if x in inputs}
         seconds = round(time.perf_counter() - begin, 1)
-        tuned = backbone if settings.input == "tuned" else None
-        model, predictor, loss = build(
-            settings.task, len(kinds), shapes, embedding, settings.units, tuned
-        )
+        given = settings.task, len(kinds), shapes, embedding, settings.units
+        model, predictor, loss = build(*given, backbone if uses == ("tuned",) else None)
         optimizer = keras.optimizers.Adam(settings.learning_rate, global_clipnorm=5.0)
         model.compile(optimizer, {"labels": loss}, jit_compile=parts.JIT)
 

@@ -203,6 +203,18 @@ def test_bert_layers(tmp_path, preset, bert, eager, task, given):
     assert all(len(weights) == 3 for weights in written["layer_weights"].values())
 
 
+@pytest.mark.parametrize("given", [("elmo", "--no-elmo"), ("bert",)])
+def test_bert_layers_needs_its_encoders(given, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    pytest.importorskip("keras_hub")
+    example = importlib.import_module("bert_layers")
+    with pytest.raises(SystemExit):
+        example.main(["--task", "ner", "--data", "x", "--input", *given])
+    assert (
+        "expected --preset for ELMo, and --bert for every other --input" in capsys.readouterr().err
+    )
+
+
 def test_words_have_the_vector_of_their_first_piece(bert, monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     example = importlib.import_module("bert_layers")
