@@ -22,7 +22,7 @@ import keras_elmo
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.embedder import Embedder
 from keras_elmo.embed.engine_choice import ALL_DTYPES, DTYPES, choose_engine
-from keras_elmo.formats.hdf5 import open_hdf5
+from keras_elmo.formats.hdf5 import Hdf5Reader
 from keras_elmo.onnx.export import export_onnx
 from keras_elmo.presets import Preset, bundled_facts, convert
 from keras_elmo.pretraining.devices import sharing
@@ -210,7 +210,7 @@ def _download(name: str, as_json: bool = False) -> None:
 def _how_to_read(output: str) -> dict[str, str]:
     """Return what ``embed`` wrote, and the line of Python that reads it."""
     facts = {"output": output}
-    with open_hdf5(local_path(output), kind="Layer file", remedy="Embed again") as file:
+    with Hdf5Reader(local_path(output), kind="Layer file", remedy="Embed again") as file:
         if "0" in file.names():
             shape = file.declared("0").shape
             axes = "layers, tokens, width" if len(shape) == 3 else "tokens, width"

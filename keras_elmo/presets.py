@@ -221,11 +221,6 @@ class Preset:
         return digest_of(self._folder.file(names[0])) if len(names) == 1 else None
 
 
-def read_preset(preset: PathLike, options: dict | PathLike | None = None) -> BiLMFile:
-    """Read the options and the weights of a preset, with the arguments of ``Preset``."""
-    return Preset(preset, options).read()
-
-
 def convert(
     source: PathLike, directory: PathLike, options: dict | PathLike | None = None
 ) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from keras_elmo.embed.engine_choice import choose_engine
 from keras_elmo.embed.parquet import add_layers, import_pyarrow, parquet_files, read_layers
 from keras_elmo.embed.run_folder import claim_folder
 from keras_elmo.formats.base import BiLMFile
-from keras_elmo.presets import bundled, read_preset
+from keras_elmo.presets import Preset, bundled
 from keras_elmo.released_models import is_released
 from keras_elmo.tokenizers.text import read_lines, split_tokens
 from keras_elmo.utils.batches import cut
@@ -176,7 +176,7 @@ def embed_files(
         arguments[name] = _absolute(arguments[name])
     arguments |= {"column": column if is_parquet else "tokens"}
     arguments |= {"layers": layers, "float16": float16}
-    bilm = read_preset(preset, kwargs.get("options"))
+    bilm = Preset(preset, kwargs.get("options")).read()
     fingerprint = _fingerprint(bilm)
     if arguments.get("engine", "auto") == "auto":  # The nodes may have different CPUs.
         dtype = arguments.get("dtype", "float32")
@@ -271,7 +271,8 @@ class _EmbedPart:
     """Read a part of the input, embed it, and write a file of the output."""
 
     def __init__(self, folder: pathlib.Path, fingerprint: list[str], arguments: dict) -> None:
-        if _fingerprint(read_preset(arguments["preset"], arguments.get("options"))) != fingerprint:
+        bilm = Preset(arguments["preset"], arguments.get("options")).read()
+        if _fingerprint(bilm) != fingerprint:
             raise ValueError(
                 f"Expected the same biLM on every node. Received: {arguments['preset']} with "
                 "other weights or options on this node"

@@ -477,7 +477,7 @@ def test_save_to_preset(tiny_preset, tmp_path):
     layer = ElmoLayer.from_preset(tiny_preset)
     layer.save_to_preset(tmp_path / "saved")
     assert ElmoLayer.from_preset(tmp_path / "saved").fingerprint() == layer.fingerprint()
-    assert presets.read_preset(tmp_path / "saved").fingerprint() == layer.fingerprint()
+    assert presets.Preset(tmp_path / "saved").read().fingerprint() == layer.fingerprint()
 
 
 def test_presets_record_their_tokenizer(tmp_path):
@@ -515,7 +515,7 @@ def test_errors_name_the_file_in_an_archive(tmp_path, tiny_preset):
     options = (tiny_preset / "options.json").read_bytes()
     path = zipped(tmp_path / "p.zip", {"options.json": options, "a/weights.hdf5": b"<html>"})
     with pytest.raises(OSError, match=r"Weight file .*p.zip!a/weights.hdf5 is damaged"):
-        presets.read_preset(path)
+        presets.Preset(path).read()
     path = zipped(tmp_path / "p.zip", {"a/options.json": b"{", "weights.hdf5": b""})
     with pytest.raises(ValueError, match=r"Options file .*p.zip!a/options.json is not JSON"):
-        presets.read_preset(path)
+        presets.Preset(path).read()

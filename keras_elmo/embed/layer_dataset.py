@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_elmo.embed.parquet import ParquetLayers
-from keras_elmo.formats.hdf5 import open_hdf5
+from keras_elmo.formats.hdf5 import Hdf5Reader
 from keras_elmo.tokenizers.text import join_tokens, rows_of, split_tokens
 from keras_elmo.utils.checks import check_whole
 from keras_elmo.utils.files import PathLike, local_path
@@ -288,7 +288,7 @@ class _Hdf5Layers:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = open_hdf5(path, kind="Layer file", remedy="Embed the text again")
+        self._file = Hdf5Reader(path, kind="Layer file", remedy="Embed the text again")
         texts = {name for name in (_LINES, _INDEX_OF_LINES) if not self._is_sentence(name)}
         names = sorted(set(self._file.names()) - texts)
         numbers = {name for name in names if name.isascii() and name.isdecimal()}

@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 
 from keras_elmo.embed.run_folder import claim_folder, leave_folder
-from keras_elmo.formats.hdf5 import Hdf5Reader, Hdf5Writer, open_hdf5
+from keras_elmo.formats.hdf5 import Hdf5Reader, Hdf5Writer
 from keras_elmo.tokenizers.text import split_tokens
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.file_lock import locked
@@ -154,7 +154,7 @@ class LayerFileWriter:
             whole.run(lambda file: file.attrs.update(attributes))
             whole.create("sentences", np.array([], h5py.string_dtype()), maxshape=(None,))
             for part in parts:
-                with open_hdf5(part, kind="Part", remedy="Remove it, and resume") as file:
+                with Hdf5Reader(part, kind="Part", remedy="Remove it, and resume") as file:
                     for name in file.names():
                         if name != "sentences":
                             whole.run(functools.partial(file.copy, name))
@@ -201,13 +201,13 @@ class LayerFileWriter:
             differing = [name for name in ours if ours[name] != theirs.get(name)]
             raise ValueError(
                 f"{self._output} exists and was made with other settings. "
-                f"Expected: { ({name: ours[name] for name in differing}) }. "
-                f"Received: { ({name: theirs.get(name) for name in differing}) }. {_REMEDY}"
+                f"Expected: { ({name: theirs.get(name) for name in differing}) }. "
+                f"Received: { ({name: ours[name] for name in differing}) }. {_REMEDY}"
             )
         return count
 
     def _open_finished(self) -> Hdf5Reader:
-        return open_hdf5(self._output, kind="Layer file", remedy=_REMEDY)
+        return Hdf5Reader(self._output, kind="Layer file", remedy=_REMEDY)
 
     def _other_lines(self) -> ValueError:
         return ValueError(

@@ -4,7 +4,7 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.folder import Folder, PresetFile, base_name
-from keras_elmo.formats.hdf5 import open_hdf5, read_arrays, write_arrays
+from keras_elmo.formats.hdf5 import Hdf5Reader, read_arrays, write_arrays
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint
 from keras_elmo.formats.weight_mapping import expected_shapes, extract
 from keras_elmo.utils.files import PathLike, read_options, write_files, write_json
@@ -23,7 +23,7 @@ def read_bilm(options_file: PathLike, weight_file: PathLike) -> BiLMFile:
 
 def _read_weights(config: BiLMConfig, weight_file: PathLike, origin: object) -> BiLMFile:
     """Read the weights that belong to a config. ``origin`` names its options in errors."""
-    with open_hdf5(weight_file) as file:
+    with Hdf5Reader(weight_file) as file:
         expected = expected_shapes(bilm_mapping(config, file.walk()))
         arrays = file.read_all(
             expected,
@@ -88,7 +88,7 @@ class BilmHdf5(Format):
         return self._arrange_softmax(f"Softmax file {file}", arrays, vocabulary)
 
     def tensor_names(self) -> tuple[list[str], list[str]]:
-        with open_hdf5(self._weight_file()) as file:
+        with Hdf5Reader(self._weight_file()) as file:
             used = file.walk()
         checkpoint = self._softmax_checkpoint()
         more, unused = checkpoint.tensor_names(with_bilm=False) if checkpoint else ([], [])

@@ -348,6 +348,3 @@ class Hdf5Reader:
             raise OSError(
                 f"{self.name} is damaged or not an hdf5 file ({reason}). {self._remedy}"
             ) from error
-
-
-open_hdf5 = Hdf5Reader

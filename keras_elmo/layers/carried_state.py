@@ -20,7 +20,7 @@ class CarriedState:
     def __init__(self) -> None:
         self.values: dict[str, list[np.ndarray]] | None = None
 
-    def of_rows(self, n: int) -> dict[str, list] | None:
+    def for_batch(self, n: int) -> dict[str, list] | None:
         """Return the state of the first ``n`` rows, or None if all rows start at zero."""
         if self.values is None:
             return None

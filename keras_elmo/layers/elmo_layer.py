@@ -24,7 +24,7 @@ from keras_elmo.layers.boundaries import (
 )
 from keras_elmo.layers.carried_state import CarriedState
 from keras_elmo.layers.input_checks import check_inputs, check_shape
-from keras_elmo.presets import Preset, bundled_facts, read_preset
+from keras_elmo.presets import Preset, bundled_facts
 from keras_elmo.utils.batches import padding_to_few_shapes
 from keras_elmo.utils.checks import is_whole, shorten
 from keras_elmo.utils.forks import check_fork
@@ -225,7 +225,7 @@ class ElmoLayer(keras.layers.Layer):
             ImportError: If the format needs PyTorch, and PyTorch is missing.
         """
         if load_weights:
-            return cls._from_bilm(read_preset(preset, options), kwargs)
+            return cls._from_bilm(Preset(preset, options).read(), kwargs)
         layer = cls(Preset(preset, options).read_config(), **kwargs)
         layer._build_unbuilt()
         return layer
@@ -242,7 +242,7 @@ class ElmoLayer(keras.layers.Layer):
 
     def load_preset(self, preset: Any, options: Any = None) -> None:
         """Load the weights of a preset into this layer; see ``from_preset``."""
-        self._load(read_preset(preset, options))
+        self._load(Preset(preset, options).read())
 
     def _load(self, bilm: BiLMFile) -> None:
         if bilm.config != self.config:
@@ -413,7 +413,7 @@ class ElmoLayer(keras.layers.Layer):
                 "ElmoLayer(stateful=True) expects eager calls, layer(ids). Received: a call inside "
                 "a compiled graph, such as fit or predict. Use stateful=False there"
             )
-        state = self.carried_state.of_rows(ids.shape[0])
+        state = self.carried_state.for_batch(ids.shape[0])
         representations, state = self.bilm(ids, mask=mask, initial_state=state)
         self.carried_state.update(state)
         return representations

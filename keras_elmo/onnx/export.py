@@ -6,7 +6,7 @@ from typing import Any
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.weight_mapping import load
 from keras_elmo.onnx.models import bilm_model
-from keras_elmo.presets import read_preset
+from keras_elmo.presets import Preset
 from keras_elmo.utils.files import atomic_write
 
 
@@ -53,7 +53,7 @@ def export_onnx(
             "export_onnx needs ONNX. Received: no module onnx. Install it: "
             "pip install 'keras-elmo[onnx]'"
         ) from None
-    bilm = read_preset(preset, options)
+    bilm = Preset(preset, options).read()
     digest = bilm.fingerprint()
     metadata = {"fingerprint": digest, "max_characters": str(bilm.config.max_characters_per_token)}
     weights = load(bilm_mapping(bilm.config, bilm.arrays), bilm.arrays)

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_elmo.formats.checks import check_tensors
-from keras_elmo.formats.hdf5 import open_hdf5, write_arrays
+from keras_elmo.formats.hdf5 import Hdf5Reader, write_arrays
 from keras_elmo.utils.files import atomic_write
 
 
@@ -82,7 +82,7 @@ def load_checkpoint(path: str | pathlib.Path, variables: dict) -> dict:
     variables = _named(variables)
     groups = {name.partition("/")[0] for name in variables}
     remedy = "Begin anew: there is no older checkpoint"
-    with open_hdf5(path, kind="Checkpoint", remedy=remedy) as file:
+    with Hdf5Reader(path, kind="Checkpoint", remedy=remedy) as file:
         text = file.attribute("facts")
         try:
             facts = json.loads(text)

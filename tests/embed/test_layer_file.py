@@ -213,7 +213,7 @@ def test_a_finished_file_is_recognised(embedder, text, tmp_path, monkeypatch):
             embedder.embed_file(text, output, resume=True, progress=False)
     text.write_bytes(original)
     with pytest.raises(
-        ValueError, match="out.hdf5 exists and was made with other settings. .* Received: .*'all'"
+        ValueError, match="out.hdf5 exists and was made with other settings. .* Received: .*'top'"
     ):
         embedder.embed_file(text, output, "top", resume=True, progress=False)
     # The same weights under other options are another biLM.

@@ -8,7 +8,7 @@ import pytest
 
 import keras_elmo
 from keras_elmo.formats import checks
-from keras_elmo.formats.hdf5 import open_hdf5, read_arrays, write_arrays
+from keras_elmo.formats.hdf5 import Hdf5Reader, read_arrays, write_arrays
 from tests.conftest import room_for
 from tests.hostile import _bad_name, _cycle, _virtual
 
@@ -27,7 +27,7 @@ def test_round_trip(tmp_path, compression, filters):
         for name, array in arrays.items():
             np.testing.assert_array_equal(again[name], array)
             assert again[name].dtype == array.dtype
-    with open_hdf5(path) as file:
+    with Hdf5Reader(path) as file:
         assert file.attribute("facts") == "é"
         assert file.names() == ["a", "b"] and file.names("b") == ["c"]
         assert file.declared("a").shape == (300, 400)
@@ -91,7 +91,7 @@ def test_other_things_by_the_name(tmp_path):
     with pytest.raises(OSError, match="damaged or not an hdf5 file"):
         read_arrays(path)
     with pytest.raises(FileNotFoundError, match="Part .*gone.hdf5 does not exist"):
-        open_hdf5(tmp_path / "gone.hdf5", kind="Part")
+        Hdf5Reader(tmp_path / "gone.hdf5", kind="Part")
     with pytest.raises(IsADirectoryError, match="Weight file .* is a directory"):
         read_arrays(tmp_path)
     with pytest.raises(OSError, match="Weight file /dev/zero is a device or a pipe"):
@@ -108,7 +108,7 @@ def test_what_was_expected(tmp_path):
         r"'d' is missing, expected shape \(1,\); 'c' is not expected, found shape \(2,\). Advice",
     ):
         read_arrays(tmp_path / "w", {"a": (4,), "b": (3,), "d": (1,)}, **texts)
-    with open_hdf5(tmp_path / "w") as file:
+    with Hdf5Reader(tmp_path / "w") as file:
         assert file.read("b").tolist() == [0, 0, 0]
         with pytest.raises(ValueError, match="'b' must contain floats, found dtype int64"):
             file.read("b", kinds="f")
@@ -128,7 +128,7 @@ def test_values_are_finite_in_float32(tmp_path, value, problem):
     write_arrays(tmp_path / "w", {"a": np.array([3e38, value])})
     with pytest.raises(ValueError, match=f"Received: 'a' contains {problem}.*. Fetch"):
         read_arrays(tmp_path / "w")
-    with open_hdf5(tmp_path / "w") as file:
+    with Hdf5Reader(tmp_path / "w") as file:
         with pytest.raises(ValueError, match=f"'a' contains {problem}"):
             file.read("a")
 
@@ -136,7 +136,7 @@ def test_values_are_finite_in_float32(tmp_path, value, problem):
 @pytest.mark.parametrize("dtype", [">f4", ">f8", ">f2"])
 def test_arrays_are_native(tmp_path, dtype):
     write_arrays(tmp_path / "w", {"a": np.arange(3, dtype=dtype)})
-    with open_hdf5(tmp_path / "w") as file:
+    with Hdf5Reader(tmp_path / "w") as file:
         for array in (file.read("a"), file.read_again("a")):
             assert array.dtype == np.dtype(dtype[1:]) and array.dtype.isnative
             assert array.tolist() == [0, 1, 2]
@@ -221,7 +221,7 @@ def test_text(tmp_path):
         file["one"] = "one"
         file["bad"] = np.array([b"\xff"], h5py.string_dtype("ascii"))
         file["numbers"] = np.zeros(3)
-    with open_hdf5(tmp_path / "w") as file:
+    with Hdf5Reader(tmp_path / "w") as file:
         assert file.read_strings("lines") == ["a b", "é", ""] * 50
         assert file.read_strings("fixed") == ["ab", "c"] and file.read_strings("one") == ["one"]
         with pytest.raises(OSError, match="w is damaged"):
@@ -234,7 +234,7 @@ def test_text(tmp_path):
 
 def test_copy(tmp_path):
     write_arrays(tmp_path / "a", {"0": np.random.rand(3, 4)}, compression="gzip")
-    with open_hdf5(tmp_path / "a") as file, h5py.File(tmp_path / "b", "w") as target:
+    with Hdf5Reader(tmp_path / "a") as file, h5py.File(tmp_path / "b", "w") as target:
         file.copy("0", target)
         with pytest.raises(ValueError, match="must contain '1'"):
             file.copy("1", target)
