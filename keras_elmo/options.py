@@ -62,34 +62,35 @@ def parse_options(options: object, origin: object = None) -> dict[str, Any]:
         raise ValueError(
             f"BiLMConfig expects the options as a JSON object. Received: {type(options).__name__}"
         )
-    settings = dict(options)
+    in_sections: dict[str, Any] = {}
     for section in ("char_cnn", "lstm"):
-        values = settings.pop(section, {})
+        values = options.get(section, {})
         if not isinstance(values, dict):
             raise ValueError(
                 f"BiLMConfig expects '{section}' in the options to be a JSON object. "
                 f"Received: {section}={shorten(values)}"
             )
-        settings |= {f"{section}.{key}": value for key, value in values.items()}
-    n_characters = settings.pop("char_cnn.n_characters", N_CHARACTERS)
+        in_sections |= {f"{section}.{key}": value for key, value in values.items()}
+    n_characters = in_sections.pop("char_cnn.n_characters", N_CHARACTERS)
     arguments: dict[str, Any] = {}
     unknown = []
-    for key, value in settings.items():
+    for key, value in in_sections.items():
         if key in _ATTRIBUTES:
             arguments[_ATTRIBUTES[key]] = value
         elif key in _FIXED:
             _check_fixed(key, value)
-        elif key == "code_points":
+        elif not _TRAINING_KEY.fullmatch(key):
+            unknown.append(key)
+    for key, value in options.items():
+        if key == "code_points":
             arguments["code_points"] = CodePoints.from_options(value)
-        elif _TRAINING_KEY.fullmatch(str(key)):
-            continue
-        elif key in options:
+        elif key in _FIXED:
+            _check_fixed(key, value)
+        elif key not in ("char_cnn", "lstm") and not _TRAINING_KEY.fullmatch(str(key)):
             file = "the options" if origin is None else f"options file {origin}"
             warnings.warn(
                 f"BiLMConfig ignores the unknown key {str(key)[:60]!r} of {file}", stacklevel=3
             )
-        else:
-            unknown.append(key)
     missing = [
         key for key, name in _ATTRIBUTES.items() if name not in arguments and name not in _DEFAULTS
     ]

@@ -136,6 +136,8 @@ def test_keys_that_may_have_one_value(key, value, other):
 def test_an_unknown_key_at_the_top_is_worth_a_warning():
     with pytest.warns(UserWarning, match="ignores the unknown key 'colour' of options file o.json"):
         assert BiLMConfig.from_options(options(colour=1), "o.json") == make_config()
+    with pytest.warns(UserWarning, match="ignores the unknown key 'lstm.dim' of the options"):
+        assert BiLMConfig.from_options({**options(), "lstm.dim": 3}) == make_config()
 
 
 def test_errors_name_the_file():

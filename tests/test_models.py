@@ -223,18 +223,51 @@ def test_a_layer_without_the_weights_of_its_config_refuses(tiny_preset, tmp_path
         np.testing.assert_array_equal(numpy(new(IDS)), expected)
 
 
-def test_weights_of_other_shapes_do_not_count_as_loaded(tmp_path):
-    def model_of(embedding_dim):
+@pytest.mark.parametrize("other", [{"character_embedding_dim": 5}, {"lstm_dim": 11}])
+def test_weights_of_other_shapes_do_not_count_as_loaded(other, tmp_path):
+    """With another ``lstm_dim``, the weights of the character CNN are loaded."""
+
+    def model_of(config):
         ids = keras.Input((None, 13), dtype="int32")
-        config = make_config(character_embedding_dim=embedding_dim)
         return keras.Model(ids, keras_elmo.ElmoLayer(config, name="elmo")(ids))
 
-    model_of(5).save_weights(tmp_path / "other.weights.h5")
-    again = keras.models.model_from_json(model_of(4).to_json())
-    with pytest.raises(ValueError, match="shape"):
+    model_of(make_config(**other)).save_weights(tmp_path / "other.weights.h5")
+    model = model_of(make_config())
+    again = keras.models.model_from_json(model.to_json())
+    with pytest.raises(ValueError, match="could not be loaded|shape"):
         again.load_weights(tmp_path / "other.weights.h5")
     with pytest.raises(ValueError, match="a config, which contains no weights"):
         again(IDS)
+    again.set_weights(model.get_weights())
+    np.testing.assert_array_equal(numpy(again(IDS)), numpy(model(IDS)))
+
+
+def test_assigned_weights_are_not_the_bilm_of_the_fingerprint(tiny_preset, tmp_path):
+    model = classifier(tiny_preset, save_bilm=False)
+    model.save_weights(tmp_path / "head.weights.h5")
+    again = keras.models.model_from_json(model.to_json())
+    again.load_weights(tmp_path / "head.weights.h5")
+    again.set_weights(model.get_weights())
+    with pytest.raises(ValueError, match="without its biLM"):
+        again(IDS)
+
+
+def test_a_clone_refuses_a_file_with_another_bilm(tiny_preset, tmp_path):
+    write_preset(tmp_path / "other", make_config(), make_arrays(make_config(), seed=1))
+    other = classifier(tmp_path / "other", save_bilm=False)
+    other.save_weights(tmp_path / "other.weights.h5")
+    clone = keras.models.clone_model(classifier(tiny_preset, save_bilm=False))
+    with pytest.raises(ValueError, match="a file that was saved with the biLM of this layer"):
+        clone.load_weights(tmp_path / "other.weights.h5")
+
+
+@pytest.mark.filterwarnings("ignore:You are saving a model that has not yet been built")
+def test_an_unbuilt_layer_is_not_saved_without_its_bilm(tmp_path):
+    built = keras_elmo.ElmoLayer(make_config(), save_bilm=False)
+    built(IDS)
+    model = keras.Sequential([keras_elmo.ElmoLayer.from_config(built.get_config())])
+    with pytest.raises(ValueError, match="no weights before it is built"):
+        model.save(tmp_path / "model.keras")
 
 
 @pytest.mark.parametrize("fitted", [False, True])

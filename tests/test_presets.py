@@ -391,9 +391,10 @@ def test_no_space_to_unpack(tmp_path, files, monkeypatch):
 
 @pytest.mark.parametrize("pack", [zipped, tarred])
 def test_member_with_a_long_name(tmp_path, files, pack):
-    path = pack(tmp_path / "elmo.zip", {**files, "배" * 90: b""})
-    with pytest.raises(ValueError, match="Received: a name of more than 255 bytes, '배"):
-        presets.Preset(path)
+    for name in ("배" * 90, "\\".join("ab" * 70), "/".join("ab" * 300)):
+        path = pack(tmp_path / "elmo.zip", {**files, name: b""})
+        with pytest.raises(ValueError, match=r"more than 255 bytes, or a path of .*, '[배a]"):
+            presets.Preset(path)
 
 
 def test_the_card_is_the_one_of_the_outermost_folder(tmp_path, files):

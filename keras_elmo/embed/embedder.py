@@ -57,8 +57,8 @@ class Embedder:
             ``"int8"`` (engine ``"onnxruntime"``) is the fastest on a CPU, and differs by 1 to
             2%. Results are always float32. Engine ``"keras"`` keeps the dtype of a given layer.
         cache: int. Number of tokens whose representations are remembered between calls. Each
-            takes about ``4 * projection_dim`` bytes. ``embed_file`` ignores remembered tokens, so
-            that a resumed run gives the same bits.
+            takes ``4 * projection_dim`` bytes and about 140 more. ``embed_file`` ignores
+            remembered tokens, so that a resumed run gives the same bits.
         token_cache: Pair of paths, or None. A vocabulary with one token a line, and the hdf5
             file with its token representations, from ``write_token_cache`` or bilm-tf. Only
             other tokens go through the character CNN.

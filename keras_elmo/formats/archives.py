@@ -90,8 +90,8 @@ class _Limits:
         file = pathlib.PurePosixPath(name.replace("\\", "/"))
         if file.is_absolute() or ".." in file.parts or ":" in name:
             problem = "a name that points outside"
-        elif any(len(os.fsencode(part)) > 255 for part in file.parts):
-            problem = "a name of more than 255 bytes"
+        elif max(map(len, os.fsencode(name).split(b"/"))) > 255 or len(name) > 1000:
+            problem = "a name of more than 255 bytes, or a path of more than 1000 characters"
         elif not is_plain:
             problem = "a link or a device"
         elif file in self._files:

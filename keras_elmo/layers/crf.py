@@ -362,7 +362,7 @@ def _whole(tags: Any) -> Tensor:
 
 def _as_mask(mask: Any, scores: Tensor) -> Tensor:
     """Return a mask as a bool tensor, or raise a ``ValueError`` if it does not fit the scores."""
-    mask = ops.cast(ops.convert_to_tensor(mask), "bool")
+    mask = ops.cast(ops.convert_to_tensor(_as_array(mask, "mask")), "bool")
     if not _fit(mask, scores):
         raise ValueError(
             "CRF expects a mask of shape (batch, tokens). "

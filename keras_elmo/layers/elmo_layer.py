@@ -1,5 +1,6 @@
 """The biLM in a Keras model: add boundary tokens, run the biLM, remove boundary tokens."""
 
+import functools
 import os
 import warnings
 from collections.abc import Callable
@@ -176,7 +177,7 @@ class ElmoLayer(keras.layers.Layer):
         self._missing: str | None = None
         self._warns_of_trainable = not trainable_bilm
         if kwargs.get("trainable"):
-            self.trainable = True  # __setattr__ warns.
+            self._warn_of_trainable()
 
     @classmethod
     def from_hdf5(
@@ -308,15 +309,19 @@ class ElmoLayer(keras.layers.Layer):
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A property would miss calls: on TensorFlow, Keras skips its setter for an equal value.
-        if name == "trainable" and value and self._warns_of_trainable:
+        if name == "trainable" and value:
+            self._warn_of_trainable()
+        super().__setattr__(name, value)
+
+    def _warn_of_trainable(self) -> None:
+        if self._warns_of_trainable:
             self._warns_of_trainable = False
             warnings.warn(
                 f"ElmoLayer {self.name!r} expects trainable_bilm=True to train its biLM. "
                 "Received: trainable=True, which leaves the biLM frozen. Make the layer with "
                 "trainable_bilm=True for fine-tuning",
-                stacklevel=2,
+                stacklevel=3,
             )
-        super().__setattr__(name, value)
 
     def build(self, input_shape: tuple) -> None:
         check_shape(input_shape, self.config)
@@ -338,18 +343,20 @@ class ElmoLayer(keras.layers.Layer):
             self.bilm.set_weights(source.bilm.get_weights())
             return
         self._missing = _ANY_BILM
-        # Keras has no hook for loaded weights. Every way to load weights assigns all variables,
-        # so replace the assign method of one variable until a value is assigned.
-        variable = self.bilm.variables[0]
+        # Keras has no hook for loaded weights. Every way to load weights assigns all variables, so
+        # replace the assign method of each variable until a value is assigned.
+        unassigned = {variable.path for variable in self.bilm.variables}
 
-        def assign_first(value: Any) -> Any:
+        def assign_first(variable: Any, value: Any) -> Any:
             result = type(variable).assign(variable, value)  # It raises if the shapes differ.
             del variable.assign
-            if self._missing == _ANY_BILM:
+            unassigned.remove(variable.path)
+            if not unassigned and self._missing == _ANY_BILM:
                 self._missing = None
             return result
 
-        variable.assign = assign_first
+        for variable in self.bilm.variables:
+            variable.assign = functools.partial(assign_first, variable)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         check_fork()
@@ -452,7 +459,7 @@ class ElmoLayer(keras.layers.Layer):
         self.carried_state.reset()
 
     def save_own_variables(self, store: Any) -> None:
-        if self.built and self._missing == _ANY_BILM:
+        if self._missing == _ANY_BILM and (self.built or not self.save_bilm):
             self.check_weights()
         if not self.save_bilm:
             digest = self._missing or self.fingerprint()

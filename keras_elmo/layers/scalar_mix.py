@@ -134,13 +134,14 @@ class ScalarMix(keras.layers.Layer):
         self, inputs: Tensor, mask: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
         if mask is not None:  # A product with 0 would keep NaN in padding.
-            inputs = ops.where(ops.cast(mask, "bool")[..., None, None], inputs, 0)
+            mask = ops.cast(mask, "bool")[..., None, None]
+            inputs = ops.where(mask, inputs, 0)
         if self.layer_norm:
             normalize = _normalize_tokens if self.layer_norm == "token" else _normalize_batch
             precision = "float64" if self.compute_dtype == "float64" else "float32"
             inputs = ops.cast(normalize(ops.cast(inputs, precision), mask), inputs.dtype)
             if mask is not None:  # The norm over a batch moves padding away from 0.
-                inputs = inputs * ops.cast(mask, inputs.dtype)[..., None, None]
+                inputs = ops.where(mask, inputs, 0)
         weights = self.gamma * ops.softmax(self.scalars)
         mixed = sum(weights[j] * inputs[:, :, j] for j in range(inputs.shape[2]))
         return self.dropout_layer(mixed, training=training)
@@ -174,9 +175,7 @@ def _normalize_tokens(x: Tensor, mask: Tensor | None) -> Tensor:
 
 def _normalize_batch(x: Tensor, mask: Tensor | None) -> Tensor:
     """Normalise every layer over the features of all unmasked tokens."""
-    if mask is None:
-        mask = ops.ones_like(x[:, :, 0, 0])
-    real = ops.cast(mask, x.dtype)[:, :, None, None]
+    real = ops.ones_like(x[:, :, :1, :1]) if mask is None else ops.cast(mask, x.dtype)
     count = ops.maximum(ops.sum(real), 1) * x.shape[3]
     mean = ops.sum(x * real, axis=(0, 1, 3), keepdims=True) / count
     variance = ops.sum(((x - mean) * real) ** 2, axis=(0, 1, 3), keepdims=True) / count

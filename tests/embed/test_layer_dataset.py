@@ -89,7 +89,7 @@ def test_labels_in_columns_of_tables(embedder, tmp_path):
 
 
 def test_layer_dataset_whose_first_batches_have_one_width(embedder, tmp_path):
-    sentences = [["a"] * length for length in (3, 1, 3, 2, 5)]
+    sentences = [["a"] * length for length in (1, 3, 3, 2, 5)]
     path = tmp_path / "layers.hdf5"
     embedder.embed_file(io.StringIO("\n".join(map(" ".join, sentences))), path, progress=False)
     tags = [[1] * len(sentence) for sentence in sentences]

@@ -52,6 +52,8 @@ def test_look_up_returns_a_new_array():
     table, _ = make()
     table.look_up([b"a"])[:] = 5
     np.testing.assert_array_equal(table.look_up([b"a"]), [representation(b"a")])
+    # A view would keep the rows of all tokens in memory.
+    assert all(row.base is None for row in table._remembered.values())
 
 
 def test_threads_get_the_right_rows_although_tokens_are_forgotten():

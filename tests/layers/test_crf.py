@@ -434,6 +434,8 @@ def test_lists_are_as_good_as_arrays():
             crf.loss(ragged, x)
     with pytest.raises(ValueError, match="expects scores in an array. Received: lists of unequal"):
         crf.decode([[[1.0, 2.0, 3.0]], [[1.0, 2.0]]])
+    with pytest.raises(ValueError, match="expects mask in an array. Received: lists of unequal"):
+        crf.decode(x, mask=[[True], [True, False]])
     with pytest.raises(ValueError, match="CRF expects numbers as tags. Received: dtype=<U1"):
         crf.loss([["B", "I"]], x[:1, :2])
 

@@ -93,6 +93,16 @@ def test_whatever_stands_in_the_padding(layer_norm, junk):
     np.testing.assert_array_equal(call(mix, x), call(mix))
 
 
+@pytest.mark.parametrize("layer_norm", [False, True, "token"])
+def test_masks_of_numbers_and_padding_that_overflows(layer_norm):
+    """A layer without variance makes numbers of padding that float16 cannot represent."""
+    mix = make(layer_norm=layer_norm)
+    np.testing.assert_array_equal(call(mix, mask=MASK * 2.0), call(mix))
+    half = ScalarMix(layer_norm=layer_norm, dtype="mixed_float16")
+    found = numpy(half(np.ones((1, 2, 3, 6), "float32"), mask=np.array([[True, False]])))
+    assert not found[0, 1].any() and np.isfinite(found).all()
+
+
 @pytest.mark.skipif(BACKEND == "jax", reason="JAX has 64 bits by a flag only")
 def test_float64_is_normalised_in_float64():
     x = RNG.normal(size=(2, 3, 2, 5))
