@@ -1,4 +1,4 @@
-"""What the layers know: the analyses of the paper on small files, against what they should say."""
+"""The analyses of what the layers know, on small files with known answers."""
 
 import importlib
 import json

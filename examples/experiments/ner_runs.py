@@ -211,7 +211,7 @@ def train_and_score(settings, seed=1):
 
 
 def parse(arguments=None):
-    """Parse a command line, by default that of this process."""
+    """Parse a command line, by default the one of this process."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -31,7 +31,7 @@ def may_write(monkeypatch):
 
 
 def test_training_goes_on_while_it_writes(tmp_path, may_write):
-    """What is in the file is what was there when the save began."""
+    """The file contains the values from the time when the save began."""
     path, facts = tmp_path / "c.hdf5", {"step": 1}
     writer = CheckpointWriter(path)
     variable = keras.Variable(np.ones(3), name="w")

@@ -188,7 +188,7 @@ def test_steps_of_epochs(tmp_path_factory, lengths, files, batch_tokens, epochs,
 
 
 def predictions(batch):
-    """What counts: for each direction pairs of what was read before and what follows."""
+    """Return, for each direction, pairs of the tokens read before and the token to predict."""
     found = []
     for d in range(2):
         pairs = []

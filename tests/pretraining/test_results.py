@@ -1,4 +1,4 @@
-"""What goes with an exported run."""
+"""The other files of an exported run: model card, curve and log."""
 
 import pytest
 
