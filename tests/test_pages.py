@@ -220,7 +220,7 @@ NOTEBOOKS = sorted(ROOT.glob("docs/notebooks/*.ipynb"))
 
 
 def shown(cells):
-    """Return the outputs of the code cells without numbers and pictures: text, or kinds of values."""
+    """Return the outputs of the code cells, without numbers: text, or the kinds of values."""
     outputs = [x.outputs for x in cells if x.cell_type == "code"]
     texts = [
         [

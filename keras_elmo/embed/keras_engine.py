@@ -25,7 +25,7 @@ class KerasEngine:
         elmo: ElmoLayer. A built layer; nobody else may change its weights.
 
     Attributes:
-        settings: dict for JSON. What the bits of a result depend on, apart from the biLM.
+        settings: dict for JSON. Everything but the biLM that the bits of a result depend on.
     """
 
     def __init__(self, elmo: ElmoLayer) -> None:

@@ -28,7 +28,7 @@ class OnnxEngine:
         dtype: str. ``"float32"``, or ``"int8"`` for matrix products of eight bits.
 
     Attributes:
-        settings: dict for JSON. What the bits of a result depend on, apart from the biLM.
+        settings: dict for JSON. Everything but the biLM that the bits of a result depend on.
 
     Raises:
         ImportError: If ONNX or ONNX Runtime is not installed.

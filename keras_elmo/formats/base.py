@@ -155,7 +155,7 @@ class Format(abc.ABC):
     def _arrange_softmax(
         self, name: str, arrays: dict[str, np.ndarray], vocabulary: PathLike
     ) -> SoftmaxFile:
-        """Check the softmax, and arrange its rows as those of the vocabulary.
+        """Check the softmax, and put its rows in the order of the vocabulary.
 
         ``name`` is the kind and name of the file with the ``arrays``, for errors.
         """

@@ -172,7 +172,7 @@ class ElmoLayer(keras.layers.Layer):
         self.output_mask = TokenMask(keep_boundaries, name=f"{self.name}_mask")
         self.carried_state = CarriedState()
         self._is_pretrained = False  # Whether the weights came from files.
-        # What must be loaded before the layer can compute: None if nothing is missing,
+        # The biLM that must be loaded before the layer can compute: None if it is there,
         # _ANY_BILM after from_config, or the fingerprint in a file with save_bilm=False.
         self._missing: str | None = None
         self._warns_of_trainable = not trainable_bilm
