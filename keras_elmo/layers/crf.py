@@ -279,7 +279,8 @@ class CRFLoss(keras.losses.Loss):
         # TensorFlow refuses the name that Keras would make of the name of the class.
         keras_mask = _KerasMask(name="keras_mask", reduction=None, dtype="float32")
         mask = ops.cast(keras_mask(y_pred, y_pred), "bool")
-        y_true = ops.where(mask, _whole(y_true), -1)
+        # log_likelihood checks the remaining tags. An unsigned dtype could not represent the -1.
+        y_true = ops.where(mask, ops.cast(y_true, "float32"), -1)
         # A new tensor without the Keras mask of the tokens, which would not fit the losses of
         # the sentences.
         y_pred = ops.where(mask[..., None], y_pred, 0)

@@ -440,6 +440,18 @@ def test_lists_are_as_good_as_arrays():
         crf.loss([["B", "I"]], x[:1, :2])
 
 
+@pytest.mark.skipif(BACKEND == "jax", reason="no array of JAX has an attribute for the mask")
+def test_the_loss_does_not_read_tags_that_the_keras_mask_excludes():
+    crf, _ = make()
+    x, tags = random_batch()
+    scores = keras.ops.convert_to_tensor(x, "float32")
+    scores._keras_mask = keras.ops.convert_to_tensor(MASK)
+    expected = numpy(crf.loss(tags, scores))
+    for excluded in (np.nan, 0.5, 9):
+        found = numpy(crf.loss(np.where(MASK, tags, excluded), scores))
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_errors():
     crf, _ = make()
     x, tags = random_batch()
