@@ -1,6 +1,7 @@
 """Read and write a language model as a preset: biLM, vocabulary and softmax."""
 
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,7 @@ from keras_elmo.formats.weight_mapping import extract, to_float32, variables_by_
 from keras_elmo.presets import TOKENIZER_FILE, Preset
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabulary
-from keras_elmo.utils.files import (
-    atomic_write,
-    digest_of,
-    local_path,
-    made_folder,
-    write_json,
-)
+from keras_elmo.utils.files import digest_of, write_files, write_json
 
 # Significant bits of the stored weights: biLM, softmax.
 BITS = (16, 12)
@@ -125,13 +120,17 @@ def write_language_model(
     if tokenizer is not None:
         writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
     lines = [card.rstrip(), "", "## Checksums (SHA-256)", "", "```"]
-    directory = local_path(directory)
-    paths = [directory / name for name in (*writers, "README.md")]
-    with made_folder(directory), atomic_write(*paths) as (*files, readme):
-        for (name, write), file in zip(writers.items(), files, strict=True):
-            write(file)
-            lines.append(f"{digest_of(file)}  {name}")
-        readme.write_text("\n".join([*lines, "```", ""]), "utf-8")
+
+    def with_digest(name: str, write: Callable) -> Callable:
+        def write_and_digest(path: pathlib.Path) -> None:
+            write(path)
+            lines.append(f"{digest_of(path)}  {name}")
+
+        return write_and_digest
+
+    all_writers = {name: with_digest(name, write) for name, write in writers.items()}
+    all_writers["README.md"] = lambda path: path.write_text("\n".join([*lines, "```", ""]), "utf-8")
+    write_files(directory, all_writers)  # in this order
 
 
 def _write_rounded(path: pathlib.Path, arrays: dict, bits: int) -> None:
