@@ -14,7 +14,7 @@ from keras_elmo.utils.typing import Tensor
 
 
 def projected_lstm(
-    input_gates: Tensor,
+    from_inputs: Tensor,
     recurrent_kernel: Tensor,
     projection: Tensor | None = None,
     cell_clip: float | None = None,
@@ -26,8 +26,8 @@ def projected_lstm(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Run an LSTM whose projected output enters the next step.
 
-    The caller computes the input gates ``z = x W + b``, and adds 1 to the bias of the forget gate.
-    The gates are in the order of Keras::
+    The caller computes ``z = x W + b``, the part of the gates that comes from the inputs, and adds
+    1 to the bias of the forget gate. The gates are in the order of Keras::
 
         i, f, c~, o = split(z + h U)
         c = clip(sigmoid(f) * c + sigmoid(i) * tanh(c~), cell_clip)
@@ -36,7 +36,7 @@ def projected_lstm(
     The next step receives the clipped values.
 
     Args:
-        input_gates: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``. Its dtype is also the
+        from_inputs: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``. Its dtype is also the
             dtype of the activations that are stored for the gradient. ``h`` and ``c`` have the
             dtype of the weights.
         recurrent_kernel: ``U``, float, shape ``(projection_dim, 4 * lstm_dim)``.
@@ -55,13 +55,13 @@ def projected_lstm(
 
     Returns:
         The outputs, float, shape ``(tokens, batch, projection_dim)``, and the final
-        ``(h, c)``. The gradients of all three flow to ``input_gates``, the weights and
+        ``(h, c)``. The gradients of all three flow to ``from_inputs``, the weights and
         ``state``. There is no second derivative.
 
     Examples:
         >>> recurrent_kernel, projection = keras.ops.ones((3, 20)), keras.ops.ones((5, 3))
-        >>> input_gates = keras.ops.ones((7, 2, 20))
-        >>> outputs, (h, c) = projected_lstm(input_gates, recurrent_kernel, projection)
+        >>> from_inputs = keras.ops.ones((7, 2, 20))
+        >>> outputs, (h, c) = projected_lstm(from_inputs, recurrent_kernel, projection)
         >>> keras.ops.shape(outputs), keras.ops.shape(c)
         ((7, 2, 3), (2, 5))
 
@@ -70,7 +70,7 @@ def projected_lstm(
     """
     projection_dim, lstm_dim = recurrent_kernel.shape[0], recurrent_kernel.shape[1] // 4
     if state is None:
-        batch, dtype = ops.shape(input_gates)[1], recurrent_kernel.dtype
+        batch, dtype = ops.shape(from_inputs)[1], recurrent_kernel.dtype
         state = [ops.zeros((batch, size), dtype) for size in (projection_dim, lstm_dim)]
     if mask is not None:
         mask = ops.cast(mask, "bool")[..., None]
@@ -81,7 +81,7 @@ def projected_lstm(
         _forward_with_residuals,
         _backward,
         options=(cell_clip, projection_clip, reverse, product_dtype),
-        tensors=(input_gates, *state, mask),
+        tensors=(from_inputs, *state, mask),
         weights=(recurrent_kernel, projection),
     )
     return outputs, (h, c)
@@ -89,12 +89,12 @@ def projected_lstm(
 
 def _forward(options: tuple, *arguments: Tensor) -> tuple:
     """Run ``_step`` over the tokens. The arguments are the tensors and weights given above."""
-    input_gates, h, c, mask, recurrent_kernel, projection = arguments
+    from_inputs, h, c, mask, recurrent_kernel, projection = arguments
     cell_clip, projection_clip, reverse, product_dtype = options
     weights = _cast(product_dtype, recurrent_kernel, projection)
     constants = (*weights, cell_clip, projection_clip)
-    inputs = (input_gates, mask)
-    shapes = [(input_gates.shape[1], recurrent_kernel.shape[0])]
+    inputs = (from_inputs, mask)
+    shapes = [(from_inputs.shape[1], recurrent_kernel.shape[0])]
     (h, c), (outputs,) = scan(_output_step, (h, c), inputs, constants, shapes, reverse)
     return _without_padding(outputs, mask), h, c
 
@@ -102,11 +102,11 @@ def _forward(options: tuple, *arguments: Tensor) -> tuple:
 def _step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     """Compute one step. Return the new ``(h, c)``, and the activations of the gates."""
     recurrent_kernel, projection, cell_clip, projection_clip = constants
-    input_gates, is_token = inputs
+    from_inputs, is_token = inputs
     h, c = carry
     # The weights have the dtype of the products. h and c can have another one.
     from_h = mixed_matmul(h, recurrent_kernel, recurrent_kernel.dtype)
-    gates = ops.cast(input_gates, h.dtype) + from_h
+    gates = ops.cast(from_inputs, h.dtype) + from_h
     i, f, candidate, o = ops.split(gates, 4, axis=-1)
     i, f, candidate, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(candidate), ops.sigmoid(o)
     c = _clip(f * c + i * candidate, cell_clip)
@@ -130,15 +130,15 @@ def _output_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, 
 
 def _forward_with_residuals(options: tuple, *arguments: Tensor) -> tuple[tuple, tuple]:
     """Run ``_forward``, and store the states and the activations after every step."""
-    input_gates, *start, mask, recurrent_kernel, projection = arguments
+    from_inputs, *start, mask, recurrent_kernel, projection = arguments
     cell_clip, projection_clip, reverse, product_dtype = options
     weights = _cast(product_dtype, recurrent_kernel, projection)
     constants = (*weights, cell_clip, projection_clip)
     h, c = start
     # LiteRT needs the batch size if known.
-    shapes = [(input_gates.shape[1], x.shape[-1]) for x in (h, c, input_gates)]
-    dtypes = [x.dtype for x in (h, c, input_gates)]
-    inputs = (input_gates, mask)
+    shapes = [(from_inputs.shape[1], x.shape[-1]) for x in (h, c, from_inputs)]
+    dtypes = [x.dtype for x in (h, c, from_inputs)]
+    inputs = (from_inputs, mask)
     (h, c), steps = scan(_storing_step, (h, c), inputs, constants, shapes, reverse, dtypes)
     outputs = _without_padding(steps[0], mask)
     return (outputs, h, c), (*start, *steps, mask, recurrent_kernel, projection)
@@ -250,8 +250,8 @@ def _sum_of_outer_products(x: Tensor, y: Tensor, product_dtype: str | None) -> T
 class ProjectedLSTM(FreezableLayer):
     """Run ``projected_lstm`` over sentences, forward or backward.
 
-    The input gates are ``x kernel + bias``. The layer adds 1 to the bias of the
-    forget gate; the weight files do not include this 1.
+    The inputs enter the gates as ``x kernel + bias``. The layer adds 1 to the bias of the forget
+    gate; the weight files do not include this 1.
 
     Args:
         lstm_dim: int. Features of the cell state.

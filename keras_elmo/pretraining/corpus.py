@@ -31,9 +31,9 @@ class Batcher:
     - ``characters``: int32, shape ``(devices, distinct, characters)``. Character ids of the
       distinct tokens of the part. The character axis is as short as possible without a change
       of the token representations.
-    - ``words``: int32, shape ``(devices, 2, tokens, batch)``. What the LSTMs read, as indices of
+    - ``words``: int32, shape ``(devices, 2, tokens, batch)``. The tokens to read, as indices of
       the distinct tokens: forward ``<S> w1 .. wn``, backward ``</S> wn .. w1``. Padding is last.
-    - ``targets``: int32, same shape as ``words``. What the LSTMs predict, as vocabulary ids:
+    - ``targets``: int32, same shape as ``words``. The tokens to predict, as vocabulary ids:
       forward ``w1 .. wn </S>``, backward ``wn .. w1 <S>``.
     - ``weights``: float32, same shape as ``words``. 0 in padding, and where a long sentence was
       cut. All other weights are equal; for each direction of a batch they sum to ``devices``.
