@@ -32,8 +32,8 @@ class BiLMConfig:
         filters: tuple of pairs of int. Width in characters and number of filters of each
             convolution of the character CNN, in the order of the weight file.
         character_embedding_dim: int. Features of a character embedding.
-        max_characters_per_token: int. Largest number of character ids of a token, both word
-            markers included.
+        max_characters_per_token: int. Largest number of character ids of a token, begin and
+            end marker included.
         activation: str. ``"relu"`` or ``"tanh"``, applied after the max-pool of the
             character CNN.
         n_highway: int. Highway layers of the character CNN, 0 or more.
@@ -113,12 +113,12 @@ class BiLMConfig:
 
     @property
     def n_characters(self) -> int:
-        """Number of character ids, padding included."""
+        """Number of different character ids, 0 included."""
         return self.alphabet.n_characters
 
     @property
     def has_projection(self) -> bool:
-        """Whether the character CNN ends in a linear projection.
+        """Whether the character CNN (not the LSTMs) ends in a linear projection.
 
         bilm-tf projects if ``n_filters`` differs from ``projection_dim``. ELMoForManyLangs always
         projects.

@@ -109,11 +109,12 @@ class BiLM(FreezableLayer):
 
         Args:
             token: Token representations, float, shape ``(batch, tokens, projection_dim)``.
-            mask: Bool, shape ``(batch, tokens)``, padding on the right; or None.
-            initial_state: dict. ``[h, c]`` of every LSTM by its name; None for zeros.
+            mask: As for the layer.
+            initial_state: As for the layer.
 
         Returns:
-            The two dicts that the layer returns.
+            Two dicts, as the layer: the 2L + 1 representations by name, and the final ``[h, c]``
+            of every LSTM.
         """
         if mask is not None:
             token = token * ops.cast(mask, token.dtype)[..., None]
@@ -146,8 +147,8 @@ class BiLM(FreezableLayer):
             x: Token representations, float, shape ``(tokens, batch, projection_dim)``.
             mask: Bool, shape ``(tokens, batch)``, or None.
             initial_state: dict. ``[h, c]`` of every LSTM by its name; None for zeros.
-            reverse: bool. Run from the last token to the first. Pretraining passes ``x``
-                reversed instead.
+            reverse: bool. Run from the last token to the first; ``direction`` only selects the
+                weights. Pretraining reverses ``x`` itself.
             dropout: function or None. Applied to the input of every layer.
             product_dtype: str or None. Dtype of the matrix products; see ``projected_lstm``.
 
@@ -161,7 +162,7 @@ class BiLM(FreezableLayer):
             state = initial_state[name] if initial_state else None
             if dropout:
                 x = dropout(x)
-            lstm = self.lstms[lstm_names(self.config).index(name)]
+            lstm = next(lstm for lstm in self.lstms if lstm.name == name)
             y, states[name] = lstm.run(x, mask, state, reverse, product_dtype)
             has_residual = self.config.use_skip_connections and layer > 1
             x = x + y if has_residual else y
@@ -197,20 +198,18 @@ def select_output(representations: dict, output: str | int) -> Any:
 
     Args:
         representations: dict. The representations by name, as from ``BiLM``.
-        output: str or int. The argument ``output`` of ``ElmoLayer``, but without negative
-            numbers.
+        output: str or int. ``"all"`` for the dict, a number for that layer, ``"top"`` for layer
+            L, ``"average"`` for the mean of all layers, ``"layers"`` for all, stacked on axis 2.
     """
     if output == "all":
         return representations
-    n_layers = len(representations) // 2
+    n_layers = len(representations) // 2  # of 2L + 1 representations
     if isinstance(output, int):
         return _layer(representations, output)
     if output == "top":
         return _layer(representations, n_layers)
     layers = [_layer(representations, i) for i in range(n_layers + 1)]
-    if output == "average":
-        return sum(layers) / len(layers)
-    return ops.stack(layers, axis=2)
+    return sum(layers) / len(layers) if output == "average" else ops.stack(layers, axis=2)
 
 
 def _layer(representations: dict, layer: int) -> Tensor:

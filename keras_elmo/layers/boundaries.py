@@ -61,6 +61,7 @@ class TokenMask(keras.layers.Layer):
 
 def token_mask(ids: Tensor) -> Tensor:
     """Return the mask ``(batch, tokens)`` of character ids: True up to the last token."""
+    # A sum from the right is positive up to the last token.
     real = ops.cast(ops.any(ids > 0, axis=-1), "int32")
     return ops.flip(ops.cumsum(ops.flip(real, 1), axis=1), 1) > 0
 
@@ -88,8 +89,11 @@ def pad_empty_batch(layer: keras.layers.Layer, ids: Tensor) -> Tensor:
 
 
 def with_boundaries(mask: Tensor) -> Tensor:
-    """Return the mask of the sentences with boundary tokens: ``(batch, tokens + 2)``."""
-    return _pad(mask, 2, 0, True)
+    """Return the mask of the sentences with boundary tokens: ``(batch, tokens + 2)``.
+
+    Padding is on the right, so two ones in front have the effect of one on each side.
+    """
+    return _pad(mask, before=2, value=True)
 
 
 def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
@@ -108,17 +112,18 @@ def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
     #   is_token          0 1 1 0 0
     #   start_and_tokens  1 1 1 0 0
     #   with_boundaries   1 1 1 1 0
-    is_token = _pad(mask, 1, 1)
-    start_and_tokens = _pad(_pad(mask, 1, 0, True), 0, 1)
+    is_token = _pad(mask, before=1, after=1)
+    start_and_tokens = _pad(_pad(mask, before=1, value=True), after=1)
     is_start = start_and_tokens & ~is_token
     is_end = with_boundaries(mask) & ~start_and_tokens
+    # The ids of a batch can have fewer characters than the rows of the alphabet.
     start_row, end_row = alphabet.boundary_rows(ids.shape[-1])
     ids = ops.pad(ids, [[0, 0], [1, 1], [0, 0]])
     ids = ops.where(is_start[..., None], start_row, ids)
     return ops.where(is_end[..., None], end_row, ids)
 
 
-def _pad(mask: Tensor, before: int, after: int, value: bool = False) -> Tensor:
+def _pad(mask: Tensor, before: int = 0, after: int = 0, value: bool = False) -> Tensor:
     """Pad a mask along the tokens. It pads integers, because ONNX cannot pad booleans."""
     mask = ops.cast(mask, "int32")
     return ops.pad(mask, [[0, 0], [before, after]], constant_values=int(value)) > 0

@@ -31,7 +31,7 @@ class CharCNN(FreezableLayer):
         n_highway: int. Number of highway layers, 0 or more.
         projection_dim: int. Features of the token representation.
         activation: str. ``"relu"`` or ``"tanh"``, applied after the max-pool.
-        n_characters: int. Number of character ids, padding included.
+        n_characters: int. Number of different character ids, 0 included.
         has_projection: bool or None. Whether a projection follows the highway layers. With
             None it does if the number of filters differs from ``projection_dim``.
         n_words: int. Number of words that have an embedding. A projection of the word embedding
@@ -135,7 +135,7 @@ class CharCNN(FreezableLayer):
                 None for the dtype of the layer.
 
         Returns:
-            Token representations, float, shape ``(rows, projection_dim)``.
+            Token representations, float, shape ``(tokens, projection_dim)``.
         """
         rows = ops.convert_to_tensor(rows)
         [embeddings] = self.in_compute_dtype(self.embeddings)

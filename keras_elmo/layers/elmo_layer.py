@@ -379,8 +379,8 @@ class ElmoLayer(keras.layers.Layer):
         if not self.trainable_bilm:
             representations = {k: ops.stop_gradient(x) for k, x in representations.items()}
         if not self.keep_boundaries:
-            # The slice removes <S> and the last column. The </S> of a shorter sentence is in an
-            # earlier column, where the mask sets it to 0.
+            # The slice removes <S>, and the </S> of the longest sentences. In a shorter sentence
+            # </S> is at the first padding token, where the mask is 0.
             keep = ops.cast(mask, self.compute_dtype)[..., None]
             representations = {k: x[:, 1:-1] * keep for k, x in representations.items()}
         return select_output(representations, self.output_kind)

@@ -130,7 +130,7 @@ def _characters_and_words(alphabet: Any) -> tuple | None:
 def _check_rows(ids: np.ndarray, config: BiLMConfig) -> None:
     """Raise a ValueError if rows have another alphabet, or the padding is in front."""
     first = ids[..., config.alphabet.leading]
-    # Each row begins with the word marker, or has only zeros.
+    # Each row begins with the begin marker, or has only zeros.
     wrong = first[(first != config.alphabet.begin) & ((first != 0) | ids.any(-1))]
     if wrong.size:
         raise ValueError(

@@ -29,16 +29,14 @@ def projected_lstm(
     The caller computes ``z = x W + b``, the part of the gates that comes from the inputs, and adds
     1 to the bias of the forget gate. The gates are in the order of Keras::
 
-        i, f, c~, o = split(z + h U)
-        c = clip(sigmoid(f) * c + sigmoid(i) * tanh(c~), cell_clip)
+        i, f, candidate, o = split(z + h U)
+        c = clip(sigmoid(f) * c + sigmoid(i) * tanh(candidate), cell_clip)
         h = clip((sigmoid(o) * tanh(c)) P, projection_clip)
 
     The next step receives the clipped values.
 
     Args:
-        from_inputs: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``. Its dtype is also the
-            dtype of the activations that are stored for the gradient. ``h`` and ``c`` have the
-            dtype of the weights.
+        from_inputs: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``.
         recurrent_kernel: ``U``, float, shape ``(projection_dim, 4 * lstm_dim)``.
         projection: ``P``, float, shape ``(lstm_dim, projection_dim)``; or None if the two
             sizes are equal. Without a projection, ``projection_clip`` has no effect.
@@ -55,8 +53,7 @@ def projected_lstm(
 
     Returns:
         The outputs, float, shape ``(tokens, batch, projection_dim)``, and the final
-        ``(h, c)``. The gradients of all three flow to ``from_inputs``, the weights and
-        ``state``. There is no second derivative.
+        ``(h, c)``, in the dtype of the weights. There is no second derivative.
 
     Examples:
         >>> recurrent_kernel, projection = keras.ops.ones((3, 20)), keras.ops.ones((5, 3))
@@ -88,14 +85,14 @@ def projected_lstm(
 
 
 def _forward(options: tuple, *arguments: Tensor) -> tuple:
-    """Run ``_step`` over the tokens. The arguments are the tensors and weights given above."""
+    """Loop over the tokens. ``projected_lstm`` passes its options, tensors and weights."""
     from_inputs, h, c, mask, recurrent_kernel, projection = arguments
     cell_clip, projection_clip, reverse, product_dtype = options
     weights = _cast(product_dtype, recurrent_kernel, projection)
     constants = (*weights, cell_clip, projection_clip)
     inputs = (from_inputs, mask)
-    shapes = [(from_inputs.shape[1], recurrent_kernel.shape[0])]
-    (h, c), (outputs,) = scan(_output_step, (h, c), inputs, constants, shapes, reverse)
+    output_shapes = [(from_inputs.shape[1], recurrent_kernel.shape[0])]
+    (h, c), (outputs,) = scan(_output_step, (h, c), inputs, constants, output_shapes, reverse)
     return _without_padding(outputs, mask), h, c
 
 
@@ -104,7 +101,7 @@ def _step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     recurrent_kernel, projection, cell_clip, projection_clip = constants
     from_inputs, is_token = inputs
     h, c = carry
-    # The weights have the dtype of the products. h and c can have another one.
+    # Multiply in the dtype of the weights; the result has the dtype of h.
     from_h = mixed_matmul(h, recurrent_kernel, recurrent_kernel.dtype)
     gates = ops.cast(from_inputs, h.dtype) + from_h
     i, f, candidate, o = ops.split(gates, 4, axis=-1)
@@ -125,7 +122,7 @@ def _output_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, 
 # Automatic differentiation would add up the gradients of the weights step by step. Here the
 # backward loop only carries the errors back. After the loop, one matrix product over all steps
 # computes the gradient of each weight. On TensorFlow a training step of the LSTMs took 0.55 of the
-# time of keras.layers.RNN.
+# time of keras.layers.RNN. The activations of the gates are stored in the dtype of from_inputs.
 
 
 def _forward_with_residuals(options: tuple, *arguments: Tensor) -> tuple[tuple, tuple]:
@@ -135,7 +132,6 @@ def _forward_with_residuals(options: tuple, *arguments: Tensor) -> tuple[tuple, 
     weights = _cast(product_dtype, recurrent_kernel, projection)
     constants = (*weights, cell_clip, projection_clip)
     h, c = start
-    # LiteRT needs the batch size if known.
     shapes = [(from_inputs.shape[1], x.shape[-1]) for x in (h, c, from_inputs)]
     dtypes = [x.dtype for x in (h, c, from_inputs)]
     inputs = (from_inputs, mask)
@@ -340,7 +336,7 @@ class ProjectedLSTM(FreezableLayer):
             state: Pair ``(h, c)`` for the first step, or None.
             reverse: bool. Run from the last token to the first. ``call`` passes
                 ``go_backwards``.
-            product_dtype: str or None. Dtype of the matrix products, with ``kernel`` too.
+            product_dtype: str or None. Dtype of all matrix products, ``x W`` included.
 
         Returns:
             The outputs and the final ``(h, c)``, as from ``projected_lstm``.
@@ -348,9 +344,9 @@ class ProjectedLSTM(FreezableLayer):
         kernel, bias, recurrent_kernel, projection = self.in_compute_dtype(
             self.kernel, self.bias, self.recurrent_kernel, self.projection
         )
-        # The gates are large, so they are computed and stored in the dtype of the products.
+        # The gates of all tokens are large, so they stay in the dtype of the products.
         inputs = ops.cast(inputs, product_dtype or self.compute_dtype)
-        forget_bias = np.repeat([0, 1, 0, 0], self.lstm_dim).astype("float32")
+        forget_bias = np.repeat([0, 1, 0, 0], self.lstm_dim).astype("float32")  # 1 for f
         bias = bias + ops.cast(forget_bias, self.compute_dtype)
         kernel, bias = (ops.cast(x, inputs.dtype) for x in (kernel, bias))
         return projected_lstm(
@@ -360,7 +356,7 @@ class ProjectedLSTM(FreezableLayer):
             self.cell_clip,
             self.projection_clip,
             mask,
-            state and [ops.cast(x, self.compute_dtype) for x in state],
+            None if state is None else [ops.cast(x, self.compute_dtype) for x in state],
             reverse,
             product_dtype,
         )

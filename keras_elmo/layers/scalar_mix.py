@@ -133,9 +133,9 @@ class ScalarMix(keras.layers.Layer):
     def call(
         self, inputs: Tensor, mask: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
-        if mask is not None:  # A product with 0 would keep NaN in padding.
+        if mask is not None:
             mask = ops.cast(mask, "bool")[..., None, None]
-            inputs = ops.where(mask, inputs, 0)
+            inputs = ops.where(mask, inputs, 0)  # no product, because NaN * 0 is NaN
         if self.layer_norm:
             normalize = _normalize_tokens if self.layer_norm == "token" else _normalize_batch
             precision = "float64" if self.compute_dtype == "float64" else "float32"
@@ -168,13 +168,14 @@ class ScalarMix(keras.layers.Layer):
 
 
 def _normalize_tokens(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Normalise every layer of every token over its features."""
+    """Normalise every layer of every token over its features. This needs no mask."""
     mean, variance = ops.moments(x, axes=-1, keepdims=True)
     return (x - mean) * ops.rsqrt(variance + 1e-12)
 
 
 def _normalize_batch(x: Tensor, mask: Tensor | None) -> Tensor:
     """Normalise every layer over the features of all unmasked tokens."""
+    # 1 for tokens, 0 for padding: (batch, tokens, 1, 1)
     real = ops.ones_like(x[:, :, :1, :1]) if mask is None else ops.cast(mask, x.dtype)
     count = ops.maximum(ops.sum(real), 1) * x.shape[3]
     mean = ops.sum(x * real, axis=(0, 1, 3), keepdims=True) / count

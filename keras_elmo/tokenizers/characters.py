@@ -1,4 +1,4 @@
-"""Turn tokens into character ids: UTF-8 bytes between word markers, as bilm-tf numbers them.
+"""Turn tokens into character ids: UTF-8 bytes between two markers, as bilm-tf numbers them.
 
 There are two kinds of padding. The id ``pad`` fills the row of a token after its last character. A
 padding token is a row of zeros.
@@ -37,21 +37,21 @@ class Alphabet(abc.ABC):
     ``pad``, ... If the biLM has word embeddings, the id of the word comes first.
 
     Args:
-        max_characters: int. Character ids of a token, both word markers included.
+        max_characters: int. Character ids of a token, begin and end marker included.
 
     Attributes:
-        begin: int. The character id that every token begins with.
-        end: int. The character id after the characters of a token.
+        begin: int. The begin marker, a character id before the characters of every token.
+        end: int. The end marker, a character id after them.
         pad: int. The character id that fills a row after ``end``.
+        longest: int. Characters of the longest token that is not cut.
+        row_length: int. Ids in a row.
         boundary_tokens: tuple of bytes. The tokens that become the sentence boundaries.
         boundary_ids: tuple of int. The character ids of the sentence boundaries.
         n_characters: int. Number of character ids, 0 included.
         n_words: int. Number of words with an embedding; 0 if the biLM reads characters only.
         word_dim: int. Features of a word embedding.
         leading: int. Word ids in a row, before the character ids: 0 or 1.
-        row_length: int. Ids in a row.
         largest_id: int. The largest id in a row.
-        longest: int. Characters of the longest token that is not cut.
         code_points: ``CodePoints`` or None. The known characters and words. None for an alphabet
             of bytes, which knows every character.
     """
@@ -77,9 +77,9 @@ class Alphabet(abc.ABC):
         """Encode UTF-8 tokens.
 
         Returns:
-            The tokens as ``word_ids`` expects them; the ids of their characters, int32, shape
-            ``(len(tokens), longest)``, without meaning after the end of a token; and the number
-            of characters of each token, at most ``longest``.
+            The tokens, cut where ``word_ids`` expects it; the ids of their characters, int32,
+            shape ``(len(tokens), longest)``, of no meaning after the last character; and the
+            number of characters of each token, at most ``longest``.
         """
 
     def word_ids(self, tokens: Sequence[bytes]) -> list[int]:
@@ -111,7 +111,7 @@ class Alphabet(abc.ABC):
         return rows
 
     def lengths(self, rows: np.ndarray) -> np.ndarray:
-        """Return the number of characters in each row: markers count, pads do not."""
+        """Return the number of characters in each row, begin and end marker included."""
         return (rows[:, self.leading :] != self.pad).sum(axis=1)
 
     def boundary_rows(self, row_length: int) -> np.ndarray:
@@ -133,10 +133,11 @@ class Alphabet(abc.ABC):
 class ByteAlphabet(Alphabet):
     """The bytes of UTF-8, as bilm-tf numbers them.
 
-    The id of a byte is the byte plus 1, because id 0 is a padding token. The five markers follow.
+    The id of a byte is the byte plus 1, because id 0 is a padding token: 1 to 256. Then follow the
+    ids of ``<S>`` and ``</S>``, of the begin and end marker, and of ``pad``.
     """
 
-    BOS, EOS, begin, end, pad = range(257, N_CHARACTERS)
+    BOS, EOS, begin, end, pad = range(257, 262)
     boundary_tokens = (b"<S>", b"</S>")
     boundary_ids = (BOS, EOS)
     n_characters = N_CHARACTERS
@@ -174,13 +175,13 @@ def _utf8(token: object) -> bytes:
 class CharacterTokenizer(keras.layers.Layer):
     """Turn tokens into the character ids that a biLM reads.
 
-    A token becomes the row ``begin-word, its UTF-8 bytes, end-word, pad, pad, ...``.
+    A token becomes the row ``begin marker, its UTF-8 bytes, end marker, pad, pad, ...``.
     Every id is raised by one, because 0 is padding. A longer token is cut to its first
     ``max_characters - 2`` bytes. The tokens ``<S>`` and ``</S>`` become the sentence
     boundaries. ``ElmoLayer`` adds the boundaries to every sentence itself.
 
     Args:
-        max_characters: int. Ids per token, both word markers included; 3 or more. Every
+        max_characters: int. Ids per token, begin and end marker included; 3 or more. Every
             released biLM has 50.
         **kwargs: Arguments of ``keras.layers.Layer``.
 
@@ -300,7 +301,8 @@ class CharacterTokenizer(keras.layers.Layer):
         lengths = np.array([len(sentence) for sentence in sentences], "int64")
         shape = (len(sentences), lengths.max(initial=0), self.alphabet.row_length)
         ids = np.zeros(shape, "int32")
-        ids[np.arange(shape[1]) < lengths[:, None]] = self.alphabet.rows(tokens)
+        real = np.arange(shape[1]) < lengths[:, None]
+        ids[real] = self.alphabet.rows(tokens)  # in the order of the True entries
         return ids
 
     def _ids_of_array(self, array: np.ndarray) -> np.ndarray:

@@ -86,11 +86,11 @@ class CodePointAlphabet(Alphabet):
     """The code points that a biLM of ELMoForManyLangs knows, and its words.
 
     A token is cut to ``max_characters - 2`` code points, before its word is looked up.
-    ELMoForManyLangs swaps the two word markers in training, so this class swaps them too.
+    ELMoForManyLangs swaps the begin and end marker in training, so this class swaps them too.
 
     Args:
         code_points: ``CodePoints``. The known characters and words.
-        max_characters: int. Character ids of a token, both word markers included.
+        max_characters: int. Character ids of a token, begin and end marker included.
     """
 
     boundary_tokens = (b"<bos>", b"<eos>")
@@ -152,7 +152,7 @@ class CodePointTokenizer(CharacterTokenizer):
         characters: list of str. ``<bos> <eos> <bow> <eow> <pad> <oov>``, then the characters
             that the biLM knows. All other characters are ``<oov>``.
         words: list of str. ``<bos> <eos> <oov>``, then the words that the biLM knows; or empty.
-        max_characters: int. Character ids per token, both word markers included; 3 or more.
+        max_characters: int. Character ids per token, begin and end marker included; 3 or more.
         **kwargs: Arguments of ``keras.layers.Layer``.
 
     It takes, masks and refuses the same inputs as ``CharacterTokenizer``.
