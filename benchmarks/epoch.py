@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--preset", default="elmo_small_en")
     parser.add_argument("--sentences", type=int, default=600)
     arguments = parser.parse_args()
-    sentences = [s[:60] for s in read_sentences(arguments.text) if s][: arguments.sentences]
+    sentences = [s[:60] for s in read_sentences(arguments.text)[: arguments.sentences]]
     labels = np.random.default_rng(0).integers(0, 5, len(sentences))
     seconds = {}
 

@@ -26,8 +26,7 @@ def known_only(files, vocabulary):
     known = set(vocabulary) - set(SPECIAL_TOKENS)
     for file in files:
         for sentence in read_sentences(file):
-            if sentence:
-                yield [token if token in known else UNKNOWN for token in sentence]
+            yield [token if token in known else UNKNOWN for token in sentence]
 
 
 def unigram(counts, sentences):

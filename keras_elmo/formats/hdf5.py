@@ -147,11 +147,6 @@ class Hdf5Reader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the file is open."""
-        return bool(self._file)
-
     def close(self) -> None:
         """Close the file."""
         with self._renamed_errors():

@@ -267,7 +267,7 @@ class Corpus:
         while True:
             found = max(start, done, part) > 0
             for place, file, rng in self._order(epoch, start):
-                read = _sentences(file)
+                read = read_sentences(file)
                 if not read:
                     continue
                 sentences = self.batcher.encode(read, self.max_tokens)
@@ -299,7 +299,7 @@ class Corpus:
         """
         lengths = {}
         for file in self.files:
-            pieces = _pieces(_sentences(file), self.max_tokens)
+            pieces = _pieces(read_sentences(file), self.max_tokens)
             lengths[file] = np.array([len(piece) for piece, _, _ in pieces], int)
         batches = sum(len(self.batcher.arrange(of_file)) for of_file in lengths.values())
         if not batches:
@@ -325,10 +325,6 @@ class Corpus:
         return ValueError(
             f"Corpus expects sentences, one per line. Received: none in {', '.join(self.files)}"
         )
-
-
-def _sentences(file: str) -> list[list[str]]:
-    return [sentence for sentence in read_sentences(file) if sentence]
 
 
 def _pieces(

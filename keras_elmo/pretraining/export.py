@@ -63,7 +63,7 @@ def export_run(
     texts = {}
     heldout = [heldout] if isinstance(heldout, str | os.PathLike) else heldout
     for file in map(local_path, heldout):
-        sentences = [sentence for sentence in read_sentences(file) if sentence]
+        sentences = read_sentences(file)
         if not sentences:
             raise ValueError(f"heldout expects tokenised sentences. Received: none in {file}")
         texts[str(file) if file.name in texts else file.name] = sentences

@@ -77,6 +77,6 @@ def standard_input() -> BinaryIO:
 
 
 def read_sentences(file: PathLike) -> list[list[str]]:
-    """Read one sentence per line, tokens between spaces or tabs; keep blank lines."""
+    """Read one sentence per line, tokens between spaces or tabs; skip blank lines."""
     with open_text(file) as text:
-        return [split_tokens(line) for line in text]
+        return [tokens for line in text if (tokens := split_tokens(line))]

@@ -461,6 +461,6 @@ def _digest_vocabulary(tokens: list[str]) -> dict[str, str]:
 def _sample(corpus: pathlib.Path) -> list[list[str]]:
     """Return held-out sentences spread over all files of a corpus."""
     files = sorted(corpus.glob("heldout-*.txt"))
-    sentences = [sentence for file in files for sentence in read_sentences(file) if sentence]
+    sentences = [sentence for file in files for sentence in read_sentences(file)]
     tokens = sum(map(len, sentences))
     return sentences[:: max(1, tokens // _SAMPLE_TOKENS)]

@@ -272,14 +272,14 @@ def test_pickling_and_closing(embedder, text, tmp_path):
     first = data[0]["layers"]
     again = pickle.loads(pickle.dumps(data))
     np.testing.assert_array_equal(again[0]["layers"], first)
-    file = data._file._file
+    file = data._file._file._file  # of h5py
     data.close()
     data.close()
-    assert not file.is_open
+    assert not file
     with data:
         np.testing.assert_array_equal(data[0]["layers"], first)
-        file = data._file._file
-    assert not file.is_open
+        file = data._file._file._file
+    assert not file
 
 
 @pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=slow)])
