@@ -613,3 +613,14 @@ def test_glove_writes_word2vec_text(experiments, word_vectors, tmp_path):
     pd.DataFrame({"index": ["b", "a"]}).to_parquet(tmp_path / "words.parquet")
     glove.main([str(tmp_path), str(tmp_path / "50.txt")])
     assert (tmp_path / "50.txt").read_text() == "2 3\nb 1 0 0\na 0 1 0\n"
+
+
+def test_the_results_page_has_the_scores_of_the_stored_runs(experiments):
+    page = (EXAMPLES.parent / "docs/results.md").read_text("utf-8")
+    scores = {}
+    for path in (EXPERIMENTS / "results").glob("*/runs/*.json"):
+        settings = path.parent, path.stem.rpartition("-")[0]
+        scores.setdefault(settings, []).append(100 * json.loads(path.read_text())["test"])
+    shown = experiments("table1").shown
+    assert {len(seeds) for seeds in scores.values()} == {3}
+    assert not [settings for settings, seeds in scores.items() if shown(seeds) not in page]

@@ -109,14 +109,14 @@ class BiLM(FreezableLayer):
 
         Args:
             token: Token representations, float, shape ``(batch, tokens, projection_dim)``.
-            mask: As for the layer.
-            initial_state: As for the layer.
+            mask: Bool, shape ``(batch, tokens)``, padding on the right; or None.
+            initial_state: dict. ``[h, c]`` of every LSTM by its name; None for zeros.
 
         Returns:
-            Two dicts, as the layer: the 2L + 1 representations by name, and the final ``[h, c]``
-            of every LSTM.
+            Two dicts: the 2L + 1 representations by name, and the final ``[h, c]`` of every LSTM.
         """
         if mask is not None:
+            # The character CNN gives padding a representation that is not 0.
             token = token * ops.cast(mask, token.dtype)[..., None]
             mask = ops.transpose(mask)
         representations: dict = {"token": token}
@@ -147,8 +147,8 @@ class BiLM(FreezableLayer):
             x: Token representations, float, shape ``(tokens, batch, projection_dim)``.
             mask: Bool, shape ``(tokens, batch)``, or None.
             initial_state: dict. ``[h, c]`` of every LSTM by its name; None for zeros.
-            reverse: bool. Run from the last token to the first; ``direction`` only selects the
-                weights. Pretraining reverses ``x`` itself.
+            reverse: bool. Run from the last token to the first. ``direction`` only selects the
+                weights, because pretraining passes an ``x`` that is already reversed.
             dropout: function or None. Applied to the input of every layer.
             product_dtype: str or None. Dtype of the matrix products; see ``projected_lstm``.
 
@@ -162,7 +162,7 @@ class BiLM(FreezableLayer):
             state = initial_state[name] if initial_state else None
             if dropout:
                 x = dropout(x)
-            lstm = next(lstm for lstm in self.lstms if lstm.name == name)
+            [lstm] = [x for x in self.lstms if x.name == name]
             y, states[name] = lstm.run(x, mask, state, reverse, product_dtype)
             has_residual = self.config.use_skip_connections and layer > 1
             x = x + y if has_residual else y

@@ -1,8 +1,8 @@
 """Compute the mask of a batch of character ids, and add boundary tokens to the batch.
 
-Padding is on the right, so the mask of a sentence is ones, then zeros. Padding the mask on one
-side shifts it, and comparing shifted masks finds the places of the boundary tokens. ``ops.pad``
-also works on symbolic tensors of unknown size.
+Padding tokens are on the right, so the mask of a sentence is ones, then zeros. ``_pad`` shifts a
+mask by ones or zeros on one side. Where two shifted masks differ is a boundary token: see the
+example in ``add_boundaries``.
 """
 
 from typing import Any
@@ -101,7 +101,7 @@ def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
 
     Args:
         ids: Character ids, int32, shape ``(batch, tokens, characters)``; ``characters`` static.
-        mask: Bool, shape ``(batch, tokens)``. The ``TokenMask`` of the ids.
+        mask: Bool, shape ``(batch, tokens)``. The ``token_mask`` of the ids.
         alphabet: The alphabet of the biLM, with the rows of the boundary tokens.
 
     Returns:
@@ -116,7 +116,6 @@ def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
     start_and_tokens = _pad(_pad(mask, before=1, value=True), after=1)
     is_start = start_and_tokens & ~is_token
     is_end = with_boundaries(mask) & ~start_and_tokens
-    # The ids of a batch can have fewer characters than the rows of the alphabet.
     start_row, end_row = alphabet.boundary_rows(ids.shape[-1])
     ids = ops.pad(ids, [[0, 0], [1, 1], [0, 0]])
     ids = ops.where(is_start[..., None], start_row, ids)
@@ -124,6 +123,9 @@ def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
 
 
 def _pad(mask: Tensor, before: int = 0, after: int = 0, value: bool = False) -> Tensor:
-    """Pad a mask along the tokens. It pads integers, because ONNX cannot pad booleans."""
+    """Pad a mask along the tokens. It pads integers, because ONNX cannot pad booleans.
+
+    ``ops.pad`` also works on symbolic tensors of unknown size.
+    """
     mask = ops.cast(mask, "int32")
     return ops.pad(mask, [[0, 0], [before, after]], constant_values=int(value)) > 0

@@ -145,7 +145,8 @@ class CharCNN(FreezableLayer):
         for pair in self.convolutions:
             kernel, bias = self.in_compute_dtype(*pair)
             windows = ops.conv(embedded, kernel, padding="valid", data_format="channels_last")
-            # relu and tanh are monotonic, so the activation can follow the maximum.
+            # The bias is the same at all positions, and relu and tanh are monotonic, so both can
+            # follow the maximum.
             features.append(activation(ops.max(windows, axis=1) + bias))
         x = ops.concatenate(features, axis=-1)
         for highway in self.highways:

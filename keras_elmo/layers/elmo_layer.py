@@ -380,7 +380,7 @@ class ElmoLayer(keras.layers.Layer):
             representations = {k: ops.stop_gradient(x) for k, x in representations.items()}
         if not self.keep_boundaries:
             # The slice removes <S>, and the </S> of the longest sentences. In a shorter sentence
-            # </S> is at the first padding token, where the mask is 0.
+            # </S> is then where the input has its first padding token, and the mask is 0.
             keep = ops.cast(mask, self.compute_dtype)[..., None]
             representations = {k: x[:, 1:-1] * keep for k, x in representations.items()}
         return select_output(representations, self.output_kind)
@@ -414,7 +414,8 @@ class ElmoLayer(keras.layers.Layer):
 
     def _run_bilm(self, ids: Tensor, mask: Tensor) -> dict:
         if not self.stateful or computes_shapes_only():
-            return self.bilm(ids, mask=mask)[0]
+            representations, _ = self.bilm(ids, mask=mask)
+            return representations
         if not is_eager(ids):
             raise ValueError(
                 "ElmoLayer(stateful=True) expects eager calls, layer(ids). Received: a call inside "

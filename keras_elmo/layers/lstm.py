@@ -26,8 +26,9 @@ def projected_lstm(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Run an LSTM whose projected output enters the next step.
 
-    The caller computes ``z = x W + b``, the part of the gates that comes from the inputs, and adds
-    1 to the bias of the forget gate. The gates are in the order of Keras::
+    The caller computes ``z = x W + b``, the part of the gates that comes from the inputs. Its ``b``
+    includes the 1 that is added to the bias of the forget gate. The gates are in the order of
+    Keras::
 
         i, f, candidate, o = split(z + h U)
         c = clip(sigmoid(f) * c + sigmoid(i) * tanh(candidate), cell_clip)
@@ -71,7 +72,7 @@ def projected_lstm(
         state = [ops.zeros((batch, size), dtype) for size in (projection_dim, lstm_dim)]
     if mask is not None:
         mask = ops.cast(mask, "bool")[..., None]
-    if projection is None:
+    if projection is None:  # then the output is not clipped
         projection_clip = None
     outputs, h, c = call_with_gradient(
         _forward,
@@ -91,7 +92,7 @@ def _forward(options: tuple, *arguments: Tensor) -> tuple:
     weights = _cast(product_dtype, recurrent_kernel, projection)
     constants = (*weights, cell_clip, projection_clip)
     inputs = (from_inputs, mask)
-    output_shapes = [(from_inputs.shape[1], recurrent_kernel.shape[0])]
+    output_shapes = [(from_inputs.shape[1], h.shape[-1])]  # (batch, projection_dim)
     (h, c), (outputs,) = scan(_output_step, (h, c), inputs, constants, output_shapes, reverse)
     return _without_padding(outputs, mask), h, c
 
@@ -109,7 +110,8 @@ def _step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     c = _clip(f * c + i * candidate, cell_clip)
     h = o * ops.tanh(c)
     if projection is not None:
-        h = _clip(mixed_matmul(h, projection, projection.dtype), projection_clip)
+        h = mixed_matmul(h, projection, projection.dtype)
+    h = _clip(h, projection_clip)
     return _where(is_token, (h, c), carry), (i, f, candidate, o)
 
 
@@ -344,10 +346,10 @@ class ProjectedLSTM(FreezableLayer):
         kernel, bias, recurrent_kernel, projection = self.in_compute_dtype(
             self.kernel, self.bias, self.recurrent_kernel, self.projection
         )
-        # The gates of all tokens are large, so they stay in the dtype of the products.
-        inputs = ops.cast(inputs, product_dtype or self.compute_dtype)
         forget_bias = np.repeat([0, 1, 0, 0], self.lstm_dim).astype("float32")  # 1 for f
         bias = bias + ops.cast(forget_bias, self.compute_dtype)
+        # x W + b of all tokens is large, so it is computed and kept in the dtype of the products.
+        inputs = ops.cast(inputs, product_dtype or self.compute_dtype)
         kernel, bias = (ops.cast(x, inputs.dtype) for x in (kernel, bias))
         return projected_lstm(
             mixed_dense(inputs, kernel, bias),

@@ -43,10 +43,10 @@ class Alphabet(abc.ABC):
         begin: int. The begin marker, a character id before the characters of every token.
         end: int. The end marker, a character id after them.
         pad: int. The character id that fills a row after ``end``.
-        longest: int. Characters of the longest token that is not cut.
+        longest: int. Most characters of a token in a row; the others are cut off.
         row_length: int. Ids in a row.
-        boundary_tokens: tuple of bytes. The tokens that become the sentence boundaries.
-        boundary_ids: tuple of int. The character ids of the sentence boundaries.
+        boundary_tokens: tuple of bytes. The input tokens that become boundary tokens.
+        boundary_ids: tuple of int. The character ids of the boundary tokens.
         n_characters: int. Number of character ids, 0 included.
         n_words: int. Number of words with an embedding; 0 if the biLM reads characters only.
         word_dim: int. Features of a word embedding.
@@ -77,14 +77,10 @@ class Alphabet(abc.ABC):
         """Encode UTF-8 tokens.
 
         Returns:
-            The tokens, cut where ``word_ids`` expects it; the ids of their characters, int32,
-            shape ``(len(tokens), longest)``, of no meaning after the last character; and the
-            number of characters of each token, at most ``longest``.
+            Three values: the tokens for ``word_ids``; the ids of their characters, int32, shape
+            ``(len(tokens), longest)``; and the number of characters of each token, at most
+            ``longest``. The ids after the last character of a token are arbitrary.
         """
-
-    def word_ids(self, tokens: Sequence[bytes]) -> list[int]:
-        """Return the word ids of UTF-8 tokens, for an alphabet with words."""
-        raise NotImplementedError
 
     def rows(self, tokens: Sequence[bytes]) -> np.ndarray:
         """Return the rows of UTF-8 tokens: int32, shape ``(len(tokens), row_length)``.
@@ -104,23 +100,31 @@ class Alphabet(abc.ABC):
         characters[np.arange(len(tokens)), lengths + 1] = self.end
         if self.leading:
             rows[:, 0] = self.word_ids(tokens)
+        # The user may have written "<S>" or "</S>". ElmoLayer adds the boundary tokens itself.
         boundaries = dict(zip(self.boundary_tokens, self.boundary_rows(self.row_length)))
         for row, token in enumerate(tokens):
             if token in boundaries:
                 rows[row] = boundaries[token]
         return rows
 
-    def lengths(self, rows: np.ndarray) -> np.ndarray:
-        """Return the number of characters in each row, begin and end marker included."""
-        return (rows[:, self.leading :] != self.pad).sum(axis=1)
-
     def boundary_rows(self, row_length: int) -> np.ndarray:
-        """Return the rows of the sentence boundaries: int32, shape ``(2, row_length)``."""
+        """Return the rows of both boundary tokens: int32, shape ``(2, row_length)``.
+
+        A batch can have shorter rows than the alphabet.
+        """
         rows = np.full((2, row_length), self.pad, "int32")
         for row, boundary in zip(rows, self.boundary_ids):
             row[: self.leading] = boundary  # its word id equals its character id
             row[self.leading : self.leading + 3] = self.begin, boundary, self.end
         return rows
+
+    def word_ids(self, tokens: Sequence[bytes]) -> list[int]:
+        """Return the word ids of UTF-8 tokens, for an alphabet with words."""
+        raise NotImplementedError
+
+    def lengths(self, rows: np.ndarray) -> np.ndarray:
+        """Return the number of characters in each row, begin and end marker included."""
+        return (rows[:, self.leading :] != self.pad).sum(axis=1)
 
     def id_ranges(self, ids: np.ndarray) -> list[tuple[str, np.ndarray, int]]:
         """Return for each kind of id in the rows: its name, the ids, the largest valid id."""
@@ -133,8 +137,8 @@ class Alphabet(abc.ABC):
 class ByteAlphabet(Alphabet):
     """The bytes of UTF-8, as bilm-tf numbers them.
 
-    The id of a byte is the byte plus 1, because id 0 is a padding token: 1 to 256. Then follow the
-    ids of ``<S>`` and ``</S>``, of the begin and end marker, and of ``pad``.
+    A byte has the id ``byte + 1``, from 1 to 256; a padding token is a row of 0. Ids 257 to 261
+    are ``<S>``, ``</S>``, the begin marker, the end marker and ``pad``.
     """
 
     BOS, EOS, begin, end, pad = range(257, 262)
@@ -297,7 +301,7 @@ class CharacterTokenizer(keras.layers.Layer):
         return [token for sentence in tokens for token in sentence]
 
     def _ids_of_lists(self, sentences: Any) -> np.ndarray:
-        tokens = self.check(sentences)
+        tokens = self.check(sentences)  # UTF-8, all sentences in one list
         lengths = np.array([len(sentence) for sentence in sentences], "int64")
         shape = (len(sentences), lengths.max(initial=0), self.alphabet.row_length)
         ids = np.zeros(shape, "int32")
