@@ -159,7 +159,7 @@ def report(settings, model, dev, test, **facts):
     for name, value in given.items():
         given[name] = value.name if isinstance(value, pathlib.Path) else value
     if settings.scores:
-        facts |= {"layer_weights": weights, "settings": given}
+        facts |= {"backend": keras.backend.backend(), "layer_weights": weights, "settings": given}
         content = {"dev": float(dev), "test": float(test), **facts}
         settings.scores.parent.mkdir(parents=True, exist_ok=True)
         settings.scores.write_text(json.dumps(content, indent=1) + "\n", "utf-8")

@@ -136,8 +136,8 @@ def train_and_score(settings, seed=1):
 
     Returns:
         Dict of ``dev`` and ``test``, the F1 of the epoch with the best dev score; ``epochs``,
-        ``seconds_per_epoch``, training ``losses``, ``dev_by_epoch``, the number of training
-        ``sentences`` and of trained ``parameters``, and ``layer_weights`` by place.
+        ``seconds_per_epoch``, the ``backend``, training ``losses``, ``dev_by_epoch``, the number
+        of training ``sentences`` and of trained ``parameters``, and ``layer_weights`` by place.
     """
     splits, vectors = read_splits(settings)
     train, dev, test = splits
@@ -203,6 +203,7 @@ def train_and_score(settings, seed=1):
         "epochs": len(losses),
         "seconds_per_epoch": seconds,
         "losses": losses,
+        "backend": keras.backend.backend(),
         "dev_by_epoch": history["dev_f1"],
         "sentences": len(chosen),
         "parameters": sum(int(np.prod(v.shape)) for v in model.trainable_variables),

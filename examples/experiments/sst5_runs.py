@@ -133,8 +133,9 @@ def train_and_score(settings, seed=1):
 
     Returns:
         Dict of ``dev`` and ``test``, the accuracies of the epoch with the best dev score;
-        ``epochs``, ``seconds_per_epoch``, training ``losses``, ``dev_by_epoch``, the number of
-        training ``phrases`` and of trained ``parameters``, and ``layer_weights`` by place.
+        ``epochs``, ``seconds_per_epoch``, the ``backend``, training ``losses``, ``dev_by_epoch``,
+        the number of training ``phrases`` and of trained ``parameters``, and ``layer_weights`` by
+        place.
     """
     splits, vectors = read_data(settings.data, settings.quick, settings.vectors)
     train, dev, test = splits
@@ -182,6 +183,7 @@ def train_and_score(settings, seed=1):
         "epochs": len(losses),
         "seconds_per_epoch": seconds,
         "losses": losses,
+        "backend": keras.backend.backend(),
         "dev_by_epoch": history["val_accuracy"],
         "phrases": len(chosen),
         "parameters": sum(int(np.prod(v.shape)) for v in model.trainable_variables),
