@@ -3,6 +3,7 @@
 import functools
 import itertools
 import os
+import pathlib
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -348,26 +349,12 @@ class Embedder:
             )
         output = local_path(output_file)
         path = local_path(input_file) if isinstance(input_file, str | os.PathLike) else None
-        is_input = path and path.exists() and output.exists() and path.samefile(output)
-        if is_input or (output.exists() and not output.is_file()):
-            raise ValueError(
-                "embed_file expects the path of a new file. Received: "
-                f"output_file={str(output)!r}, {'the input' if is_input else 'not a file'}"
-            )
-        if overwrite and resume:
-            raise ValueError(
-                "embed_file expects overwrite (--force) or resume (--resume). Received: both"
-            )
+        _check_output(path, output, resume, overwrite)
         if path and column is None and path.suffix.lower() in TABLES:
             warnings.warn(
                 f"embed_file reads each line of {path} as a sentence. Pass column (--column) to "
                 "read one column of a table",
                 stacklevel=2,
-            )
-        if output.exists() and not (overwrite or resume):
-            raise ValueError(
-                f"embed_file expects the path of a new file. Received: {output}, which exists. "
-                "Pass overwrite=True (--force) to replace it"
             )
         layers = self._check_layers(layers)
         settings = {
@@ -390,11 +377,7 @@ class Embedder:
             yield from ((i, array.astype("float16") if float16 else array) for i, array in found)
 
         start = time.monotonic()
-        total = None
-        if path and column is None and path.is_file():  # A pipe can be read only once.
-            with open(path, "rb") as file:
-                chunks = iter(lambda: file.read(1 << 20), b"")
-                total = sum(chunk.count(b"\n") for chunk in chunks)
+        total = _count_lines(path) if path and column is None else None
         shown = str(path) if path else str(getattr(input_file, "name", "the input"))
         lines = input_lines(path or input_file, column, self.tokenize if raw else None)
         # Read the first line before the output is begun: the input may be invalid.
@@ -528,6 +511,35 @@ def _copy(elmo: ElmoLayer) -> ElmoLayer:
     for variable, source in zip(copy.bilm.variables, elmo.bilm.variables, strict=True):
         variable.assign(ops.copy(source.value))  # JAX may delete the array of a trained weight.
     return copy
+
+
+def _check_output(
+    path: pathlib.Path | None, output: pathlib.Path, resume: bool, overwrite: bool
+) -> None:
+    """Raise a ``ValueError`` if ``embed_file`` must not write its output."""
+    is_input = path and path.exists() and output.exists() and path.samefile(output)
+    if is_input or (output.exists() and not output.is_file()):
+        raise ValueError(
+            "embed_file expects the path of a new file. Received: "
+            f"output_file={str(output)!r}, {'the input' if is_input else 'not a file'}"
+        )
+    if overwrite and resume:
+        raise ValueError(
+            "embed_file expects overwrite (--force) or resume (--resume). Received: both"
+        )
+    if output.exists() and not (overwrite or resume):
+        raise ValueError(
+            f"embed_file expects the path of a new file. Received: {output}, which exists. "
+            "Pass overwrite=True (--force) to replace it"
+        )
+
+
+def _count_lines(path: pathlib.Path) -> int | None:
+    """Return the number of line ends; None for a pipe, which can be read only once."""
+    if not path.is_file():
+        return None
+    with open(path, "rb") as file:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
 
 
 def _flatten(sentences: Sentences) -> tuple[list[bytes], np.ndarray]:

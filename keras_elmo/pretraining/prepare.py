@@ -152,6 +152,56 @@ def _write(
     workers: int,
     progress: bool,
 ) -> dict[str, Any]:
+    """Write all files of the folder, and return the counts."""
+    given = files, heldout_files, folder, settings, rules, workers, progress
+    seen, heldout_seen, n_sentences = _write_sentences(*given)
+    if not seen:
+        hint = "; all of it was held out, so lower heldout_share" if heldout_seen else ""
+        raise ValueError(
+            f"Expected text to train on. Received: none in {', '.join(files.values())}{hint}"
+        )
+    n_tokens, n_heldout = seen.total(), heldout_seen.total()
+    for token in SPECIAL_TOKENS:
+        seen.pop(token, None)
+    if vocabulary is None:
+        most = sorted(seen.items(), key=lambda item: (-item[1], item[0]))
+        kept = [token for token, _ in most[: settings["vocabulary_size"] - len(SPECIAL_TOKENS)]]
+        vocabulary = [*SPECIAL_TOKENS, *kept]
+    write_vocabulary(folder / "vocab.txt", vocabulary)
+    known = set(vocabulary) - set(SPECIAL_TOKENS)
+    if settings["heldout_share"] and not n_heldout:
+        warnings.warn(
+            f"No text was held out: a share of {settings['heldout_share']} of the inputs has no "
+            "sentence. To measure perplexity, prepare more text or give a file to hold out",
+            stacklevel=3,
+        )
+    unknown = sum(count for token, count in heldout_seen.items() if token not in known)
+    counts = {
+        "tokens": n_tokens,
+        "sentences": n_sentences,
+        "types": len(seen),
+        "vocabulary": len(vocabulary),
+        "heldout_tokens": n_heldout,
+        "oov_share": unknown / n_heldout if n_heldout else None,
+    }
+    facts = {**counts, "settings": settings, "inputs": list(files), "heldout": list(heldout_files)}
+    write_json(folder / "prepared.json", facts)
+    if settings["tokenizer"] != "whitespace":  # which leaves open how the tokens were made
+        tokenizer = {"name": settings["tokenizer"], "sentences": settings["sentences"]}
+        write_json(folder / TOKENIZER_FILE, tokenizer)
+    return counts
+
+
+def _write_sentences(
+    files: dict[str, str],
+    heldout_files: dict[str, str],
+    folder: pathlib.Path,
+    settings: dict[str, Any],
+    rules: SentenceRules,
+    workers: int,
+    progress: bool,
+) -> tuple[collections.Counter[str], collections.Counter[str], int]:
+    """Write the sentences; count the tokens of both parts, and the sentences to train on."""
     draw = random.Random(settings["seed"])
     n_shards = settings["shards"]
     seen: collections.Counter[str] = collections.Counter()
@@ -182,42 +232,7 @@ def _write(
     for path in folder.glob("heldout-*.txt"):
         if not path.stat().st_size:
             path.unlink()
-    if not seen:
-        hint = "; all of it was held out, so lower heldout_share" if heldout_seen else ""
-        raise ValueError(
-            f"Expected text to train on. Received: none in {', '.join(files.values())}{hint}"
-        )
-    n_tokens = seen.total()
-    for token in SPECIAL_TOKENS:
-        seen.pop(token, None)
-    if vocabulary is None:
-        most = sorted(seen.items(), key=lambda item: (-item[1], item[0]))
-        kept = [token for token, _ in most[: settings["vocabulary_size"] - len(SPECIAL_TOKENS)]]
-        vocabulary = [*SPECIAL_TOKENS, *kept]
-    write_vocabulary(folder / "vocab.txt", vocabulary)
-    known = set(vocabulary) - set(SPECIAL_TOKENS)
-    n_heldout = heldout_seen.total()
-    if settings["heldout_share"] and not n_heldout:
-        warnings.warn(
-            f"No text was held out: a share of {settings['heldout_share']} of the inputs has no "
-            "sentence. To measure perplexity, prepare more text or give a file to hold out",
-            stacklevel=3,
-        )
-    unknown = sum(count for token, count in heldout_seen.items() if token not in known)
-    counts = {
-        "tokens": n_tokens,
-        "sentences": n_sentences,
-        "types": len(seen),
-        "vocabulary": len(vocabulary),
-        "heldout_tokens": n_heldout,
-        "oov_share": unknown / n_heldout if n_heldout else None,
-    }
-    facts = {**counts, "settings": settings, "inputs": list(files), "heldout": list(heldout_files)}
-    write_json(folder / "prepared.json", facts)
-    if settings["tokenizer"] != "whitespace":  # which leaves open how the tokens were made
-        tokenizer = {"name": settings["tokenizer"], "sentences": settings["sentences"]}
-        write_json(folder / TOKENIZER_FILE, tokenizer)
-    return counts
+    return seen, heldout_seen, n_sentences
 
 
 def _create(path: pathlib.Path) -> TextIO:

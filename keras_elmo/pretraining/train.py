@@ -117,26 +117,18 @@ class Pretraining:
             "backend": keras.backend.backend(),
         }
         keras.utils.set_random_seed(recipe.seed)
-        self.settings = settings_at_checkpoint = _changeable(recipe)
-        has_checkpoint = self.folder.has_checkpoint
-        if has_checkpoint and not resume:
+        self.settings = _changeable(recipe)
+        if self.folder.has_checkpoint and not resume:
             raise ValueError(
                 f"Pretraining expects a folder without a run. Received: {folder}, with a "
                 "checkpoint. Resume it, or choose another folder"
             )
-        if has_checkpoint or (resume and self.folder.has_settings):
+        stored_recipe = recipe
+        if self.folder.has_checkpoint or (resume and self.folder.has_settings):
             if init_from is None:  # the caller need not repeat the preset
                 del origin["init_from"], origin["own_vocabulary"]
             config, stored_recipe, origin = self.folder.check_same(config, recipe, origin)
-            settings_at_checkpoint = _changeable(stored_recipe)
-        if has_checkpoint:
-            assert config is not None  # the folder has one
-            self.vocabulary = self.folder.read_vocabulary()
-            self.model = BiLanguageModel(config, len(self.vocabulary), **model_settings(recipe))
-        else:
-            vocabulary = read_vocabulary(corpus / "vocab.txt")
-            start = origin["init_from"], origin["own_vocabulary"]
-            self.model, self.vocabulary = _first_model(config, recipe, vocabulary, *start)
+        self.model, self.vocabulary = self._make_model(config, recipe, corpus, origin)
         batcher = Batcher.for_config(
             self.model.config,
             self.vocabulary,
@@ -154,15 +146,15 @@ class Pretraining:
         # On TensorFlow, XLA would compile every batch anew; JAX gets batches of fixed shapes.
         self.model.compile(self.optimizer, jit_compile=keras.backend.backend() == "jax")
         self.optimizer.build(self.model.trainable_variables)
+        digests = {"corpus": _digest_contents(files), **_digest_vocabulary(self.vocabulary)}
         self.facts: dict[str, Any] = {
             "step": 0,
             "tokens": 0,
             "seconds": 0.0,
             "position": START,
-            "settings": settings_at_checkpoint,
+            "settings": _changeable(stored_recipe),
         }
-        digests = {"corpus": _digest_contents(files), **_digest_vocabulary(self.vocabulary)}
-        if has_checkpoint:
+        if self.folder.has_checkpoint:
             self.facts |= self.folder.load(self._variables(), digests)
             # Reset the skip count: the settings may have changed.
             self.optimizer.skipped_in_a_row.assign(0)
@@ -176,6 +168,18 @@ class Pretraining:
                 self.folder.write_settings(
                     self.model.config, recipe, origin, self.vocabulary, tokenizer
                 )
+
+    def _make_model(
+        self, config: BiLMConfig | None, recipe: Recipe, corpus: pathlib.Path, origin: dict
+    ) -> tuple[BiLanguageModel, list[str]]:
+        """Return the model, with its first weights unless there is a checkpoint; its vocabulary."""
+        if not self.folder.has_checkpoint:
+            vocabulary = read_vocabulary(corpus / "vocab.txt")
+            start = origin["init_from"], origin["own_vocabulary"]
+            return _first_model(config, recipe, vocabulary, *start)
+        assert config is not None  # the folder has one
+        vocabulary = self.folder.read_vocabulary()
+        return BiLanguageModel(config, len(vocabulary), **model_settings(recipe)), vocabulary
 
     def _variables(self) -> dict:
         return {"model": self.model.variables, "optimizer": self.optimizer.variables}
