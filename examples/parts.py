@@ -8,13 +8,12 @@ import time
 
 import keras
 import numpy as np
-from experiments.cached_layers import Batches, StoredLayers
+from experiments.cached_layers import MULTIPLE, Batches, StoredLayers
 
 import keras_elmo
 
 # XLA would compile a model again for each width of a batch, which takes TensorFlow minutes.
 JIT = "auto" if keras.backend.backend() == "jax" else False
-MULTIPLE = 8  # JAX compiles once for each width: few widths
 
 
 def padded_batches(inputs, targets, lengths, batch_size=32, seed=None, chosen=None):

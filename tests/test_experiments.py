@@ -183,10 +183,10 @@ def test_sst5_padding_changes_nothing(sst5, tmp_path, preset, word_vectors):
     splits = [sst5.read_split(tmp_path / "trees", "test")]
     more = sst5.make_more_inputs(settings, elmo, splits)
     make = functools.partial(sst5.make_batch, {"fine": 2}, set(), more, splits[0])
-    together, alone = (sst5.Batches(make, [1, 5], np.arange(2), size) for size in (2, 1))
-    inputs, labels = together[0]
-    assert inputs["words"].tolist() == [[2, 0, 0, 0, 0], [1] * 5] and labels.tolist() == [3, 0]
-    apart = [numpy(model(alone[i][0]))[0] for i in range(2)]
+    inputs, labels = sst5.Batches(make, [1, 5], np.arange(2), 2)[0]
+    assert inputs["words"].tolist() == [[2] + [0] * 7, [1] * 5 + [0] * 3]
+    assert labels.tolist() == [3, 0]
+    apart = [numpy(model(make([i], None)[0]))[0] for i in range(2)]
     np.testing.assert_allclose(numpy(model(inputs)), apart, atol=1e-5)
 
 

@@ -14,6 +14,7 @@ import keras_elmo
 
 LAYERS = "all", "top", "token"  # "token" is layer 0, without context.
 _ONE_LAYER = {"top": -1, "token": 0}
+MULTIPLE = 8  # JAX compiles once for each width of a batch: few widths
 
 
 class Batches(keras.utils.PyDataset):
@@ -23,6 +24,7 @@ class Batches(keras.utils.PyDataset):
         make_batch: function. Takes the indices of the sentences of a batch, and a random
             generator that depends on the seed, the epoch and the batch, or None without a seed.
             Returns inputs and targets. Those of tokens are padded, inputs with 0, targets with -1.
+            ``Batches`` pads them further, to a multiple of ``MULTIPLE`` tokens.
         lengths: list of int. Number of tokens of every sentence.
         chosen: list of int. Indices of the sentences to batch.
         batch_size: int. Sentences in a batch.
@@ -63,7 +65,8 @@ class Batches(keras.utils.PyDataset):
     def _batch(self, number):
         # Each batch gets a new generator, because a backend may ask for a batch twice.
         random = self.random and np.random.default_rng([self.seed, self.epoch, number])
-        return self.make_batch(self.indices[number], random)
+        batch = self.make_batch(self.indices[number], random)
+        return tuple(_rounded(arrays, value) for arrays, value in zip(batch, (0, -1)))
 
     def predict(self, model):
         """Return the output of a model for each chosen sentence, in the order of ``chosen``."""
@@ -76,16 +79,28 @@ class Batches(keras.utils.PyDataset):
         return [found[i] for i in self.chosen]
 
 
+def _rounded(arrays, value):
+    """Return arrays with a multiple of ``MULTIPLE`` tokens."""
+
+    def round_up(array):
+        return array if array.ndim < 2 else _pad(array, -array.shape[1] % MULTIPLE, value)
+
+    return keras.tree.map_structure(round_up, arrays)
+
+
 def _wider(arrays, others, value):
     """Return arrays with one more token where they have as many tokens as other arrays."""
 
     def widen(array, other):
-        if array.ndim < 2 or array.shape[1] != other.shape[1]:
-            return array
-        widths = [(0, 0), (0, 1), *[(0, 0)] * (array.ndim - 2)]
-        return np.pad(array, widths, constant_values=value)
+        is_same = array.ndim > 1 and array.shape[1] == other.shape[1]
+        return _pad(array, 1, value) if is_same else array
 
     return keras.tree.map_structure(widen, arrays, others)
+
+
+def _pad(array, tokens, value):
+    widths = [(0, 0), (0, tokens), *[(0, 0)] * (array.ndim - 2)]
+    return np.pad(array, widths, constant_values=value)
 
 
 def passes_per_epoch(share):
