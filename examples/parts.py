@@ -152,7 +152,7 @@ def make_parser(text, epochs, patience=5):
 
 
 def report(settings, model, dev, test, **facts):
-    """Print the scores in percent, and write them to --scores, with the layer weights."""
+    """Print the scores in percent; write them to --scores, with backend and layer weights."""
     weights = layer_weights(model)
     given = {name: value for name, value in vars(settings).items() if name != "folder"}
     for name, value in given.items():

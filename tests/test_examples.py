@@ -327,6 +327,7 @@ def test_sentiment(tmp_path, preset, reviews):
     assert abs(mean - np.mean(found)) < 1e-3
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a rule of TensorFlow")
 def test_the_first_two_batches_differ_in_every_width(load):
     """Otherwise TensorFlow expects the width of the first two batches of all batches."""
     parts = load("parts")

@@ -10,6 +10,7 @@ import lzma
 import pathlib
 import sys
 
+import keras
 import numpy as np
 import pytest
 
@@ -84,6 +85,20 @@ def test_batches(experiments):
         batches.on_epoch_end()
         assert before != [x.tolist() for x in batches.indices]
     assert [passes_per_epoch(x) for x in (1, 0.5, 0.2, 0.05, 0.01)] == [1, 1, 2, 4, 10]
+
+
+def test_batches_have_few_widths_on_jax(experiments):
+    def make(indices, _):
+        return {"words": np.ones((2, 3), "int32")}, np.ones((2, 3, 1), "int32")
+
+    batches = experiments("cached_layers").Batches(make, [3, 3, 3, 3], range(4), 2)
+    width = 8 if keras.backend.backend() == "jax" else 3
+    inputs, targets = batches[0]
+    assert inputs["words"].tolist() == [[1] * 3 + [0] * (width - 3)] * 2
+    assert targets[..., 0].tolist() == [[1] * 3 + [-1] * (width - 3)] * 2
+    # TensorFlow would expect the width of the first two batches of all batches.
+    is_wider = keras.backend.backend() == "tensorflow"
+    assert batches[1][0]["words"].shape == (2, width + is_wider)
 
 
 def arguments(tmp_path, preset, *more):
@@ -183,9 +198,8 @@ def test_sst5_padding_changes_nothing(sst5, tmp_path, preset, word_vectors):
     splits = [sst5.read_split(tmp_path / "trees", "test")]
     more = sst5.make_more_inputs(settings, elmo, splits)
     make = functools.partial(sst5.make_batch, {"fine": 2}, set(), more, splits[0])
-    inputs, labels = sst5.Batches(make, [1, 5], np.arange(2), 2)[0]
-    assert inputs["words"].tolist() == [[2] + [0] * 7, [1] * 5 + [0] * 3]
-    assert labels.tolist() == [3, 0]
+    inputs, labels = make([0, 1], None)
+    assert inputs["words"].tolist() == [[2, 0, 0, 0, 0], [1] * 5] and labels.tolist() == [3, 0]
     apart = [numpy(model(make([i], None)[0]))[0] for i in range(2)]
     np.testing.assert_allclose(numpy(model(inputs)), apart, atol=1e-5)
 
@@ -617,10 +631,19 @@ def test_glove_writes_word2vec_text(experiments, word_vectors, tmp_path):
 
 def test_the_results_page_has_the_scores_of_the_stored_runs(experiments):
     page = (EXAMPLES.parent / "docs/results.md").read_text("utf-8")
-    scores = {}
-    for path in (EXPERIMENTS / "results").glob("*/runs/*.json"):
-        settings = path.parent, path.stem.rpartition("-")[0]
-        scores.setdefault(settings, []).append(100 * json.loads(path.read_text())["test"])
+    scores, sides = {}, {}
+    for path in sorted((EXPERIMENTS / "results").glob("*/runs/*.json")):
+        run = json.loads(path.read_text())
+        scores.setdefault((path.parent, path.stem.rpartition("-")[0]), []).append(100 * run["test"])
+        settings = run["settings"]
+        if settings["layers"] == "all" and not settings["vectors"]:
+            row = sides.setdefault((path.parent, settings["share"]), {})
+            row.setdefault(settings["elmo"] == "none", []).append(100 * run["test"])
     shown = experiments("table1").shown
-    assert {len(seeds) for seeds in scores.values()} == {3}
+    assert len(scores) > 15 and {len(seeds) for seeds in scores.values()} == {3}
     assert not [settings for settings, seeds in scores.items() if shown(seeds) not in page]
+    for row in sides.values():
+        baseline, elmo = (shown(row[is_baseline]) for is_baseline in (True, False))
+        gain = f"{np.mean(row[False]) - np.mean(row[True]):+.2f} |"
+        in_row = [x for x in page.splitlines() if f"| {baseline} |" in x and gain in x]
+        assert any(elmo in line for line in in_row), (baseline, elmo, gain)

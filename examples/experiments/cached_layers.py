@@ -14,7 +14,7 @@ import keras_elmo
 
 LAYERS = "all", "top", "token"  # "token" is layer 0, without context.
 _ONE_LAYER = {"top": -1, "token": 0}
-MULTIPLE = 8  # JAX compiles once for each width of a batch: few widths
+MULTIPLE = 8  # JAX compiles once for each width of a batch, so there are few widths.
 
 
 class Batches(keras.utils.PyDataset):
@@ -23,8 +23,8 @@ class Batches(keras.utils.PyDataset):
     Args:
         make_batch: function. Takes the indices of the sentences of a batch, and a random
             generator that depends on the seed, the epoch and the batch, or None without a seed.
-            Returns inputs and targets. Those of tokens are padded, inputs with 0, targets with -1.
-            ``Batches`` pads them further, to a multiple of ``MULTIPLE`` tokens.
+            Returns a pair, inputs and targets. Axis 1 of an array is its tokens, padded in inputs
+            with 0 and in targets with -1. On JAX, ``Batches`` pads to a multiple of ``MULTIPLE``.
         lengths: list of int. Number of tokens of every sentence.
         chosen: list of int. Indices of the sentences to batch.
         batch_size: int. Sentences in a batch.
@@ -57,7 +57,7 @@ class Batches(keras.utils.PyDataset):
 
     def __getitem__(self, number):
         batch = self._batch(number)
-        if number != 1:
+        if number != 1 or keras.backend.backend() != "tensorflow":
             return batch
         # If an array has one width in the first two batches, TensorFlow expects this width of all.
         return tuple(_wider(*pair) for pair in zip(batch, self._batch(0), (0, -1)))
@@ -66,7 +66,9 @@ class Batches(keras.utils.PyDataset):
         # Each batch gets a new generator, because a backend may ask for a batch twice.
         random = self.random and np.random.default_rng([self.seed, self.epoch, number])
         batch = self.make_batch(self.indices[number], random)
-        return tuple(_rounded(arrays, value) for arrays, value in zip(batch, (0, -1)))
+        if keras.backend.backend() != "jax":
+            return batch
+        return tuple(_pad_to_multiple(arrays, value) for arrays, value in zip(batch, (0, -1)))
 
     def predict(self, model):
         """Return the output of a model for each chosen sentence, in the order of ``chosen``."""
@@ -79,13 +81,13 @@ class Batches(keras.utils.PyDataset):
         return [found[i] for i in self.chosen]
 
 
-def _rounded(arrays, value):
-    """Return arrays with a multiple of ``MULTIPLE`` tokens."""
+def _pad_to_multiple(arrays, value):
+    """Pad arrays to a multiple of ``MULTIPLE`` tokens."""
 
-    def round_up(array):
+    def pad(array):
         return array if array.ndim < 2 else _pad(array, -array.shape[1] % MULTIPLE, value)
 
-    return keras.tree.map_structure(round_up, arrays)
+    return keras.tree.map_structure(pad, arrays)
 
 
 def _wider(arrays, others, value):

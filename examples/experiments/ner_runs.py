@@ -42,7 +42,7 @@ from word_vectors import (
 import keras_elmo
 
 QUICK_SENTENCES, QUICK_EPOCHS = 40, 2
-N_CHARACTERS = 25  # Input of the character CNN, word boundaries included.
+N_CHARACTERS = 25  # Input of the character CNN, begin and end marker included.
 
 # Sentences as lists of tokens, and the tags of each in BIOES.
 Split = collections.namedtuple("Split", "name sentences tags")

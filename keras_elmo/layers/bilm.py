@@ -162,7 +162,7 @@ class BiLM(FreezableLayer):
             state = initial_state[name] if initial_state else None
             if dropout:
                 x = dropout(x)
-            [lstm] = [x for x in self.lstms if x.name == name]
+            [lstm] = [each for each in self.lstms if each.name == name]
             y, states[name] = lstm.run(x, mask, state, reverse, product_dtype)
             has_residual = self.config.use_skip_connections and layer > 1
             x = x + y if has_residual else y
@@ -198,8 +198,9 @@ def select_output(representations: dict, output: str | int) -> Any:
 
     Args:
         representations: dict. The representations by name, as from ``BiLM``.
-        output: str or int. ``"all"`` for the dict, a number for that layer, ``"top"`` for layer
-            L, ``"average"`` for the mean of all layers, ``"layers"`` for all, stacked on axis 2.
+        output: str or int. ``"all"`` for the dict, a number from 0 to L for that layer,
+            ``"top"`` for layer L, ``"average"`` for the mean of all layers, ``"layers"`` for all
+            layers, stacked on axis 2.
     """
     if output == "all":
         return representations

@@ -1,8 +1,8 @@
 """Compute the mask of a batch of character ids, and add boundary tokens to the batch.
 
 Padding tokens are on the right, so the mask of a sentence is ones, then zeros. ``_pad`` shifts a
-mask by ones or zeros on one side. Where two shifted masks differ is a boundary token: see the
-example in ``add_boundaries``.
+mask by ones or zeros on one side. A boundary token is where two shifted masks differ;
+``add_boundaries`` has an example.
 """
 
 from typing import Any
@@ -91,7 +91,7 @@ def pad_empty_batch(layer: keras.layers.Layer, ids: Tensor) -> Tensor:
 def with_boundaries(mask: Tensor) -> Tensor:
     """Return the mask of the sentences with boundary tokens: ``(batch, tokens + 2)``.
 
-    Padding is on the right, so two ones in front have the effect of one on each side.
+    Two ones in front lengthen the row of ones by two: by ``<S>`` and ``</S>``.
     """
     return _pad(mask, before=2, value=True)
 
@@ -125,7 +125,7 @@ def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
 def _pad(mask: Tensor, before: int = 0, after: int = 0, value: bool = False) -> Tensor:
     """Pad a mask along the tokens. It pads integers, because ONNX cannot pad booleans.
 
-    ``ops.pad`` also works on symbolic tensors of unknown size.
+    It uses ``ops.pad``, which also works on symbolic tensors of unknown size.
     """
     mask = ops.cast(mask, "int32")
     return ops.pad(mask, [[0, 0], [before, after]], constant_values=int(value)) > 0

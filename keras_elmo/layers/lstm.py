@@ -54,7 +54,8 @@ def projected_lstm(
 
     Returns:
         The outputs, float, shape ``(tokens, batch, projection_dim)``, and the final
-        ``(h, c)``, in the dtype of the weights. There is no second derivative.
+        ``(h, c)``, all in the dtype of ``state``, by default that of the weights. There is no
+        second derivative.
 
     Examples:
         >>> recurrent_kernel, projection = keras.ops.ones((3, 20)), keras.ops.ones((5, 3))
@@ -72,7 +73,7 @@ def projected_lstm(
         state = [ops.zeros((batch, size), dtype) for size in (projection_dim, lstm_dim)]
     if mask is not None:
         mask = ops.cast(mask, "bool")[..., None]
-    if projection is None:  # then the output is not clipped
+    if projection is None:  # the output is not clipped
         projection_clip = None
     outputs, h, c = call_with_gradient(
         _forward,

@@ -153,8 +153,9 @@ def _write(
     progress: bool,
 ) -> dict[str, Any]:
     """Write all files of the folder, and return the counts."""
-    given = files, heldout_files, folder, settings, rules, workers, progress
-    seen, heldout_seen, n_sentences = _write_sentences(*given)
+    seen, heldout_seen, n_sentences = _write_sentences(
+        files, heldout_files, folder, settings, rules, workers, progress
+    )
     if not seen:
         hint = "; all of it was held out, so lower heldout_share" if heldout_seen else ""
         raise ValueError(

@@ -118,17 +118,25 @@ class Pretraining:
         }
         keras.utils.set_random_seed(recipe.seed)
         self.settings = _changeable(recipe)
-        if self.folder.has_checkpoint and not resume:
+        has_checkpoint = self.folder.has_checkpoint
+        if has_checkpoint and not resume:
             raise ValueError(
                 f"Pretraining expects a folder without a run. Received: {folder}, with a "
                 "checkpoint. Resume it, or choose another folder"
             )
         stored_recipe = recipe
-        if self.folder.has_checkpoint or (resume and self.folder.has_settings):
+        if has_checkpoint or (resume and self.folder.has_settings):
             if init_from is None:  # the caller need not repeat the preset
                 del origin["init_from"], origin["own_vocabulary"]
             config, stored_recipe, origin = self.folder.check_same(config, recipe, origin)
-        self.model, self.vocabulary = self._make_model(config, recipe, corpus, origin)
+        if has_checkpoint:
+            assert config is not None  # the folder has one
+            self.vocabulary = self.folder.read_vocabulary()
+            self.model = BiLanguageModel(config, len(self.vocabulary), **model_settings(recipe))
+        else:
+            vocabulary = read_vocabulary(corpus / "vocab.txt")
+            start = origin["init_from"], origin["own_vocabulary"]
+            self.model, self.vocabulary = _first_model(config, recipe, vocabulary, *start)
         batcher = Batcher.for_config(
             self.model.config,
             self.vocabulary,
@@ -154,7 +162,7 @@ class Pretraining:
             "position": START,
             "settings": _changeable(stored_recipe),
         }
-        if self.folder.has_checkpoint:
+        if has_checkpoint:
             self.facts |= self.folder.load(self._variables(), digests)
             # Reset the skip count: the settings may have changed.
             self.optimizer.skipped_in_a_row.assign(0)
@@ -168,18 +176,6 @@ class Pretraining:
                 self.folder.write_settings(
                     self.model.config, recipe, origin, self.vocabulary, tokenizer
                 )
-
-    def _make_model(
-        self, config: BiLMConfig | None, recipe: Recipe, corpus: pathlib.Path, origin: dict
-    ) -> tuple[BiLanguageModel, list[str]]:
-        """Return the model, with its first weights unless there is a checkpoint; its vocabulary."""
-        if not self.folder.has_checkpoint:
-            vocabulary = read_vocabulary(corpus / "vocab.txt")
-            start = origin["init_from"], origin["own_vocabulary"]
-            return _first_model(config, recipe, vocabulary, *start)
-        assert config is not None  # the folder has one
-        vocabulary = self.folder.read_vocabulary()
-        return BiLanguageModel(config, len(vocabulary), **model_settings(recipe)), vocabulary
 
     def _variables(self) -> dict:
         return {"model": self.model.variables, "optimizer": self.optimizer.variables}

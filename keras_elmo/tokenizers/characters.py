@@ -1,4 +1,4 @@
-"""Turn tokens into character ids: UTF-8 bytes between two markers, as bilm-tf numbers them.
+"""Turn tokens into character ids: UTF-8 bytes between a begin and an end marker, as in bilm-tf.
 
 There are two kinds of padding. The id ``pad`` fills the row of a token after its last character. A
 padding token is a row of zeros.
@@ -41,13 +41,13 @@ class Alphabet(abc.ABC):
 
     Attributes:
         begin: int. The begin marker, a character id before the characters of every token.
-        end: int. The end marker, a character id after them.
+        end: int. The end marker, a character id after the characters of every token.
         pad: int. The character id that fills a row after ``end``.
-        longest: int. Most characters of a token in a row; the others are cut off.
+        longest: int. Largest number of characters of a token in a row; the rest is cut off.
         row_length: int. Ids in a row.
         boundary_tokens: tuple of bytes. The input tokens that become boundary tokens.
         boundary_ids: tuple of int. The character ids of the boundary tokens.
-        n_characters: int. Number of character ids, 0 included.
+        n_characters: int. Number of different character ids, 0 included.
         n_words: int. Number of words with an embedding; 0 if the biLM reads characters only.
         word_dim: int. Features of a word embedding.
         leading: int. Word ids in a row, before the character ids: 0 or 1.
@@ -100,7 +100,7 @@ class Alphabet(abc.ABC):
         characters[np.arange(len(tokens)), lengths + 1] = self.end
         if self.leading:
             rows[:, 0] = self.word_ids(tokens)
-        # The user may have written "<S>" or "</S>". ElmoLayer adds the boundary tokens itself.
+        # A user may write boundary tokens. ElmoLayer adds them to every sentence itself.
         boundaries = dict(zip(self.boundary_tokens, self.boundary_rows(self.row_length)))
         for row, token in enumerate(tokens):
             if token in boundaries:

@@ -55,7 +55,7 @@ def token_batches(
 ) -> Iterator[tuple[np.ndarray, int]]:
     """Group tokens of similar length into batches for the character CNN.
 
-    ``lengths`` are the characters of each token, both markers included. Yields the indices of
+    ``lengths`` are the characters of each token with both markers. Yields the indices of
     some tokens, and the number of characters they need.
     """
     # The filters must see at least one window of padding, as they do in a full row.

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_elmo.pretraining.corpus import START, Batcher, Corpus
+from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.tokenizers.characters import ByteAlphabet
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "a", "b", "c", "long"]
@@ -16,6 +17,11 @@ TOKENS = st.sampled_from(["a", "b", "c", "longer", "x", "Ünïcödé", "a" * 70]
 
 def rows_of(tokens, width=50):
     return ByteAlphabet(50).rows([t.encode() for t in tokens])[:, :width]
+
+
+def test_blank_lines_are_no_sentences(tmp_path):
+    (tmp_path / "a.txt").write_text("\na b\n \t\nc\n\n")
+    assert read_sentences(tmp_path / "a.txt") == [["a", "b"], ["c"]]
 
 
 @settings(max_examples=50)

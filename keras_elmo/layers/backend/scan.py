@@ -31,8 +31,8 @@ def scan(
             An input of None stays None in every step.
         constants: tuple of tensors, numbers and None. Shared by all steps.
         output_shapes: list of tuples. Shape of one time step of every output; None for
-            unknown sizes. TensorFlow's ``TensorArray`` needs them; LiteRT also needs the batch
-            size, if it is known.
+            unknown sizes. TensorFlow's ``TensorArray`` needs the shapes; LiteRT also needs the
+            batch size, if it is known.
         reverse: bool. Run from the last time step to the first. The outputs keep the order of
             the inputs.
         output_dtypes: list of dtypes, one for every output; None for the dtype of the first
