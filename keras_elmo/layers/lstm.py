@@ -54,8 +54,8 @@ def projected_lstm(
 
     Returns:
         The outputs, float, shape ``(tokens, batch, projection_dim)``, and the final
-        ``(h, c)``, all in the dtype of ``state``, by default that of the weights. There is no
-        second derivative.
+        ``(h, c)``, all in the dtype of ``state``; without a state, in the dtype of the weights.
+        There is no second derivative.
 
     Examples:
         >>> recurrent_kernel, projection = keras.ops.ones((3, 20)), keras.ops.ones((5, 3))
