@@ -493,8 +493,8 @@ def _word_vectors(
 def _export(**given: Any) -> None:
     """Write the last checkpoint of a run as a preset."""
     if "data" in given:
-        with open_text(given["data"]) as lines:
-            given["data"] = "\n".join(lines)
+        with open_text(given["data"]) as text:
+            given["data"] = text.read()
     if "average" in given:
         expected = "--average expects PRESET=SHARE, as in elmo_small_en=0.3"
         given["average"] = _parse_pair(given["average"], expected)

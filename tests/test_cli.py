@@ -128,7 +128,7 @@ def test_a_line_that_is_too_long(tiny_preset, tmp_path, capsys, monkeypatch, suf
     for command in commands:
         assert main(command) == 1
         error = capsys.readouterr().err
-        assert f"lines of at most 100 bytes. Received: line 2 of {path}" in error
+        assert f"lines of at most 100 characters. Received: line 2 of {path}" in error
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 

@@ -148,15 +148,9 @@ def _make_splitter(
     punkt = nltk_tokenizers().punkt
     trainer = punkt.PunktTrainer()
     for file in files:
-        with open_text(file) as lines:
-            length, start = 0, []
-            for line in lines:
-                start.append(f"{line}\n")
-                length += len(line) + 1
-                if length >= _PUNKT_CHARACTERS:
-                    break
-        text = "".join(start)[:_PUNKT_CHARACTERS]
-        trainer.train(plain_quotes(text), finalize=False)
+        with open_text(file) as text:
+            start = text.read(_PUNKT_CHARACTERS)
+        trainer.train(plain_quotes(start), finalize=False)
     trainer.finalize_training()
     return punkt.PunktSentenceTokenizer(trainer.get_params()).tokenize
 

@@ -1,20 +1,41 @@
 """Read text files, plain or compressed."""
 
 import contextlib
+import io
 import os
+import pathlib
 import sys
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from tqdm import tqdm
 
-from keras_elmo.tokenizers.text import OPENERS, decompression_errors, read_lines, split_tokens
+from keras_elmo.tokenizers.text import OPENERS, decompression_errors, read_line, split_tokens
 from keras_elmo.utils.files import PathLike, local_path
 
 
+class _Lines(io.TextIOWrapper):
+    """A text whose lines are of bounded length; a progress bar follows the bytes that are read."""
+
+    def __init__(self, raw: BinaryIO, path: pathlib.Path, bar: tqdm) -> None:
+        opener: Any = OPENERS.get(path.suffix.lower())
+        super().__init__(opener(raw) if opener else raw, encoding="utf-8-sig", newline="\n")
+        self._raw, self._name, self._bar = raw, str(path), bar
+        self._number = 0
+
+    def __next__(self) -> str:  # type: ignore[override]
+        self._number += 1
+        line = read_line(self, self._number, self._name)
+        if not line:
+            raise StopIteration
+        if not self._bar.disable:
+            self._bar.update(self._raw.tell() - self._bar.n)
+        return line
+
+
 @contextlib.contextmanager
-def open_text(file: PathLike, progress: bool = False) -> Iterator[Iterator[str]]:
-    """Open a UTF-8 text, plain, .gz, .bz2 or .xz, and yield its lines without their ends.
+def open_text(file: PathLike, progress: bool = False) -> Iterator[TextIO]:
+    """Open a UTF-8 text, plain, .gz, .bz2 or .xz, with or without a byte-order mark.
 
     With ``progress``, a bar shows how much of the file its lines have read.
 
@@ -23,28 +44,25 @@ def open_text(file: PathLike, progress: bool = False) -> Iterator[Iterator[str]]
         ValueError: If the text is not UTF-8, or a line is too long.
     """
     file = local_path(file)
-    opener: Any = OPENERS.get(file.suffix.lower(), contextlib.nullcontext)
-    with (
-        decompression_errors(file),
-        open(file, "rb") as raw,
-        opener(raw) as text,
-        tqdm(
-            total=os.path.getsize(file),
-            unit="B",
-            unit_scale=True,
-            desc=file.name,
-            disable=not progress,
-        ) as bar,
-    ):
-        yield _followed(read_lines(text, str(file)), raw, bar)
-
-
-def _followed(lines: Iterator[str], raw: BinaryIO, bar: tqdm) -> Iterator[str]:
-    """Yield lines; the bar follows the bytes that were read."""
-    for line in lines:
-        if not bar.disable:
-            bar.update(raw.tell() - bar.n)
-        yield line
+    try:
+        with (
+            decompression_errors(file),
+            open(file, "rb") as raw,
+            tqdm(
+                total=os.path.getsize(file),
+                unit="B",
+                unit_scale=True,
+                desc=file.name,
+                disable=not progress,
+            ) as bar,
+            _Lines(raw, file, bar) as text,
+        ):
+            yield text
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Expected UTF-8 text, plain, .gz, .bz2 or .xz. Received: {file}, with other bytes "
+            f"({error.reason}). Convert the file first, for example with iconv"
+        ) from error
 
 
 def standard_input() -> BinaryIO:

@@ -15,8 +15,8 @@ from keras_elmo.utils.checks import shorten
 # The function that opens a compressed text, by the ending of the file.
 OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
-# Bytes. A line is in memory as a whole; a long novel has 3 million characters of up to 4 bytes.
-LONGEST_LINE = 1 << 24
+# Characters, or bytes before decoding. A line is in memory as a whole; a long novel has 3 million.
+LONGEST_LINE = 1 << 22
 
 _TOKEN = re.compile(r"[^ \t]+")
 
@@ -78,32 +78,37 @@ def rows_of(column: Any) -> Any:
     return list(column) if has_rows and not is_table else column
 
 
-def read_lines(file: IO, name: str | None = None) -> Iterator[str]:
-    """Yield the lines of a binary or text file, decoded, without their ends.
+def read_line(file: IO, number: int, name: str) -> Any:
+    """Return the next line of a file, "" or b"" at its end.
 
-    ``name`` is for errors: the name of the file that was decompressed. By default it is the name
-    of ``file``.
+    If the line is too long, a ``ValueError`` shows its ``number`` and the ``name`` of the file.
+    """
+    line = file.readline(LONGEST_LINE + 1)
+    if len(line) > LONGEST_LINE:
+        raise ValueError(
+            f"Expected lines of at most {LONGEST_LINE} characters. Received: line {number} of "
+            f"{name}, which is longer. Is it text? Put each sentence on its own line"
+        )
+    return line
+
+
+def read_lines(file: IO) -> Iterator[str]:
+    """Yield the lines of a binary or text file, decoded, without their ends.
 
     Raises:
         ValueError: If the bytes are not UTF-8, or a line is too long; the error names the line.
     """
-    shown, number = name or str(getattr(file, "name", "the input")), 1
-    while line := file.readline(LONGEST_LINE + 1):
-        if len(line) > LONGEST_LINE:
-            raise ValueError(
-                f"Expected lines of at most {LONGEST_LINE} bytes. Received: line {number} of "
-                f"{shown}, which is longer. Is it text? Put each sentence on its own line"
-            )
+    name, number = str(getattr(file, "name", "the input")), 1
+    while line := read_line(file, number, name):
         try:
             text = line.decode("utf-8") if isinstance(line, bytes) else line
         except UnicodeDecodeError as error:
-            kinds = ", plain, .gz, .bz2 or .xz" if name else ""
             advice = "Convert the file first, for example with iconv"
-            if not name and pathlib.Path(shown).suffix.lower() in OPENERS:
+            if pathlib.Path(name).suffix.lower() in OPENERS:
                 advice = "Decompress the file first, for example with zcat, bzcat or xzcat"
             raise ValueError(
-                f"Expected UTF-8 text{kinds}. Received: line {number} of {shown}, which is not "
-                f"UTF-8 ({error.reason}). {advice}"
+                f"Expected UTF-8 text. Received: line {number} of {name}, which is not UTF-8 "
+                f"({error.reason}). {advice}"
             ) from None
         yield without_end(text.removeprefix("\ufeff") if number == 1 else text)
         number += 1
