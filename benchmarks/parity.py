@@ -30,8 +30,7 @@ def main():
     parser.add_argument("--sentences", type=int, default=20)
     parser.add_argument("--allennlp-python", required=True, help="a Python that has AllenNLP")
     arguments = parser.parse_args()
-    sentences = read_sentences(arguments.text)
-    sentences = sentences[: arguments.sentences] + [ODD.split()]
+    sentences = [*read_sentences(arguments.text)[: arguments.sentences], ODD.split()]
     folder = bundled().get(arguments.preset, pathlib.Path(arguments.preset))
     job = {"sentences": sentences, "single": 1, "threads": 1, "check": len(sentences)}
     files = folder / "options.json", folder / "weights.hdf5"

@@ -27,8 +27,7 @@ def main():
     parser.add_argument("--sentences", type=int, default=100)
     parser.add_argument("--presets", nargs="*", default=["elmo_mini_en", "elmo_small_en"])
     arguments = parser.parse_args()
-    sentences = read_sentences(arguments.text)
-    sentences = sentences[: arguments.sentences]
+    sentences = read_sentences(arguments.text)[: arguments.sentences]
     with tempfile.TemporaryDirectory() as folder:
         presets = {preset: preset for preset in arguments.presets}
         for name in ("original", "small"):

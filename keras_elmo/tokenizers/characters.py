@@ -141,7 +141,7 @@ class ByteAlphabet(Alphabet):
     are ``<S>``, ``</S>``, the begin marker, the end marker and ``pad``.
     """
 
-    BOS, EOS, begin, end, pad = range(257, 262)
+    BOS, EOS, begin, end, pad = range(257, N_CHARACTERS)
     boundary_tokens = (b"<S>", b"</S>")
     boundary_ids = (BOS, EOS)
     n_characters = N_CHARACTERS
