@@ -14,7 +14,8 @@ ship, pear or belly, and 잘한다 praises or mocks. --static also lists the nea
 context, as the paper does. It takes a vocabulary with one word per line, compared by layer 0, or
 word vectors as text (GloVe, word2vec, fastText). --plot draws the occurrences on their first two
 principal components, with a colour for each paragraph of the text. In the default texts each
-paragraph has one sense. The font is --font, or the first installed font that has all characters.
+paragraph has one sense, so the script counts the nearest neighbours in the same paragraph. The
+font is --font, or the first installed font that has all characters.
 """
 
 import argparse
@@ -31,10 +32,7 @@ WORDS = {"en": ["play", "bank", "bear"], "ko": ["배", "잘 하 ㄴ다"]}
 
 
 def nearest(vectors, query, excluded, count):
-    """Return the indices of the vectors with the highest cosines to a query, and the cosines.
-
-    It leaves out the indices in ``excluded``.
-    """
+    """Return the indices with the highest cosines to a query, without some, and the cosines."""
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
     cosines = vectors @ query / np.maximum(norms, 1e-12)
     order = np.argsort(-cosines)
@@ -79,11 +77,7 @@ def marked(sentence, place):
 
 
 def find_font(text, file=None):
-    """Return the first font that has all characters of a text.
-
-    Raises:
-        ValueError: If no font has them.
-    """
+    """Return the first font that has all characters of a text; without one, raise ValueError."""
     from matplotlib import font_manager
     from matplotlib.ft2font import FT2Font
 
@@ -185,10 +179,15 @@ def main():
             found = zip(*nearest(table, table[own].mean(axis=0), own, 10))
             print("  without context:", ", ".join(f"{known[i]} {x:.2f}" for i, x in found))
         vectors = vectors[:, arguments.layer]
+        right = 0
         for i, place in enumerate(places):
+            others, cosines = nearest(vectors, vectors[i], i, arguments.neighbours)
+            right += [senses[x] for x in others[:1]] == [senses[i]]
             print(f"  {marked(*place)}")
-            for other, cosine in zip(*nearest(vectors, vectors[i], i, arguments.neighbours)):
+            for other, cosine in zip(others, cosines):
                 print(f"     {cosine:.2f}  {marked(*places[other])}")
+        if len(set(senses)) > 1:
+            print(f"  nearest neighbour in the same paragraph: {right} of {len(places)}")
         if arguments.plot and word == words[0]:
             labels = [" ".join(s[max(0, i.start - 3) : i.stop + 3]) for s, i in places]
             title = f'"{word}" in layer {arguments.layer} of {preset}'

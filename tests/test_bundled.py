@@ -1,20 +1,16 @@
 """The biLMs that come with the package: whole, small, and they know something."""
 
 import hashlib
-import importlib.util
-import pathlib
 import re
 
 import numpy as np
 import pytest
 
-import keras_elmo
 from keras_elmo.presets import bundled
 from keras_elmo.pretraining.language_model_files import read_language_model
 from keras_elmo.pretraining.scores import Scorer
 from tests.conftest import only_tensorflow
-
-EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+from tests.example_runs import EXAMPLES, run
 
 
 @pytest.mark.parametrize("name", bundled())
@@ -30,40 +26,21 @@ def test_files(name):
         assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == digest, file
 
 
-# In the order of the example's own text: sport and games, theatre, music; money, river; verb,
-# animal; ship, fruit, belly; praise, irony.
-SENSES = {
-    "en": {"play": [6, 6, 3], "bank": [4, 4], "bear": [3, 3]},
-    "ko": {"배": [6, 6, 6], "잘 하 ㄴ다": [6, 6]},
-}
-
-
 @pytest.mark.parametrize(
-    "preset, layer, least",
-    [("elmo_small_en", 1, 0.7), ("elmo_mini_en", 1, 0.7), ("elmo_mini_ko", 2, 0.5)],
+    "preset, layer, tokens, least",
+    [("elmo_small_en", 1, 29, 0.7), ("elmo_mini_en", 1, 29, 0.7), ("elmo_mini_ko", 2, 30, 0.5)],
 )
-def test_it_tells_senses_apart_where_the_token_representation_can_not(preset, layer, least):
-    language = preset[-2:]
-    spec = importlib.util.spec_from_file_location("words", EXAMPLES / "words_in_context.py")
-    words = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(words)
-    text = (EXAMPLES / f"words_in_context_{language}.txt").read_text("utf-8")
-    sentences = [line.split() for line in text.splitlines()]
-    embedder = keras_elmo.Embedder(preset)
-    right, total = 0, 0
-    for word, counts in SENSES[language].items():
-        places = words.find_places(sentences, word)
-        layers = embedder.embed([sentence for sentence, _ in places])
-        found = [x[:, place].mean(axis=1) for x, (_, place) in zip(layers, places, strict=True)]
-        vectors = np.stack(found)
-        labels = np.repeat(np.arange(len(counts)), counts)
-        assert len(labels) == len(vectors)
-        np.testing.assert_allclose(vectors[:, 0], vectors[:1, 0].repeat(len(labels), 0), atol=1e-5)
-        for i, vector in enumerate(vectors[:, layer]):
-            [other], _ = words.nearest(vectors[:, layer], vector, i, 1)
-            right += labels[other] == labels[i]
-        total += len(labels)
-    assert right / total > least  # 0.4 by chance
+def test_it_tells_senses_apart_where_the_token_representation_can_not(preset, layer, tokens, least):
+    given = "--language", preset[-2:], "--preset", preset, "--layer", layer
+    out = run(EXAMPLES / "words_in_context.py", *given)
+    counts = re.findall(r"(\d+) tokens, equal in layer 0", out)
+    found = re.findall(r"same paragraph: (\d+) of (\d+)", out)
+    assert counts == [total for _, total in found]
+    right, total = np.array(found, int).sum(axis=0)
+    assert total == tokens and right / total > least  # 0.4 by chance
+    if preset == "elmo_mini_ko":
+        card = (bundled()[preset] / "README.md").read_text("utf-8")
+        assert f"{right} of the {total} tokens" in card
 
 
 TEXT = {
