@@ -4,13 +4,14 @@
     python examples/questions.py --train xquad.en.json --folds 5
     python examples/questions.py --train xquad.en.json --folds 5 --no-elmo
 
-An answer is a span of the passage. --test scores a file, and every tenth passage of --train chooses
-the epoch. --folds K splits the passages of --train into K parts and trains K times: each time one
+An answer is a span of the passage. --test scores a file, and every tenth article of --train chooses
+the epoch. --folds K splits the articles of --train into K parts and trains K times: each time one
 part is the test, the next part chooses the epoch, and the others train. The model is BiDAF (Seo et
 al., 2017): words and characters, a highway network, a biLSTM, attention from the passage to the
 question and back, two biLSTMs, and a biLSTM for the end of the answer. ELMo joins as [x_k; ELMo_k]
 at the input of the first biLSTM and as [h_k; ELMo_k] at its output. The frozen biLM reads each
-sentence once. The scores are SQuAD's F1 and exact match (EM). Runs on every Keras backend.
+sentence once. The scores are SQuAD's F1 and exact match (EM), over all folds; --scores records the
+layer weights of the last fold. Runs on every Keras backend.
 """
 
 import functools
@@ -116,9 +117,9 @@ def splits(examples, tested, folds):
         parts = [], [], []
         for i, example in enumerate(examples):
             if folds:
-                part = {fold: 2, (fold + 1) % folds: 1}.get(example["passage"] % folds, 0)
+                part = {fold: 2, (fold + 1) % folds: 1}.get(example["article"] % folds, 0)
             else:
-                part = 2 if i >= tested else example["passage"] % 10 == 0
+                part = 2 if i >= tested else example["article"] % 10 == 0
             parts[part].append(i)
         yield parts
 
@@ -163,7 +164,7 @@ def main(arguments=None):
                 inputs[f"{name}_layers"] = TextLayers(elmo, text, folder)
                 shape = inputs[f"{name}_layers"].shape
 
-        folds = []
+        folds, sizes = [], []
         for parts in splits(examples, tested, settings.folds):
             known, others = ([examples[i] for i in x] for x in (parts[0], parts[1] + parts[2]))
             known, others = (
@@ -182,13 +183,12 @@ def main(arguments=None):
 
             on_dev = functools.partial(score, model, examples, batches[1])
             facts = train(model, batches[0], on_dev, settings)
-            dev, test = (score(model, examples, x) for x in batches[1:])
-            folds.append({"dev": dev, "test": test, "questions": len(parts[2])})
-            f1, exact = folds[-1]["test"]
+            folds.append([score(model, examples, x) for x in batches[1:]])
+            sizes.append([len(x) for x in parts[1:]])
+            f1, exact = folds[-1][1]
             print(f"fold {len(folds)}: test F1 {f1:.4f}, EM {exact:.4f}", flush=True)
-    shares = [fold["questions"] for fold in folds]
-    dev, test = (np.average([x[name] for x in folds], 0, shares) for name in ("dev", "test"))
-    facts |= {"exact": 100 * test[1], "folds_f1": [float(100 * x["test"][0]) for x in folds]}
+    dev, test = np.average(folds, axis=0, weights=np.stack([sizes, sizes], axis=2))
+    facts |= {"exact": 100 * test[1], "folds_f1": [float(100 * x[1][0]) for x in folds]}
     print(f"test EM {test[1]:.4f}")
     report(settings, model, **{**facts, "dev": dev[0], "test": test[0]})
 

@@ -8,19 +8,19 @@ import string
 import numpy as np
 from words import tokens_and_spans
 
-LONGEST = 15  # tokens of the longest answer, as in BiDAF
+LONGEST = 15  # tokens of the longest answer, as in DrQA (Chen et al., 2017)
 
 
 def read_squad(path):
     """Read a file in SQuAD's format.
 
     Returns:
-        List of dicts, one per question: ``passage``, its number; ``context`` and ``question``,
+        List of dicts, one per question: ``article``, its number; ``context`` and ``question``,
         tokens; ``text`` and ``spans``, the text of the passage and the characters of its tokens;
         ``answers``, texts; ``start`` and ``end``, tokens of the first answer.
     """
-    examples, passages = [], 0
-    for article in json.loads(path.read_text("utf-8"))["data"]:
+    examples = []
+    for number, article in enumerate(json.loads(path.read_text("utf-8"))["data"]):
         for paragraph in article["paragraphs"]:
             context, spans = tokens_and_spans(paragraph["context"])
             for question in paragraph["qas"]:
@@ -35,7 +35,7 @@ def read_squad(path):
                     )
                 examples.append(
                     {
-                        "passage": passages,
+                        "article": number,
                         "context": context,
                         "question": tokens_and_spans(question["question"])[0],
                         "text": paragraph["context"],
@@ -45,7 +45,6 @@ def read_squad(path):
                         "end": inside[-1],
                     }
                 )
-            passages += 1
     return examples
 
 

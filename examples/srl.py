@@ -10,7 +10,8 @@ sentence with several predicates occurs once for each of them. The tagger is a s
 constraints. [x_k; ELMo_k] joins at the input, where the paper found it best. --vectors reads the
 word embeddings from a word2vec text file, such as GloVe. The frozen biLM runs inside the model;
 --cache computes its layers once instead. F1 counts whole roles and ignores the predicate itself
-(V), as CoNLL-2005 does. Runs on every Keras backend.
+(V). It counts a continuation such as C-A1 as a role; CoNLL-2005 counts it as a part of A1. Runs on
+every Keras backend.
 """
 
 import pathlib

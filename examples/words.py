@@ -33,7 +33,8 @@ def words_and_embedding(file, training, others):
     With a file, the words are those with a vector. Without one, they are the words that occur
     more than once in training.
     """
-    seen = collections.Counter(token for text in training for token in text)
+    # Count each text once: several questions repeat their passage.
+    seen = collections.Counter(token for text in {*map(tuple, training)} for token in text)
     words = [word for word in sorted(seen) if seen[word] > 1]
     vectors = {}
     if file:

@@ -712,14 +712,15 @@ def test_coreference(tmp_path, preset, eager):
 
 
 def write_squad(path):
-    """Write four passages with a question each in SQuAD's format, and return the path."""
+    """Write three articles in SQuAD's format, four passages with a question each."""
     paragraphs = []
     for n, name in enumerate(("Ada", "Bob", "Cy", "Di")):
         answers = [{"answer_start": 4, "text": f"{name}"}, {"answer_start": 4, "text": name}]
         question = {"id": f"{n}", "question": "Who left?", "answers": answers}
         text = f"The {name} left. Then" + n * " all" + "."
         paragraphs.append({"context": text, "qas": [question]})
-    path.write_text(json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]}))
+    articles = [{"paragraphs": some} for some in (paragraphs[:2], *zip(paragraphs[2:]))]
+    path.write_text(json.dumps({"version": "1.1", "data": articles}))
     return path
 
 
@@ -728,7 +729,7 @@ def test_questions_reads_and_scores_as_squad(load, tmp_path):
     file = write_squad(tmp_path / "squad.json")
     examples = squad.read_squad(file)
     assert [x["context"][x["start"]] for x in examples] == ["Ada", "Bob", "Cy", "Di"]
-    assert [x["passage"] for x in examples] == [0, 1, 2, 3]
+    assert [x["article"] for x in examples] == [0, 0, 1, 2]
     assert squad.compare("The  Ada!", ["x", "ada"]).tolist() == [1, 1]
     assert squad.compare("Ada Lovelace", ["Lovelace of London"]) == pytest.approx([0.4, 0])
     start, end = np.zeros(40), np.zeros(40)
@@ -751,8 +752,8 @@ def test_questions(tmp_path, preset, eager):
         run(EXAMPLES / "questions.py", *given, "--no-elmo")
 
 
-def test_questions_are_split_by_passage(load):
-    splits, examples = load("questions").splits, [{"passage": n} for n in (0, 0, 1, 2, 10)]
+def test_questions_are_split_by_article(load):
+    splits, examples = load("questions").splits, [{"article": n} for n in (0, 0, 1, 2, 10)]
     folds = list(splits(examples, 5, 3))
     assert folds[0] == ([3], [2, 4], [0, 1]) and folds[1] == ([0, 1], [3], [2, 4])
     assert sorted(i for _, _, tested in folds for i in tested) == [0, 1, 2, 3, 4]

@@ -589,7 +589,8 @@ def test_table1_runs_what_is_missing(experiments, tmp_path, monkeypatch):
 
     def example(command, check):
         file = pathlib.Path(command[command.index("--scores") + 1])
-        file.write_text(json.dumps({"test": len(commands) / 10}))
+        vectors = command[command.index("--vectors") + 1]
+        file.write_text(json.dumps({"test": len(commands) / 10, "settings": {"vectors": vectors}}))
         commands.append(command)
         assert pathlib.Path(command[command.index("--dev") + 1]).read_text() == "dev.tsv"
 
@@ -604,6 +605,8 @@ def test_table1_runs_what_is_missing(experiments, tmp_path, monkeypatch):
     table1.main(given)
     assert len(commands) == 5 and "--preset" in commands[-1] and commands[-1][-1].endswith(".tmp")
     assert not list((tmp_path / "found").glob("*.tmp"))
+    table1.main([*given, "--vectors=other.txt"])
+    assert len(commands) == 9
     with pytest.raises(SystemExit):
         table1.main(["--data", "x"])
 

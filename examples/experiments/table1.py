@@ -6,11 +6,11 @@
 The first command prints the table of the finished runs in --results as Markdown, and draws the mean
 layer weights of their mixes. The second command runs the missing runs first. Each run is a process:
 one example on its data, with one seed, with or without ELMo. The script writes the result of each
-run to a file, so an interrupted call continues. A run whose options have changed runs again. FOLDER
-contains the folders conll2003 (eng.train, eng.testa, eng.testb), sst5 (train.txt, dev.txt,
-test.txt), sick and propbank_ewt (train.tsv, dev.tsv, test.tsv, or .xz), gap (gap-*.tsv) and
-xquad_en (xquad.en.json). glove.py writes the word vectors. --cache receives the biLM's layers,
-which are computed once.
+run to a file, so an interrupted call continues. Runs with other options or other vectors run again.
+For another --preset, choose another folder for --results. FOLDER contains the folders conll2003
+(eng.train, eng.testa, eng.testb), sst5 (train.txt, dev.txt, test.txt), sick and propbank_ewt
+(train.tsv, dev.tsv, test.tsv, or .xz), gap (gap-*.tsv) and xquad_en (xquad.en.json). glove.py
+writes the word vectors. --cache receives the biLM's layers, which are computed once.
 """
 
 import argparse
@@ -57,7 +57,7 @@ TASKS = {
         "XQuAD-en, F1",
         ("SQuAD", 81.1, 85.8),
         ("xquad_en/xquad.en.json",),
-        ("--folds", "5", "--epochs", "8"),
+        ("--folds", "5", "--epochs", "6"),
     ),
     "entailment": Task(
         "SICK, accuracy",
@@ -107,15 +107,18 @@ def result_file(results, name, side, seed):
     return results / f"{name}-{side}-{seed}.json"
 
 
-def is_finished(path, options):
-    return path.exists() and json.loads(path.read_text("utf-8"))["options"] == options
+def is_finished(path, options, vectors):
+    """Return whether a run with these options and word vectors has a result."""
+    facts = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    read = facts.get("settings", {}).get("vectors")  # older scripts did not record settings
+    return facts.get("options") == options and read == vectors.name
 
 
 def run(settings, name, side, seed):
     """Run an example unless its result exists; write the result."""
     task, path = TASKS[name], result_file(settings.results, name, side, seed)
     options = [*task.options, "--preset", settings.preset] if side == "elmo" else [*task.options]
-    if is_finished(path, options):
+    if is_finished(path, options, settings.vectors):
         return
     names = ("--data",) if len(task.files) == 1 else ("--train", "--dev", "--test")
     if task.files[0].endswith(".json"):
@@ -135,13 +138,13 @@ def run(settings, name, side, seed):
 
 
 def scores_of(results, name):
-    """Return the scores on test of each side, in percent, and the options of the runs."""
+    """Return the scores on test of each side, in percent, and the options of the ELMo runs."""
     scores, options = {}, set()
     for side in SIDES:
         paths = sorted(results.glob(f"{name}-{side}-*.json"))
         runs = [json.loads(path.read_text("utf-8")) for path in paths]
         scores[side] = [100 * run["test"] for run in runs]
-        options |= {" ".join(run["options"]) for run in runs if side == "baseline"}
+        options |= {" ".join(run["options"]) for run in runs if side == "elmo"}
     return scores, options
 
 
