@@ -135,7 +135,8 @@ def layer_files(elmo, texts, folder):
     files = {}
     for name, sentences in texts.items():
         text = "\n".join(sentences)
-        key = hashlib.sha256(f"{elmo.fingerprint()}\n{text}".encode()).hexdigest()
+        sources = elmo.fingerprint(), elmo.config.digest(), text
+        key = hashlib.sha256("\n".join(sources).encode()).hexdigest()
         path = folder / f"{name}-{key[:16]}.hdf5"
         if not path.exists():
             embedder.embed_file(io.StringIO(text), path, float16=True, resume=True)
