@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import json
+import os
 import pathlib
 
 import keras
@@ -63,6 +64,9 @@ class CheckpointWriter:
     def _write(self, arrays: dict, facts: str) -> None:
         with atomic_write(self.path) as (temporary,):
             write_arrays(temporary, arrays, {"facts": facts})
+            # There is no older checkpoint: after a power failure the new one must be complete.
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
 
 
 def to_numpy(variable: keras.Variable) -> np.ndarray:

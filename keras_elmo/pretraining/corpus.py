@@ -167,7 +167,8 @@ class Batcher:
                 mine = slice(device, None, devices)
                 distinct, places = np.unique(words[:, :, mine], return_inverse=True)
                 parts[device] = mine, distinct, places.reshape(2, tokens, -1).astype("int32")
-        most = max(len(distinct) for _, distinct, _ in parts.values())
+        # A part without a sentence reads token 0 with the weight 0.
+        most = max(1, *(len(distinct) for _, distinct, _ in parts.values()))
         most = self._padded(most, max(256, self.batch_tokens // 2))
         width = max(sentences.widths[distinct].max(initial=0) for _, distinct, _ in parts.values())
         width = min(self._padded(width + self.widest_filter, 16), self.max_characters)
@@ -267,10 +268,9 @@ class Corpus:
         while True:
             found = max(start, done, part) > 0
             for place, file, rng in self._order(epoch, start):
-                read = read_sentences(file)
-                if not read:
+                sentences = self.batcher.encode(read_sentences(file), self.max_tokens)
+                if not len(sentences.lengths):
                     continue
-                sentences = self.batcher.encode(read, self.max_tokens)
                 found = True
                 for rows in self.batcher.arrange(sentences.lengths, rng)[done:]:
                     if part == 0:

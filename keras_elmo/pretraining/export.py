@@ -12,6 +12,7 @@ from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.language_model_files import (
     BITS,
     average_weights,
+    check_bits,
     round_weights,
     write_language_model,
 )
@@ -57,8 +58,7 @@ def export_run(
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError("The training curve needs matplotlib: pip install 'keras-elmo[pretrain]'")
-    if not all(2 <= n <= 23 for n in bits):
-        raise ValueError(f"export_run expects bits from 2 to 23. Received: bits={tuple(bits)}")
+    check_bits(bits)
     output = local_path(output)
     texts = {}
     heldout = [heldout] if isinstance(heldout, str | os.PathLike) else heldout

@@ -101,7 +101,8 @@ def _grow_characters(
     embeddings = arrays["char_cnn/embeddings"]
     fresh = rng.uniform(-1, 1, (len(embeddings), new))
     fresh[:, :old] = embeddings
-    fresh[0] = 0 if not embeddings[0].any() else fresh[0]
+    if not embeddings[0].any():
+        fresh[0] = 0
     grown = {"char_cnn/embeddings": fresh}
     places = _places_of_filters(config.filters, larger.filters) or []
     starts = np.cumsum([0] + [count for _, count in larger.filters])

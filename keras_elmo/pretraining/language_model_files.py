@@ -98,14 +98,19 @@ def write_language_model(
 
     Args:
         directory: str or path. Directory to write to; made if it does not exist. Existing files
-            of the preset are replaced.
+            of a preset are replaced or removed.
         model: BiLanguageModel. The model.
         vocabulary: list of str. Vocabulary of the model.
         card: str. Text of ``README.md``. The checksums of the files are appended.
         bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23.
         tokenizer: dict or None. Content of ``tokenizer.json``, with the ``name`` of a
             ``WordTokenizer``.
+
+    Raises:
+        OSError: If a file cannot be written.
+        ValueError: If ``bits`` is out of range.
     """
+    check_bits(bits)
     arrays = extract(bilm_mapping(model.config), variables_by_path(model.bilm))
     softmax = {
         "softmax/W": to_float32(model.softmax_kernel),
@@ -131,6 +136,8 @@ def write_language_model(
     all_writers = {name: with_digest(name, write) for name, write in writers.items()}
     all_writers["README.md"] = lambda path: path.write_text("\n".join([*lines, "```", ""]), "utf-8")
     write_files(directory, all_writers)  # in this order
+    if tokenizer is None:
+        (pathlib.Path(directory) / TOKENIZER_FILE).unlink(missing_ok=True)
 
 
 def _write_rounded(path: pathlib.Path, arrays: dict, bits: int) -> None:
@@ -175,6 +182,12 @@ def average_weights(
         )
     for weight, preset_weight in zip(model.weights, other.weights, strict=True):
         weight.assign((1 - share) * to_float32(weight) + share * to_float32(preset_weight))
+
+
+def check_bits(bits: tuple[int, int]) -> None:
+    """Raise a ``ValueError`` if the significant bits of biLM and softmax are out of range."""
+    if not all(2 <= n <= 23 for n in bits):
+        raise ValueError(f"Expected 2 to 23 significant bits. Received: bits={tuple(bits)}")
 
 
 def rounded(array: np.ndarray, bits: int) -> np.ndarray:

@@ -126,6 +126,8 @@ class RunFolder:
         }
         writers["vocab.txt"] = functools.partial(write_vocabulary, tokens=vocabulary)
         write_files(self.path, writers)
+        if tokenizer is None and not self.has_checkpoint:  # of a run that never saved
+            (self.path / TOKENIZER_FILE).unlink(missing_ok=True)
 
     def load(self, variables: dict, digests: dict[str, str]) -> dict:
         """Read the checkpoint into variables, as ``load_checkpoint`` does, and return its facts.

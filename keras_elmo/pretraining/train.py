@@ -357,7 +357,7 @@ class _Keeper(keras.callbacks.Callback):
             "step": facts["step"],
             "tokens": facts["tokens"],
             "seconds": round(facts["seconds"], 1),
-            "learning_rate": float(Schedule(run.recipe)(facts["step"])),
+            "learning_rate": float(Schedule(run.recipe)(facts["step"] - 1)),
             "loss": logs["loss"],
             "perplexity": perplexity,
             "skipped": skipped,

@@ -128,3 +128,11 @@ def test_a_process_makes_its_parts_of_the_same_batches(fixed_shapes):
                 np.testing.assert_array_equal(joined, array, err_msg=name)
         # Without fixed shapes each host pads its own distinct tokens.
         assert all(part["characters"].shape[0] == 2 for part in parts)
+
+
+def test_a_part_without_a_sentence_has_a_token_to_read():
+    batcher = Batcher(["<S>", "</S>", "<UNK>", "a"], devices=2, parts=range(1, 2))
+    encoded = batcher.encode([["a", "b"]])
+    batch = batcher.batch(encoded, np.array([0]))
+    assert batch["characters"].shape[1] == 1
+    assert not batch["words"].any() and not batch["weights"].any()

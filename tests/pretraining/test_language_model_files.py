@@ -91,6 +91,18 @@ def test_files(preset):
     assert options["char_cnn"]["max_characters_per_token"] == 13
 
 
+def test_a_preset_without_a_tokenizer_replaces_one_with_it(tmp_path):
+    for tokenizer in ({"name": "penn"}, None):
+        write_language_model(tmp_path, make_model(), VOCABULARY, tokenizer=tokenizer)
+        assert (tmp_path / "tokenizer.json").exists() == bool(tokenizer)
+
+
+def test_too_many_bits(tmp_path):
+    with pytest.raises(ValueError, match=r"2 to 23 significant bits. Received: bits=\(16, 24\)"):
+        write_language_model(tmp_path / "preset", make_model(), VOCABULARY, bits=(16, 24))
+    assert not (tmp_path / "preset").exists()
+
+
 @given(
     numpy_arrays("float32", st.integers(1, 20), elements=st.floats(-(2.0**99), 2.0**99, width=32)),
     st.integers(2, 23),
