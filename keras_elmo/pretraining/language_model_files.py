@@ -187,7 +187,7 @@ def average_weights(
 def check_bits(bits: tuple[int, int]) -> None:
     """Raise a ``ValueError`` if the significant bits of biLM and softmax are out of range."""
     if not all(2 <= n <= 23 for n in bits):
-        raise ValueError(f"Expected 2 to 23 significant bits. Received: bits={tuple(bits)}")
+        raise ValueError(f"Expected bits from 2 to 23. Received: bits={tuple(bits)}")
 
 
 def rounded(array: np.ndarray, bits: int) -> np.ndarray:

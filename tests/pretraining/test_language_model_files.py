@@ -98,7 +98,7 @@ def test_a_preset_without_a_tokenizer_replaces_one_with_it(tmp_path):
 
 
 def test_too_many_bits(tmp_path):
-    with pytest.raises(ValueError, match=r"2 to 23 significant bits. Received: bits=\(16, 24\)"):
+    with pytest.raises(ValueError, match=r"bits from 2 to 23. Received: bits=\(16, 24\)"):
         write_language_model(tmp_path / "preset", make_model(), VOCABULARY, bits=(16, 24))
     assert not (tmp_path / "preset").exists()
 
