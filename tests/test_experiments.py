@@ -564,7 +564,7 @@ def test_table1_prints_the_finished_runs(experiments, tmp_path):
     write_runs(tmp_path, "ner", "elmo", [0.64])
     lines = table1.to_markdown(tmp_path).splitlines()
     [row] = [line for line in lines if line.startswith("| CoNLL")]
-    paper = "NER | 90.15 | 92.22 | +2.07 / 21.0% |"
+    paper = "CoNLL-2003 | 90.15 | 92.22 | +2.07 / 21.0% |"
     assert row == f"| CoNLL-2003, F1 | 55.00 ± 7.07 | 64.00 | +9.00 / 20.0% | 2, 1 | {paper}"
     assert "| SICK, accuracy | not run | not run |  | 0, 0 | SNLI |" in "\n".join(lines)
     assert lines[-1] == "- CoNLL-2003, F1: `ner.py --epochs 6`"

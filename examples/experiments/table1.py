@@ -67,19 +67,19 @@ TASKS = {
     ),
     "srl": Task(
         "PropBank-EWT, F1",
-        ("SRL", 81.4, 84.6),
+        ("OntoNotes, roles", 81.4, 84.6),
         three("propbank_ewt", *TSV),
         ("--epochs", "6"),
     ),
     "coreference": Task(
         "GAP, F1",
-        ("Coref", 67.2, 70.4),
+        ("OntoNotes, coreference", 67.2, 70.4),
         ("gap",),
         ("--epochs", "12", "--patience", "3"),
     ),
     "ner": Task(
         "CoNLL-2003, F1",
-        ("NER", 90.15, 92.22),
+        ("CoNLL-2003", 90.15, 92.22),
         three("conll2003", "eng.train", "eng.testa", "eng.testb"),
         ("--epochs", "15", "--patience", "4"),
     ),
@@ -176,8 +176,8 @@ def gain(baseline, elmo):
 def to_markdown(results):
     """Return the table of the finished runs."""
     lines = [
-        "| task | baseline | + ELMo | gain / relative | seeds | paper's data | baseline | + ELMo "
-        "| gain / relative |",
+        "| task | baseline | + ELMo | gain / relative | seeds | paper's data | paper's baseline "
+        "| paper's + ELMo | paper's gain / relative |",
         "|" + "---|" * 9,
     ]
     limits = []
