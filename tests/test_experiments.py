@@ -585,7 +585,7 @@ def test_table1_runs_what_is_missing(experiments, tmp_path, monkeypatch):
     (tmp_path / "sick").mkdir()
     for name in table1.TSV:
         (tmp_path / f"sick/{name}.xz").write_bytes(lzma.compress(name.encode()))
-    commands = []
+    commands, digests = [], ["first weights"]
 
     def example(command, check):
         file = pathlib.Path(command[command.index("--scores") + 1])
@@ -595,6 +595,7 @@ def test_table1_runs_what_is_missing(experiments, tmp_path, monkeypatch):
         assert pathlib.Path(command[command.index("--dev") + 1]).read_text() == "dev.tsv"
 
     monkeypatch.setattr(table1.subprocess, "run", example)
+    monkeypatch.setattr(table1, "fingerprint", lambda preset: digests[-1])
     given = [f"--data={tmp_path}", "--vectors=v.txt", f"--cache={tmp_path / 'cache'}"]
     given += [f"--results={tmp_path / 'found'}", "--tasks", "entailment", "--seeds", "1", "2"]
     table1.main(given)
@@ -607,6 +608,9 @@ def test_table1_runs_what_is_missing(experiments, tmp_path, monkeypatch):
     assert not list((tmp_path / "found").glob("*.tmp"))
     table1.main([*given, "--vectors=other.txt"])
     assert len(commands) == 9
+    digests.append("new weights under the same name")
+    table1.main([*given, "--vectors=other.txt"])
+    assert len(commands) == 11 and "--preset" in commands[-2] and "--preset" in commands[-1]
     with pytest.raises(SystemExit):
         table1.main(["--data", "x"])
 

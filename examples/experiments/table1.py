@@ -6,11 +6,11 @@
 The first command prints the table of the finished runs in --results as Markdown, and draws the mean
 layer weights of their mixes. The second command runs the missing runs first. Each run is a process:
 one example on its data, with one seed, with or without ELMo. The script writes the result of each
-run to a file, so an interrupted call continues. Runs with other options or other vectors run again.
-For another --preset, choose another folder for --results. FOLDER contains the folders conll2003
-(eng.train, eng.testa, eng.testb), sst5 (train.txt, dev.txt, test.txt), sick and propbank_ewt
-(train.tsv, dev.tsv, test.tsv, or .xz), gap (gap-*.tsv) and xquad_en (xquad.en.json). glove.py
-writes the word vectors. --cache receives the biLM's layers, which are computed once.
+run to a file, so an interrupted call continues. Runs with other options, vectors or weights of the
+biLM run again. For another --preset, choose another folder for --results. FOLDER contains the
+folders conll2003 (eng.train, eng.testa, eng.testb), sst5 (train.txt, dev.txt, test.txt), sick and
+propbank_ewt (train.tsv, dev.tsv, test.tsv, or .xz), gap (gap-*.tsv) and xquad_en (xquad.en.json).
+glove.py writes the word vectors. --cache receives the biLM's layers, which are computed once.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import time
 from typing import NamedTuple
 
 import numpy as np
+from ablations import fingerprint
 from several_seeds import mean_and_spread
 
 HERE = pathlib.Path(__file__).parent
@@ -107,18 +108,20 @@ def result_file(results, name, side, seed):
     return results / f"{name}-{side}-{seed}.json"
 
 
-def is_finished(path, options, vectors):
-    """Return whether a run with these options and word vectors has a result."""
+def is_finished(path, options, vectors, bilm):
+    """Return whether a run with these options, word vectors and biLM has a result."""
     facts = json.loads(path.read_text("utf-8")) if path.exists() else {}
     read = facts.get("settings", {}).get("vectors")  # older scripts did not record settings
-    return facts.get("options") == options and read == vectors.name
+    found = facts.get("options"), read, facts.get("bilm")
+    return found == (options, vectors.name, bilm)
 
 
 def run(settings, name, side, seed):
     """Run an example unless its result exists; write the result."""
     task, path = TASKS[name], result_file(settings.results, name, side, seed)
     options = [*task.options, "--preset", settings.preset] if side == "elmo" else [*task.options]
-    if is_finished(path, options, settings.vectors):
+    bilm = fingerprint(settings.preset) if side == "elmo" else None
+    if is_finished(path, options, settings.vectors, bilm):
         return
     names = ("--data",) if len(task.files) == 1 else ("--train", "--dev", "--test")
     if task.files[0].endswith(".json"):
@@ -132,7 +135,8 @@ def run(settings, name, side, seed):
     command = [sys.executable, HERE.parent / f"{name}.py", *given, "--scores", written]
     subprocess.run(list(map(str, command)), check=True)
     scores = json.loads(written.read_text("utf-8"))
-    facts = {"options": options, "seconds": round(time.monotonic() - start), **scores}
+    seconds = round(time.monotonic() - start)
+    facts = {"options": options, "bilm": bilm, "seconds": seconds, **scores}
     written.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
     written.replace(path)
 
