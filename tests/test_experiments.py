@@ -554,7 +554,7 @@ def write_runs(folder, name, side, scores):
     for seed, score in enumerate(scores, start=1):
         weights = {"at_input": [score, 1 - score]} if side == "elmo" else {}
         facts = {"options": ["--epochs", "6"], "seconds": 1, "test": score}
-        facts["layer_weights"] = weights
+        facts |= {"layer_weights": weights, "bilm": f"{seed}{'f' * 63}" if weights else None}
         (folder / f"{name}-{side}-{seed}.json").write_text(json.dumps(facts))
 
 
@@ -567,7 +567,9 @@ def test_table1_prints_the_finished_runs(experiments, tmp_path):
     paper = "CoNLL-2003 | 90.15 | 92.22 | +2.07 / 21.0% |"
     assert row == f"| CoNLL-2003, F1 | 55.00 ± 7.07 | 64.00 | +9.00 / 20.0% | 2, 1 | {paper}"
     assert "| SICK, accuracy | not run | not run |  | 0, 0 | SNLI |" in "\n".join(lines)
-    assert lines[-1] == "- CoNLL-2003, F1: `ner.py --epochs 6`"
+    assert lines[-1] == "- CoNLL-2003, F1: `ner.py --epochs 6`, biLM `1fffffff`"
+    write_runs(tmp_path, "ner", "elmo", [0.64, 0.65])  # the second with other weights
+    assert table1.to_markdown(tmp_path).count("`ner.py --epochs 6`, biLM `") == 2
 
 
 def test_table1_draws_the_mean_weights_of_each_mix(experiments, tmp_path):

@@ -142,14 +142,16 @@ def run(settings, name, side, seed):
 
 
 def scores_of(results, name):
-    """Return the scores on test of each side, in percent, and the options of the ELMo runs."""
-    scores, options = {}, set()
+    """Return the scores on test of each side, in percent, and commands and biLMs of ELMo's runs."""
+    scores, commands = {}, set()
     for side in SIDES:
         paths = sorted(results.glob(f"{name}-{side}-*.json"))
         runs = [json.loads(path.read_text("utf-8")) for path in paths]
         scores[side] = [100 * run["test"] for run in runs]
-        options |= {" ".join(run["options"]) for run in runs if side == "elmo"}
-    return scores, options
+        if side == "elmo":
+            given = ((" ".join(run["options"]), run.get("bilm", "unknown")[:8]) for run in runs)
+            commands |= {f"`{name}.py {options}`, biLM `{bilm}`" for options, bilm in given}
+    return scores, commands
 
 
 def weights_of(results):
@@ -186,14 +188,14 @@ def to_markdown(results):
     ]
     limits = []
     for name, task in TASKS.items():
-        (baseline, elmo), options = (x := scores_of(results, name))[0].values(), x[1]
+        (baseline, elmo), commands = (x := scores_of(results, name))[0].values(), x[1]
         means = [mean_and_spread(x)["mean"] for x in (baseline, elmo) if x]
         ours = gain(*means) if len(means) == 2 else ""
         seeds = f"{len(baseline)}, {len(elmo)}"
         cells = [task.title, shown(baseline), shown(elmo), ours, seeds]
         cells += [task.paper[0], *(f"{x:.2f}" for x in task.paper[1:]), gain(*task.paper[1:])]
         lines.append(f"| {' | '.join(cells)} |")
-        limits += [f"- {task.title}: `{name}.py {given}`" for given in sorted(options)]
+        limits += [f"- {task.title}: {command}" for command in sorted(commands)]
     return "\n".join([*lines, "", *limits]).rstrip() + "\n"
 
 
