@@ -25,7 +25,6 @@ With --jobs 2 two runs share the machine; set TF_NUM_INTRAOP_THREADS=1 then.
 
 import argparse
 import concurrent.futures
-import functools
 import hashlib
 import importlib
 import importlib.util
@@ -46,10 +45,9 @@ from ablation_tables import (
     summarise,
     to_markdown,
 )
+from several_seeds import fingerprint
 from tqdm import tqdm
 from train_vectors import train_vectors
-
-import keras_elmo
 
 BASELINE, ELMO = {"elmo": "none"}, {}
 SHARES = [0.01, 0.05, 0.2, 1.0]
@@ -73,12 +71,6 @@ REST = "all else"  # Everything but the shares with their own search.
 SCORES = {"sst5": "accuracy", "ner": "F1"}
 # These settings do not change the result of a run.
 NO_MATTER = {"seeds", "json", "cache", "predictions"}
-
-
-@functools.lru_cache
-def fingerprint(preset):
-    """Return a digest of the weights of a biLM, because weights can change under one name."""
-    return keras_elmo.ElmoLayer.from_preset(preset).fingerprint()
 
 
 class Runs:

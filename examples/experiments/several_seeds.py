@@ -1,8 +1,17 @@
-"""Run a task script with several seeds; print mean and standard deviation of the scores."""
+"""Run a task script with several seeds: scores with mean and deviation, and the biLM's digest."""
 
+import functools
 import json
 
 import numpy as np
+
+import keras_elmo
+
+
+@functools.lru_cache
+def fingerprint(preset):
+    """Return a digest of the weights of a biLM, because weights can change under one name."""
+    return keras_elmo.ElmoLayer.from_preset(preset).fingerprint()
 
 
 def run_seeds(settings, train_and_score, score):

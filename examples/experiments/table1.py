@@ -23,8 +23,7 @@ import time
 from typing import NamedTuple
 
 import numpy as np
-from ablations import fingerprint
-from several_seeds import mean_and_spread
+from several_seeds import fingerprint, mean_and_spread
 
 HERE = pathlib.Path(__file__).parent
 SIDES = "baseline", "elmo"
