@@ -25,7 +25,7 @@ from seqeval.metrics import f1_score
 import keras_elmo
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
-sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "experiments")]
+sys.path.insert(0, str(EXAMPLES))
 from conll import read_columns  # noqa: E402
 from parts_of_speech import read_conllu  # noqa: E402
 from sst5 import plain, read_trees  # noqa: E402

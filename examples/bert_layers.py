@@ -21,8 +21,8 @@ import keras
 import keras_hub
 import numpy as np
 import parts
-from experiments.cached_layers import open_elmo
-from experiments.conll import read_columns
+from cached_layers import open_elmo
+from conll import read_columns
 from keras import layers, ops
 from seqeval.metrics import f1_score
 from sst5 import plain, read_trees

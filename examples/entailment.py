@@ -17,10 +17,10 @@ import pathlib
 
 import keras
 import numpy as np
-from experiments.cached_layers import Batches, elmo_input, open_elmo, representations_of
-from experiments.word_vectors import PADDING, lower, read_words, word_embedding, word_ids
+from cached_layers import Batches, elmo_input, open_elmo, representations_of
 from keras import layers, ops
 from parts import JIT, accuracy, make_parser, report, train
+from word_vectors import PADDING, lower, read_words, word_embedding, word_ids
 
 import keras_elmo
 
@@ -75,10 +75,13 @@ def batches(known, pairs, labels, elmo=None, size=128, rare=(), seed=None):
     return Batches(make_batch, lengths, range(len(pairs)), size, seed), numbers
 
 
-def build(vocabulary, n_classes, elmo, places, vectors=None):
-    """Return the model. ``places`` says where ELMo joins: at the input, the output, or both."""
+def build(vocabulary, n_classes, elmo, places, vectors=None, l2=1e-3, layer=None):
+    """Return the model. ``places`` says where ELMo joins: at the input, the output, or both.
+
+    ``l2`` is the lambda of the mixes; ``layer`` is the only layer of ELMo, None for all.
+    """
     mixes = {
-        place: keras_elmo.ScalarMix(dropout=0.5, l2=1e-3, name=f"at_{place}")
+        place: keras_elmo.ScalarMix(dropout=0.5, l2=l2, name=f"at_{place}")
         for place in ("input", "output")
         if elmo and places in (place, "both")
     }
@@ -95,6 +98,8 @@ def build(vocabulary, n_classes, elmo, places, vectors=None):
         inputs.append(words)
         mask = ops.not_equal(words, PADDING)  # passed explicitly: Concatenate loses it
         representations = representations_of(elmo, inputs) if elmo else None
+        if elmo and layer is not None:
+            representations = representations[:, :, layer:][:, :, :1]
         h = dropout(embedding(words))
         if "input" in mixes:
             h = layers.Concatenate()([h, mixes["input"](representations, mask=mask)])
@@ -122,6 +127,8 @@ def main(arguments=None):
     for name in ("train", "dev", "test"):
         add(f"--{name}", type=pathlib.Path, required=True, help="file of pairs, separated by tabs")
     add("--place", choices=("input", "output", "both"), default="both", help="where ELMo joins")
+    add("--layer", type=int, help="the only layer of ELMo: 0 has no context, -1 is the top")
+    add("--l2", type=float, default=1e-3, help="lambda * ||w||^2 of the layer weights")
     settings = parser.parse_args(arguments)
     keras.utils.set_random_seed(settings.seed)
 
@@ -132,7 +139,9 @@ def main(arguments=None):
     vocabulary, rare, vectors = read_words(settings.vectors, *given)
     known = vocabulary, sorted(set(splits[0][1]))
     elmo = open_elmo(settings.preset, everything, settings.cache)
-    model = build(vocabulary, len(known[1]), elmo, settings.place, vectors)
+    model = build(
+        vocabulary, len(known[1]), elmo, settings.place, vectors, settings.l2, settings.layer
+    )
     optimizer = keras.optimizers.Adam(settings.learning_rate, global_clipnorm=5.0)
     model.compile(optimizer, "sparse_categorical_crossentropy", jit_compile=JIT)
     shuffled = {"size": settings.batch_size, "seed": settings.seed, "rare": rare}

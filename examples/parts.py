@@ -8,7 +8,7 @@ import time
 
 import keras
 import numpy as np
-from experiments.cached_layers import MULTIPLE, Batches, StoredLayers
+from cached_layers import MULTIPLE, Batches, StoredLayers
 
 import keras_elmo
 
@@ -77,6 +77,16 @@ class TextLayers:
 
     def __getitem__(self, i):
         return np.concatenate([self.stored.inputs([x])[0] for x in self.sentences[i]])
+
+
+def draw_share(settings, *lists):
+    """Return a random --share of some lists of equal length, the same for the same seed."""
+    if not 0 < settings.share <= 1:
+        raise ValueError(f"Expected a --share above 0 and up to 1. Received: {settings.share}")
+    size = len(lists[0])
+    order = np.random.default_rng(settings.seed).permutation(size)
+    drawn = sorted(order[: max(1, round(settings.share * size))])
+    return [[x[i] for i in drawn] for x in lists]
 
 
 def train(model, batches, score, settings, save=None):

@@ -18,7 +18,7 @@ import pathlib
 
 import keras
 import numpy as np
-from experiments.cached_layers import open_elmo
+from cached_layers import open_elmo
 from keras import layers, ops
 from parts import JIT, TextLayers, make_parser, padded_batches, report, train
 

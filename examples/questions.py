@@ -19,11 +19,11 @@ import pathlib
 
 import keras
 import numpy as np
-from experiments.cached_layers import open_elmo
-from experiments.word_vectors import PADDING
+from cached_layers import open_elmo
 from keras import layers, ops
 from parts import JIT, TextLayers, make_parser, padded_batches, report, train
 from squad import best_span, compare, read_squad
+from word_vectors import PADDING
 from words import ids_of, words_and_embedding
 
 import keras_elmo

@@ -11,7 +11,7 @@ layer 0 has the largest values and would hide the contextual layers. --share tra
 the reviews, drawn anew for each seed. Few reviews need small batches and more epochs: for 400
 reviews use --batch-size 16 --learning-rate 5e-3 --epochs 8. --vectors initialises the word
 embeddings from a text file in the format of word2vec, GloVe or fastText; without it they start
-random. experiments/train_vectors.py writes such a file. Runs on every Keras backend.
+random. Runs on every Keras backend.
 """
 
 import argparse
@@ -19,16 +19,16 @@ import pathlib
 
 import keras
 import numpy as np
-from experiments.cached_layers import Batches, elmo_input, representations_of
-from experiments.word_vectors import (
+from cached_layers import Batches, elmo_input, representations_of
+from keras import layers, ops
+from parts import JIT, accuracy, train
+from word_vectors import (
     PADDING,
     make_vocabulary,
     read_vectors,
     word_embedding,
     word_ids,
 )
-from keras import layers, ops
-from parts import JIT, accuracy, train
 
 import keras_elmo
 from keras_elmo.tokenizers.words import TOKENIZERS

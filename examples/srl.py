@@ -18,13 +18,13 @@ import pathlib
 
 import keras
 import ner
-from experiments.cached_layers import elmo_input, open_elmo, representations_of
-from experiments.conll import IOB2, read_columns, tag_set
-from experiments.word_vectors import PADDING, lower, read_words, word_embedding, word_ids
+from cached_layers import elmo_input, open_elmo, representations_of
+from conll import IOB2, read_columns, tag_set
 from keras import layers, ops
 from keras.utils import pad_sequences
 from parts import make_parser, report, train
 from seqeval.metrics import f1_score
+from word_vectors import PADDING, lower, read_words, word_embedding, word_ids
 
 import keras_elmo
 

@@ -19,10 +19,10 @@ import pathlib
 import keras
 import nltk
 import numpy as np
-from experiments.cached_layers import Batches, elmo_input, open_elmo, representations_of
-from experiments.word_vectors import PADDING, lower, read_words, word_embedding, word_ids
+from cached_layers import Batches, elmo_input, open_elmo, representations_of
 from keras import layers, ops
 from parts import JIT, accuracy, make_parser, report, train
+from word_vectors import PADDING, lower, read_words, word_embedding, word_ids
 
 import keras_elmo
 

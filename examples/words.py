@@ -4,7 +4,7 @@ import collections
 import re
 
 import numpy as np
-from experiments.word_vectors import FIRST_WORD, UNKNOWN, read_vectors, word_embedding
+from word_vectors import FIRST_WORD, UNKNOWN, read_vectors, word_embedding
 
 import keras_elmo
 

@@ -511,6 +511,25 @@ def test_entailment_trains(tmp_path, preset, eager, vectors):
     assert written["test"] > 0.3 and {*written["layer_weights"]} == {"at_input", "at_output"}
 
 
+def test_entailment_reads_one_layer(load, preset, tmp_path):
+    entailment = load("entailment")
+    sentences = [("Fine", "!"), ("Not", "fine", "at", "all")]
+    elmo = entailment.open_elmo(preset, sentences, tmp_path)
+    inputs = entailment.make_inputs({"fine": 2}, [tuple(sentences)], elmo)
+    for layer in (0, 1, -1, None):
+        model = entailment.build({"fine": 2}, 2, elmo, "both", layer=layer)
+        before = numpy(model(inputs))
+        for n in range(3):
+            changed = [x.copy() for x in inputs]
+            changed[1][:, :, n] += 1.0
+            is_read = layer is None or n == layer % 3
+            assert (np.abs(numpy(model(changed)) - before).max() > 1e-4) == is_read, (layer, n)
+        lambdas = {x.l2 for x in model.layers if x.name.startswith("at_")}
+        assert lambdas == {1e-3}
+    model = entailment.build({"fine": 2}, 2, elmo, "input", l2=1.0)
+    assert model.get_layer("at_input").l2 == 1.0
+
+
 @pytest.mark.parametrize("place", ["input", "output", "both", None])
 def test_entailment_padding_changes_nothing(load, preset, place):
     entailment = load("entailment")
@@ -603,6 +622,33 @@ def test_srl_padding_changes_nothing(load, preset):
     short = numpy(model(srl.make_inputs(known, frames[1:], elmo)))[0]
     np.testing.assert_allclose(numpy(model([words, flags, characters]))[1, :1], short, atol=1e-5)
     assert np.abs(numpy(model([words, 1 - flags, characters]))[1, :1] - short).max() > 1e-5
+
+
+def test_a_share_is_drawn_with_the_seed(load, tmp_path, monkeypatch):
+    ner, parts, seen = load("ner"), load("parts"), []
+    settings = parts.make_parser("", epochs=1).parse_args(["--seed", "7"])
+    lists = [list(range(100)), list("ab" * 50)]
+    for share, size in ((0.001, 1), (0.1, 10), (1, 100)):
+        settings.share = share
+        numbers, letters = parts.draw_share(settings, *lists)
+        assert len(set(numbers)) == size and letters == ["ab"[n % 2] for n in numbers]
+        assert parts.draw_share(settings, *lists)[0] == numbers
+    assert numbers == lists[0]
+    settings.share = 0.1
+    first = parts.draw_share(settings, *lists)
+    settings.seed = 8
+    assert parts.draw_share(settings, *lists) != first
+    for share in (0, -1, 1.1, float("nan")):
+        settings.share = share
+        with pytest.raises(ValueError, match="--share above 0 and up to 1. Received: "):
+            parts.draw_share(settings, *lists)
+
+    train = tmp_path / "train.conll"
+    train.write_text("".join(f"word{n} S-PER\n\n" for n in range(20)))
+    monkeypatch.setattr(ner, "train", lambda _, on_train, *rest: seen.append(on_train) or {})
+    for share, size in ((0.5, 9), (1, 18)):
+        ner.main([f"--train={train}", "--no-elmo", f"--share={share}"])
+        assert len(seen[-1].lengths) == size
 
 
 def test_ner_holds_a_tenth_of_the_sentences_out(load, tmp_path, monkeypatch, capsys):

@@ -142,7 +142,7 @@ class ScalarMix(keras.layers.Layer):
             inputs = ops.cast(normalize(ops.cast(inputs, precision), mask), inputs.dtype)
             if mask is not None:  # The norm over a batch moves padding away from 0.
                 inputs = ops.where(mask, inputs, 0)
-        weights = self.gamma * ops.softmax(self.scalars)
+        weights = self.gamma * _softmax(self.scalars)
         mixed = sum(weights[j] * inputs[:, :, j] for j in range(inputs.shape[2]))
         return self.dropout_layer(mixed, training=training)
 
@@ -153,7 +153,7 @@ class ScalarMix(keras.layers.Layer):
             raise ValueError(
                 "ScalarMix has no layer_weights before it is built. Call it, or the model, first"
             )
-        return ops.convert_to_numpy(ops.softmax(ops.cast(self.scalars, "float32")))
+        return ops.convert_to_numpy(_softmax(ops.cast(self.scalars, "float32")))
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:2], input_shape[3])
@@ -165,6 +165,11 @@ class ScalarMix(keras.layers.Layer):
             "dropout": self.dropout,
             "l2": self.l2,
         }
+
+
+def _softmax(scalars: Tensor) -> Tensor:
+    """Return the softmax; ``ops.softmax`` would warn about a single layer."""
+    return ops.exp(scalars - ops.logsumexp(scalars))
 
 
 def _normalize_tokens(x: Tensor, mask: Tensor | None) -> Tensor:

@@ -38,6 +38,14 @@ def test_formula():
     np.testing.assert_allclose(weights, np.exp([0.3, -1.2]) / np.exp([0.3, -1.2]).sum(), atol=1e-6)
 
 
+def test_a_single_layer_is_scaled_without_a_warning():
+    mix = ScalarMix()
+    mix.build((3, 4, 1, 5))
+    mix.gamma.assign(0.7)
+    np.testing.assert_allclose(numpy(mix(X[:, :, :1])), 0.7 * X[:, :, 0], rtol=1e-6)
+    assert mix.layer_weights.tolist() == [1]
+
+
 def test_layer_norm_over_the_unmasked_tokens_of_the_batch():
     sentences = [x[m] for x, m in zip(X, MASK)]
     normed = reference.layer_norm(sentences)

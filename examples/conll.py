@@ -14,7 +14,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 BIOES, IOB2 = "BIES", "BIIB"  # Letters of the first, inner, last and only token of an entity.
 
 
-def read_columns(path, token_column=None, tag_column=None, limit=None, scheme=BIOES):
+def read_columns(path, token_column=None, tag_column=None, scheme=BIOES):
     """Read a column file; return its sentences as lists of tokens, and their tags.
 
     Args:
@@ -22,7 +22,6 @@ def read_columns(path, token_column=None, tag_column=None, limit=None, scheme=BI
         token_column: int or None. Number of the column of the tokens, from 1. None takes the
             first, or the second if the first one counts the tokens, as in CoNLL-U.
         tag_column: int or None. Number of the column of the tags; None takes the last.
-        limit: int or None. Number of sentences to return at most.
         scheme: str. ``BIOES`` or ``IOB2``, the scheme of the returned tags.
 
     Raises:
@@ -54,7 +53,7 @@ def read_columns(path, token_column=None, tag_column=None, limit=None, scheme=BI
             )
         elif not counted or row[0].isdigit():
             sentences[-1].append((token, tag))
-    columns = [list(zip(*sentence)) for sentence in sentences if sentence][:limit]
+    columns = [list(zip(*sentence)) for sentence in sentences if sentence]
     if not columns:
         raise ValueError(f"Expected a sentence or more. Received: path={str(path)!r}")
     return [list(tokens) for tokens, _ in columns], [recode(tags, scheme) for _, tags in columns]
@@ -75,9 +74,3 @@ def tag_set(tags, scheme=BIOES):
     types = sorted({tag[2:] for sentence in tags for tag in sentence if tag != "O"})
     letters = dict.fromkeys(scheme)
     return ["O", *(f"{letter}-{kind}" for kind in types for letter in letters)]
-
-
-def columns(sentences, *tags):
-    """Return the text of a column file: the tokens, and a column for each list of tags."""
-    rows = (zip(*sentence) for sentence in zip(sentences, *tags))
-    return "".join("".join(" ".join(row) + "\n" for row in rows_of) + "\n" for rows_of in rows)

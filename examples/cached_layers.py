@@ -8,12 +8,10 @@ import io
 
 import keras
 import numpy as np
-from keras import layers, ops
+from keras import ops
 
 import keras_elmo
 
-LAYERS = "all", "top", "token"  # "token" is layer 0, without context.
-_ONE_LAYER = {"top": -1, "token": 0}
 MULTIPLE = 8  # JAX compiles once for each width of a batch, so there are few widths.
 
 
@@ -30,12 +28,11 @@ class Batches(keras.utils.PyDataset):
         batch_size: int. Sentences in a batch.
         seed: int. Seed for shuffling. None keeps the order of ``chosen`` among sentences of
             equal length.
-        passes: int. Passes over the sentences in an epoch.
     """
 
-    def __init__(self, make_batch, lengths, chosen, batch_size, seed=None, passes=1):
+    def __init__(self, make_batch, lengths, chosen, batch_size, seed=None):
         super().__init__()
-        self.make_batch, self.batch_size, self.passes = make_batch, batch_size, passes
+        self.make_batch, self.batch_size = make_batch, batch_size
         self.lengths, self.chosen = np.asarray(lengths), np.asarray(chosen)
         self.seed, self.epoch = seed, 0
         self.random = None if seed is None else np.random.default_rng(seed)
@@ -43,14 +40,11 @@ class Batches(keras.utils.PyDataset):
 
     def on_epoch_end(self):
         self.epoch += 1
-        self.indices = [batch for _ in range(self.passes) for batch in self._one_pass()]
-
-    def _one_pass(self):
         order = self.random.permutation(self.chosen) if self.random else self.chosen
         order = order[np.argsort(self.lengths[order], kind="stable")]
         starts = np.arange(0, len(order), self.batch_size)
         starts = self.random.permutation(starts) if self.random else starts
-        return [order[start : start + self.batch_size] for start in starts]
+        self.indices = [order[start : start + self.batch_size] for start in starts]
 
     def __len__(self):
         return len(self.indices)
@@ -105,45 +99,6 @@ def _pad(array, tokens, value):
     return np.pad(array, widths, constant_values=value)
 
 
-def passes_per_epoch(share):
-    """Return the passes over the data in an epoch: more for a small share, to train it enough.
-
-    A hundredth of the data has ten passes, so an epoch has a tenth of the steps.
-
-    Raises:
-        ValueError: If the share is not above 0 and up to 1.
-    """
-    if not 0 < share <= 1:
-        raise ValueError(f"--share expects a number above 0 and up to 1. Received: {share}")
-    return max(1, round(share**-0.5))
-
-
-def layer_files(elmo, texts, folder):
-    """Return the layers of each text from a file, which the first run writes.
-
-    Args:
-        elmo: ``ElmoLayer``. Computes the layers.
-        texts: dict from str to list of str. Maps the name of a text to its sentences, with
-            spaces between the tokens.
-        folder: path. Folder of the files.
-
-    Returns:
-        Dict from the name of a text to its ``LayerDataset``.
-    """
-    embedder = keras_elmo.Embedder(elmo)
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {}
-    for name, sentences in texts.items():
-        text = "\n".join(sentences)
-        sources = elmo.fingerprint(), elmo.config.digest(), text
-        key = hashlib.sha256("\n".join(sources).encode()).hexdigest()
-        path = folder / f"{name}-{key[:16]}.hdf5"
-        if not path.exists():
-            embedder.embed_file(io.StringIO(text), path, float16=True, resume=True)
-        files[name] = keras_elmo.LayerDataset(path)
-    return files
-
-
 class StoredLayers:
     """The layers of sentences, from one file, which the first run writes.
 
@@ -158,7 +113,14 @@ class StoredLayers:
         self.shape = None, elmo.config.n_layers + 1, 2 * elmo.config.projection_dim
         texts = sorted({" ".join(sentence) for sentence in sentences})
         self.rows = {text: row for row, text in enumerate(texts)}
-        self.dataset = layer_files(elmo, {"sentences": texts}, folder)["sentences"]
+        key = elmo.fingerprint(), elmo.config.digest(), *texts
+        digest = hashlib.sha256("\n".join(key).encode()).hexdigest()
+        path = folder / f"sentences-{digest[:16]}.hdf5"
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            text = io.StringIO("\n".join(texts))
+            keras_elmo.Embedder(elmo).embed_file(text, path, float16=True, resume=True)
+        self.dataset = keras_elmo.LayerDataset(path)
 
     def inputs(self, sentences):
         """Return the layers of some sentences, padded: (sentences, tokens, layers, width)."""
@@ -190,33 +152,3 @@ def representations_of(elmo, inputs, characters=None):
         characters = keras.Input(shape, dtype="int32")
         inputs.append(characters)
     return elmo(characters)
-
-
-def elmo_places(settings, representations, mask):
-    """Return a function that concatenates ELMo to x at the chosen places, and a dict of mixes.
-
-    Args:
-        settings: namespace. ``elmo`` is the place, ``layers`` one of ``LAYERS``, ``l2`` the
-            lambda of the mix.
-        representations: tensor. Layer representations of the biLM, of shape
-            ``(batch, tokens, layers, width)``, or None.
-        mask: bool tensor. Shape ``(batch, tokens)``.
-
-    Returns:
-        A function of x, of shape ``(batch, tokens, ...)``, the place ``"input"`` or
-        ``"output"``, and the dropout on ELMo. A dict from place to ``ScalarMix``, which the
-        function fills.
-    """
-    mixes = {}
-
-    def with_elmo(x, place, dropout=0.5):
-        if settings.elmo not in (place, "both"):
-            return x
-        if settings.layers in _ONE_LAYER:  # One layer needs no mix: the next layer can scale it.
-            layer = representations[:, :, _ONE_LAYER[settings.layers]]
-            return layers.Concatenate()([x, layers.Dropout(dropout)(layer)])
-        mix = keras_elmo.ScalarMix(dropout=dropout, l2=settings.l2, name=f"mix_at_{place}")
-        mixes[place] = mix
-        return layers.Concatenate()([x, mixes[place](representations, mask=mask)])
-
-    return with_elmo, mixes

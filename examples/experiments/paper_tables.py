@@ -1,0 +1,347 @@
+"""Measure what ELMo adds to task models with word vectors: the paper's tables 1 to 3, figures 1, 2.
+
+    python examples/experiments/paper_tables.py --plot weights.png
+    python examples/experiments/paper_tables.py --data FOLDER --vectors glove.txt --cache LAYERS
+
+The first command prints the tables of the finished runs in --results as Markdown, and draws the
+mean layer weights of their mixes. The second command runs the missing runs first. Each run is a
+process: one example on its data, with one seed and one variant of its options. The script writes
+the result of each run to a file, so an interrupted call continues. Runs with other options, vectors
+or weights of the biLM run again. For another --preset, choose another folder for --results.
+
+FOLDER contains the folders conll2003 (eng.train, eng.testa, eng.testb), sst5 (train.txt, dev.txt,
+test.txt), sick and propbank_ewt (train.tsv, dev.tsv, test.tsv, or .xz), gap (gap-*.tsv) and
+xquad_en (xquad.en.json). glove.py writes the word vectors. --cache receives the biLM's layers,
+which are computed once. The tables are:
+
+gain    each task without and with ELMo (table 1 of Peters et al., 2018)
+layers  one layer, all layers with two lambdas, and other places for ELMo (tables 2 and 3)
+shares  shares of the training data, without and with ELMo (figure 1)
+"""
+
+import argparse
+import functools
+import json
+import lzma
+import pathlib
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+import keras_elmo
+
+HERE = pathlib.Path(__file__).parent
+SIDES = "baseline", "elmo"
+TABLES = "gain", "layers", "shares"
+
+
+class Task(NamedTuple):
+    """A task: a script of ours, its data and options, and the paper's row.
+
+    Attributes:
+        title: str. The data set and the score.
+        paper: tuple. The paper's data set, its baseline and its score with ELMo.
+        files: tuple of str. Files after --train, --dev and --test, or a folder after --data.
+            A JSON file alone is read in folds.
+        options: dict. Options of all runs of the task.
+        layers: dict. The variants of ELMo in the table ``layers``: a title, options and the
+            paper's score.
+        shares: dict. Options of the runs on each share of the training data.
+    """
+
+    title: str
+    paper: tuple
+    files: tuple
+    options: dict
+    layers: dict = {}
+    shares: dict = {}
+
+
+def three(folder, *names):
+    return tuple(f"{folder}/{name}" for name in names)
+
+
+TSV = "train.tsv", "dev.tsv", "test.tsv"
+# The paper's scores on the dev set of SNLI.
+LAYERS = {
+    "baseline": ("no ELMo", {}, 88.1),
+    "top": ("top layer", {"--layer": "-1"}, 89.1),
+    "lambda_1": ("all layers, lambda 1", {"--l2": "1"}, 89.3),
+    "elmo": ("all layers, lambda 0.001", {}, 89.5),
+    "first": ("layer 0, without context", {"--layer": "0"}, None),
+    "input": ("all layers, at the input only", {"--place": "input"}, 88.9),
+    "output": ("all layers, at the output only", {"--place": "output"}, 88.7),
+}
+# Small shares get small batches and more epochs, to train as much.
+SHARES = {
+    "0.01": {"--batch-size": "4", "--epochs": "30", "--patience": "10"},
+    "0.05": {"--batch-size": "8", "--epochs": "20", "--patience": "6"},
+    "0.2": {"--batch-size": "16", "--epochs": "15", "--patience": "4"},
+}
+# The options limit the training to what two slow cores can do.
+TASKS = {
+    "questions": Task(
+        "XQuAD-en, F1",
+        ("SQuAD", 81.1, 85.8),
+        ("xquad_en/xquad.en.json",),
+        {"--folds": "5", "--epochs": "6"},
+    ),
+    "entailment": Task(
+        "SICK, accuracy",
+        ("SNLI", 88.0, 88.7),
+        three("sick", *TSV),
+        {"--epochs": "6", "--batch-size": "64"},
+        layers=LAYERS,
+    ),
+    "srl": Task(
+        "PropBank-EWT, F1",
+        ("OntoNotes, roles", 81.4, 84.6),
+        three("propbank_ewt", *TSV),
+        {"--epochs": "6"},
+    ),
+    "coreference": Task(
+        "GAP, F1",
+        ("OntoNotes, coreference", 67.2, 70.4),
+        ("gap",),
+        {"--epochs": "12", "--patience": "3"},
+    ),
+    "ner": Task(
+        "CoNLL-2003, F1",
+        ("CoNLL-2003", 90.15, 92.22),
+        three("conll2003", "eng.train", "eng.testa", "eng.testb"),
+        {"--epochs": "15", "--patience": "4"},
+        shares=SHARES,
+    ),
+    "sst5": Task(
+        "SST-5, accuracy",
+        ("SST-5", 51.4, 54.7),
+        ("sst5",),
+        {"--epochs": "3", "--shortest": "8", "--units": "150"},
+    ),
+}
+
+
+def variants_of(task, tables):
+    """Return the runs of a task that some tables need: a dict from variant to added options."""
+    found = {}
+    if "gain" in tables:
+        found |= {side: {} for side in SIDES}
+    if "layers" in tables:
+        found |= {variant: options for variant, (_, options, _) in task.layers.items()}
+    if "shares" in tables:
+        for share, options in task.shares.items():
+            found |= {f"{side}_{share}": {"--share": share, **options} for side in SIDES}
+    return found
+
+
+@functools.lru_cache
+def fingerprint(preset):
+    """Return a digest of the weights of a biLM, because weights can change under one name."""
+    return keras_elmo.ElmoLayer.from_preset(preset).fingerprint()
+
+
+def options_of(task, variant, added, preset):
+    """Return the options of a run as a list, with the biLM if the variant has ELMo."""
+    bilm = {} if variant.startswith("baseline") else {"--preset": preset}
+    return [x for pair in {**task.options, **added, **bilm}.items() for x in pair]
+
+
+def unpacked(path, folder):
+    """Return a path, or where its .xz file was unpacked to."""
+    packed = path.with_name(f"{path.name}.xz")
+    if path.exists() or not packed.exists():
+        return path
+    target = folder / path.parent.name / path.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(lzma.decompress(packed.read_bytes()))
+    return target
+
+
+def is_finished(path, options, vectors, bilm):
+    """Return whether a run with these options, word vectors and biLM has a result."""
+    facts = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    read = facts.get("settings", {}).get("vectors")  # older scripts did not record settings
+    found = facts.get("options"), read, facts.get("bilm")
+    return found == (options, vectors.name, bilm)
+
+
+def run(settings, name, variant, added, seed):
+    """Run an example unless its result exists; write the result."""
+    task = TASKS[name]
+    options = options_of(task, variant, added, settings.preset)
+    bilm = fingerprint(settings.preset) if "--preset" in options else None
+    path = settings.results / f"{name}-{variant}-{seed}.json"
+    if is_finished(path, options, settings.vectors, bilm):
+        return
+    names = ("--data",) if len(task.files) == 1 else ("--train", "--dev", "--test")
+    if task.files[0].endswith(".json"):
+        names = ("--train",)  # and its folds
+    files = [unpacked(settings.data / file, settings.cache) for file in task.files]
+    given = [x for pair in zip(names, files) for x in pair] + options + ["--seed", seed]
+    given += ["--vectors", settings.vectors]
+    given += ["--cache", settings.cache] if bilm else ["--no-elmo"]
+    written = path.with_suffix(".tmp")
+    start = time.monotonic()
+    command = [sys.executable, HERE.parent / f"{name}.py", *given, "--scores", written]
+    subprocess.run(list(map(str, command)), check=True)
+    scores = json.loads(written.read_text("utf-8"))
+    seconds = round(time.monotonic() - start)
+    facts = {"options": options, "bilm": bilm, "seconds": seconds, **scores}
+    written.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
+    written.replace(path)
+
+
+def read_runs(results, name, variant):
+    """Return the results of the finished runs, by seed."""
+    paths = sorted(results.glob(f"{name}-{variant}-*.json"))
+    return [json.loads(path.read_text("utf-8")) for path in paths]
+
+
+def weights_of(results):
+    """Return the mean layer weights of each mix of each task, with its name."""
+    found = {}
+    for name, task in TASKS.items():
+        for facts in read_runs(results, name, "elmo"):
+            for mix, weights in facts["layer_weights"].items():
+                place = mix.removeprefix("at_")
+                found.setdefault(f"{task.title.split(',')[0]}, {place}", []).append(weights)
+    return {row: np.mean(runs, axis=0) for row, runs in found.items()}
+
+
+def score(runs):
+    """Return the mean and the standard deviation of test scores, in percent, as text."""
+    if not runs:
+        return "not run"
+    scores = [100 * facts["test"] for facts in runs]
+    spread = f" ± {np.std(scores, ddof=1):.2f}" if len(scores) > 1 else ""
+    return f"{np.mean(scores):.2f}{spread}"
+
+
+def difference(baseline, elmo):
+    """Return the gain in percent, and how much of the error of the baseline it removes."""
+    return f"{elmo - baseline:+.2f} / {100 * (elmo - baseline) / (100 - baseline):.1f}%"
+
+
+def gain(baseline, elmo):
+    """Return the ``difference`` of two lists of runs, "" if one is empty."""
+    if not (baseline and elmo):
+        return ""
+    return difference(*(100 * np.mean([x["test"] for x in runs]) for runs in (baseline, elmo)))
+
+
+def commands(task, name, runs):
+    """Return lines with the commands and the biLMs of the runs with ELMo, each once."""
+    given = {(" ".join(x["options"]), x["bilm"]) for x in runs if x.get("bilm")}
+    return [f"- {task.title}: `{name}.py {x}`, biLM `{bilm[:8]}`" for x, bilm in sorted(given)]
+
+
+def table(head, rows, below=()):
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:], "", *below]).rstrip() + "\n"
+
+
+def gains(results):
+    """Return the table ``gain`` of all tasks, and the commands below it."""
+    rows, below = [], []
+    for name, task in TASKS.items():
+        baseline, elmo = sides = [read_runs(results, name, side) for side in SIDES]
+        cells = [task.title, *map(score, sides), gain(*sides), f"{len(baseline)}, {len(elmo)}"]
+        cells += [task.paper[0], *(f"{x:.2f}" for x in task.paper[1:]), difference(*task.paper[1:])]
+        rows.append(cells)
+        below += commands(task, name, elmo)
+    head = ["task", "baseline", "+ ELMo", "gain / relative", "seeds", "paper's data"]
+    head += ["paper's baseline", "paper's + ELMo", "paper's gain / relative"]
+    return table(head, rows, below)
+
+
+def layers(results, name):
+    """Return the table ``layers`` of a task, and the commands below it."""
+    task, rows, below = TASKS[name], [], {}
+    baseline = read_runs(results, name, "baseline")
+    for variant, (title, _, paper) in task.layers.items():
+        runs = read_runs(results, name, variant)
+        change = gain(baseline, runs) if variant != "baseline" else ""
+        rows.append([title, score(runs), change, str(len(runs)), f"{paper:.1f}" if paper else ""])
+        below |= dict.fromkeys(commands(task, name, runs))
+    head = [task.title, "score", "gain / relative", "seeds", f"paper's {task.paper[0]}, dev"]
+    return table(head, rows, below)
+
+
+def shares(results, name):
+    """Return the table ``shares`` of a task, and the commands below it."""
+    task, rows, below = TASKS[name], [], []
+    for share in (*task.shares, ""):
+        ends = f"_{share}" if share else ""
+        sides = [read_runs(results, name, f"{side}{ends}") for side in SIDES]
+        seeds = ", ".join(str(len(runs)) for runs in sides)
+        rows.append([f"{100 * float(share or 1):g}%", *map(score, sides), gain(*sides), seeds])
+        below += commands(task, name, sides[1])
+    return table([task.title, "baseline", "+ ELMo", "gain / relative", "seeds"], rows, below)
+
+
+def to_markdown(results):
+    """Return the tables of the finished runs."""
+    found = [gains(results)]
+    found += [layers(results, name) for name, task in TASKS.items() if task.layers]
+    return found + [shares(results, name) for name, task in TASKS.items() if task.shares]
+
+
+def plot_weights(rows, path):
+    """Draw the softmax weights of the layers, one row for each mix, as a heat map (figure 2).
+
+    Args:
+        rows: dict from the name of a mix to the weights of its layers.
+        path: path. Picture to write.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.style.use(HERE.parents[1] / "docs" / "pictures.mplstyle")
+    n_layers = len(next(iter(rows.values())))
+    figure, axes = plt.subplots(figsize=(5.5, 1.3 + 0.45 * len(rows)), layout="constrained")
+    picture = axes.imshow(list(rows.values()), vmin=0, vmax=1, cmap="Blues", aspect="auto")
+    for (y, x), weight in np.ndenumerate(list(rows.values())):
+        color = "white" if weight > 0.6 else "black"
+        axes.text(x, y, f"{weight:.2f}", color=color, ha="center", va="center")
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.set_xticks(range(n_layers), [f"layer {i}" for i in range(n_layers)])
+    figure.colorbar(picture, label="weight")
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", type=pathlib.Path, help="folder of the data sets; without it nothing runs")
+    add("--vectors", type=pathlib.Path, help="word2vec text file of word vectors")
+    add("--cache", type=pathlib.Path, default="paper_layers", help="folder for the layers")
+    add("--preset", default="elmo_small_en", help="biLM: name, directory or .zip")
+    add("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="tables to run")
+    add("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="tasks to run")
+    add("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    add("--results", type=pathlib.Path, default=HERE / "results")
+    add("--plot", type=pathlib.Path, help="picture of the layer weights to write (figure 2)")
+    settings = parser.parse_args(arguments)
+    if settings.data and not settings.vectors:
+        parser.error("expected --vectors with --data. glove.py writes such a file")
+    if settings.data:
+        settings.results.mkdir(parents=True, exist_ok=True)
+        for seed in settings.seeds:
+            for name in settings.tasks:
+                for variant, added in variants_of(TASKS[name], settings.tables).items():
+                    run(settings, name, variant, added, seed)
+    print("\n".join(to_markdown(settings.results)), end="")
+    if settings.plot:
+        plot_weights(weights_of(settings.results), settings.plot)
+
+
+if __name__ == "__main__":
+    main()
