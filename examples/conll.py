@@ -1,4 +1,4 @@
-"""Read and write column files such as CoNLL-2003: one token and its tag per line.
+"""Read column files such as CoNLL-2003: one token and its tag per line.
 
 Tabs or spaces separate columns, and empty lines separate sentences. Lines that begin with
 -DOCSTART-, comments, and token numbers (as in CoNLL-U) are skipped. Tags are IOB1, IOB2

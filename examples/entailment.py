@@ -99,7 +99,7 @@ def build(vocabulary, n_classes, elmo, places, vectors=None, l2=1e-3, layer=None
         mask = ops.not_equal(words, PADDING)  # passed explicitly: Concatenate loses it
         representations = representations_of(elmo, inputs) if elmo else None
         if elmo and layer is not None:
-            representations = representations[:, :, layer:][:, :, :1]
+            representations = ops.expand_dims(representations[:, :, layer], axis=2)
         h = dropout(embedding(words))
         if "input" in mixes:
             h = layers.Concatenate()([h, mixes["input"](representations, mask=mask)])

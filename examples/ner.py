@@ -24,7 +24,7 @@ from cached_layers import Batches, StoredLayers, open_elmo, representations_of
 from conll import read_columns, tag_set
 from keras import layers, ops
 from keras.utils import pad_sequences
-from parts import JIT, draw_share, make_parser, report, train
+from parts import JIT, draw_share, fraction, make_parser, report, train
 from seqeval.metrics import f1_score
 from word_vectors import PADDING, lower, read_words, word_embedding, word_ids
 
@@ -130,7 +130,7 @@ def train_tagger(settings):
     (sentences, tags), (dev, dev_tags), *tested = read_splits(settings)
     everything = [*sentences, *dev, *(sentence for split in tested for sentence in split[0])]
     elmo = open_elmo(settings.preset, everything, settings.cache)
-    sentences, tags = draw_share(settings, sentences, tags)
+    sentences, tags = draw_share(settings.share, settings.seed, sentences, tags)
     words, rare, vectors = read_words(settings.vectors, lower(sentences), lower(everything))
     known = {"words": words, "tags": tag_set(tags)}
     model, tagger = build(known, elmo, vectors, settings.learning_rate)
@@ -156,7 +156,7 @@ def main(arguments=None):
         add(f"--{name}", type=pathlib.Path, help="column file")
     add("--token-column", type=int, metavar="N", help="column of the tokens, from 1")
     add("--tag-column", type=int, metavar="N", help="column of the tags, from 1")
-    add("--share", type=float, default=1.0, help="share of the training sentences to draw")
+    add("--share", type=fraction, default=1.0, help="share of the training sentences to draw")
     add("--save", type=pathlib.Path, help="folder to write the tagger to, biLM included")
     add("--load", type=pathlib.Path, help="folder written by --save; no training then")
     add("--tag", nargs="+", default=[], help="texts to tag")

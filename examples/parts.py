@@ -79,13 +79,18 @@ class TextLayers:
         return np.concatenate([self.stored.inputs([x])[0] for x in self.sentences[i]])
 
 
-def draw_share(settings, *lists):
-    """Return a random --share of some lists of equal length, the same for the same seed."""
-    if not 0 < settings.share <= 1:
-        raise ValueError(f"Expected a --share above 0 and up to 1. Received: {settings.share}")
+def fraction(text):
+    """Return a number above 0 and up to 1, for an option."""
+    if not 0 < float(text) <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number above 0 and up to 1. Received: {text}")
+    return float(text)
+
+
+def draw_share(share, seed, *lists):
+    """Return a random share of some lists of equal length, in order, that depends on the seed."""
     size = len(lists[0])
-    order = np.random.default_rng(settings.seed).permutation(size)
-    drawn = sorted(order[: max(1, round(settings.share * size))])
+    order = np.random.default_rng(seed).permutation(size)
+    drawn = sorted(order[: max(1, round(share * size))])
     return [[x[i] for i in drawn] for x in lists]
 
 

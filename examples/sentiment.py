@@ -21,14 +21,8 @@ import keras
 import numpy as np
 from cached_layers import Batches, elmo_input, representations_of
 from keras import layers, ops
-from parts import JIT, accuracy, train
-from word_vectors import (
-    PADDING,
-    make_vocabulary,
-    read_vectors,
-    word_embedding,
-    word_ids,
-)
+from parts import JIT, accuracy, fraction, train
+from word_vectors import PADDING, make_vocabulary, read_vectors, word_embedding, word_ids
 
 import keras_elmo
 from keras_elmo.tokenizers.words import TOKENIZERS
@@ -118,7 +112,7 @@ def main(arguments=None):
     add("--preset", help="biLM for these tokens: name, directory or .zip")
     add("--tokenizer", choices=TOKENIZERS, default="kiwi", help="tokenizer of the biLM")
     add("--vectors", type=pathlib.Path, help="word vectors to initialise both sides with")
-    add("--share", type=float, nargs="+", default=[1.0], help="shares of the training reviews")
+    add("--share", type=fraction, nargs="+", default=[1.0], help="shares of the training reviews")
     add("--seeds", type=int, nargs="+", default=[1])
     add("--batch-size", type=int, default=64, help="reviews per batch")
     add("--learning-rate", type=float, default=2e-3)

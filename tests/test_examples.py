@@ -511,7 +511,7 @@ def test_entailment_trains(tmp_path, preset, eager, vectors):
     assert written["test"] > 0.3 and {*written["layer_weights"]} == {"at_input", "at_output"}
 
 
-def test_entailment_reads_one_layer(load, preset, tmp_path):
+def test_entailment_reads_one_layer(load, preset, tmp_path, monkeypatch):
     entailment = load("entailment")
     sentences = [("Fine", "!"), ("Not", "fine", "at", "all")]
     elmo = entailment.open_elmo(preset, sentences, tmp_path)
@@ -526,8 +526,17 @@ def test_entailment_reads_one_layer(load, preset, tmp_path):
             assert (np.abs(numpy(model(changed)) - before).max() > 1e-4) == is_read, (layer, n)
         lambdas = {x.l2 for x in model.layers if x.name.startswith("at_")}
         assert lambdas == {1e-3}
-    model = entailment.build({"fine": 2}, 2, elmo, "input", l2=1.0)
-    assert model.get_layer("at_input").l2 == 1.0
+    with pytest.raises(ValueError, match="out-of-bounds"):
+        entailment.build({"fine": 2}, 2, elmo, "both", layer=3)
+
+    built, build = [], entailment.build
+    monkeypatch.setattr(entailment, "build", lambda *x: built.append(build(*x)) or 1 / 0)
+    file = write_pairs(tmp_path / "all.tsv")
+    given = [f"--{name}={file}" for name in ("train", "dev", "test")]
+    with pytest.raises(ZeroDivisionError):
+        entailment.main([*given, f"--preset={preset}", "--layer=0", "--l2=1"])
+    mix = built[0].get_layer("at_output")
+    assert mix.l2 == 1 and mix.scalars.shape == (1,)
 
 
 @pytest.mark.parametrize("place", ["input", "output", "both", None])
@@ -624,31 +633,60 @@ def test_srl_padding_changes_nothing(load, preset):
     assert np.abs(numpy(model([words, 1 - flags, characters]))[1, :1] - short).max() > 1e-5
 
 
-def test_a_share_is_drawn_with_the_seed(load, tmp_path, monkeypatch):
-    ner, parts, seen = load("ner"), load("parts"), []
-    settings = parts.make_parser("", epochs=1).parse_args(["--seed", "7"])
+def test_ner_padding_changes_nothing(load, preset):
+    ner = load("ner")
+    known = {"words": {"ada": 2}, "tags": ["O", "S-PER", "B-PER"]}
+    elmo = ner.keras_elmo.ElmoLayer.from_preset(preset)
+    width = 2 * elmo.config.projection_dim
+    for given, more in ((elmo, width), (None, 0)):
+        model, tagger = ner.build(known, given)
+        for weight in model.trainable_variables:  # the CRF begins with zeros
+            weight.assign(weight + 0.3 * np.random.normal(size=weight.shape))
+        sentences = [["Ada"], ["Ada", "is", "here", "today"]]
+        both = ner.make_inputs(known, sentences)
+        alone = ner.make_inputs(known, sentences[:1])
+        assert both[0].tolist() == [[2, 0, 0, 0], [2, 1, 1, 1]]
+        np.testing.assert_allclose(numpy(model(both))[0, :1], numpy(model(alone))[0], atol=1e-4)
+        assert numpy(tagger(both))[0, 0] == numpy(tagger(alone))[0, 0]
+        embedded = 3 * 100 + 262 * 16 + (3 * 16 + 1) * 128
+        lstms = 2 * 4 * 200 * (100 + 128 + more + 200 + 1) + 2 * 4 * 100 * (400 + 100 + 1)
+        crf = 3 * (200 + 1) + 3 * (3 + 2)
+        mix = 3 + 1 if given else 0
+        found = sum(int(np.prod(x.shape)) for x in model.trainable_variables)
+        assert found == embedded + lstms + crf + mix
+
+
+def parsed(script, arguments, monkeypatch):
+    """Return the settings that a script reads from arguments."""
+    found = []
+    with monkeypatch.context() as patch:
+        patch.setattr(script, "train_tagger", lambda settings: found.append(settings) or ({}, {}))
+        script.main(arguments)
+    return found[0]
+
+
+def test_a_share_is_drawn_with_the_seed(load, preset, tmp_path, monkeypatch, capsys):
+    ner, draw_share, seen = load("ner"), load("parts").draw_share, []
     lists = [list(range(100)), list("ab" * 50)]
     for share, size in ((0.001, 1), (0.1, 10), (1, 100)):
-        settings.share = share
-        numbers, letters = parts.draw_share(settings, *lists)
+        numbers, letters = draw_share(share, 7, *lists)
         assert len(set(numbers)) == size and letters == ["ab"[n % 2] for n in numbers]
-        assert parts.draw_share(settings, *lists)[0] == numbers
-    assert numbers == lists[0]
-    settings.share = 0.1
-    first = parts.draw_share(settings, *lists)
-    settings.seed = 8
-    assert parts.draw_share(settings, *lists) != first
-    for share in (0, -1, 1.1, float("nan")):
-        settings.share = share
-        with pytest.raises(ValueError, match="--share above 0 and up to 1. Received: "):
-            parts.draw_share(settings, *lists)
+        assert draw_share(share, 7, *lists)[0] == numbers == sorted(numbers)
+    assert draw_share(0.1, 7, *lists) != draw_share(0.1, 8, *lists)
 
     train = tmp_path / "train.conll"
-    train.write_text("".join(f"word{n} S-PER\n\n" for n in range(20)))
+    train.write_text("".join(f"word{n} S-T{n}\n\n" for n in range(20)))
     monkeypatch.setattr(ner, "train", lambda _, on_train, *rest: seen.append(on_train) or {})
-    for share, size in ((0.5, 9), (1, 18)):
-        ner.main([f"--train={train}", "--no-elmo", f"--share={share}"])
-        assert len(seen[-1].lengths) == size
+    given = f"--train={train}", f"--preset={preset}", f"--cache={tmp_path / 'cache'}"
+    for share, size in (("0.5", 9), ("1", 18)):
+        _, known = ner.train_tagger(parsed(ner, [*given, f"--share={share}"], monkeypatch))
+        assert len(seen[-1].lengths) == size and len(known["words"]) == size
+        assert len(known["tags"]) == 1 + 4 * size
+    assert len(list((tmp_path / "cache").glob("*.hdf5"))) == 1  # for all shares
+    for share in ("0", "-1", "1.1", "nan"):
+        with pytest.raises(SystemExit):
+            ner.main([*given, f"--share={share}"])
+        assert f"above 0 and up to 1. Received: {share}" in capsys.readouterr().err
 
 
 def test_ner_holds_a_tenth_of_the_sentences_out(load, tmp_path, monkeypatch, capsys):

@@ -118,6 +118,11 @@ def test_conll_reads_columns(experiments, tmp_path):
     assert conll.read_columns(universal) == ([["A"]], [["O"]])
     back = [conll.recode(sentence, conll.IOB2) for sentence in tags]
     assert [" ".join(sentence) for sentence in back] == COLUMNS["IOB2"].split(" | ")
+    types = ["LOC", "ORG", "PER"]
+    found = ["O", *(f"{letter}-{kind}" for kind in types for letter in "BIES")]
+    assert conll.tag_set(tags) == found
+    found = ["O", *(f"{letter}-{kind}" for kind in types for letter in "BI")]
+    assert conll.tag_set(back, conll.IOB2) == found
     long = ["O", "B-creative-work", "I-creative-work", "E-creative-work", "I-a"]
     assert conll.recode(conll.recode(long, conll.IOB2), conll.BIOES) == [*long[:4], "S-a"]
 
@@ -139,24 +144,24 @@ def write_runs(folder, name, variant, scores):
 def test_paper_tables_print_the_finished_runs(paper_tables, tmp_path):
     write_runs(tmp_path, "ner", "baseline", [0.5, 0.6])
     write_runs(tmp_path, "ner", "elmo", [0.64])
-    lines = paper_tables.gains(tmp_path).splitlines()
+    lines = paper_tables.gain_table(tmp_path).splitlines()
     [row] = [line for line in lines if line.startswith("| CoNLL")]
     paper = "CoNLL-2003 | 90.15 | 92.22 | +2.07 / 21.0% |"
     assert row == f"| CoNLL-2003, F1 | 55.00 ± 7.07 | 64.00 | +9.00 / 20.0% | 2, 1 | {paper}"
     assert "| SICK, accuracy | not run | not run |  | 0, 0 | SNLI |" in "\n".join(lines)
     assert lines[-1] == "- CoNLL-2003, F1: `ner.py --epochs 6`, biLM `1fffffff`"
     write_runs(tmp_path, "ner", "elmo", [0.64, 0.65])  # the second with other weights
-    assert paper_tables.gains(tmp_path).count("`ner.py --epochs 6`, biLM `") == 2
+    assert paper_tables.gain_table(tmp_path).count("`ner.py --epochs 6`, biLM `") == 2
 
     write_runs(tmp_path, "ner", "baseline_0.05", [0.2])
     write_runs(tmp_path, "ner", "elmo_0.05", [0.4])
-    text = paper_tables.shares(tmp_path, "ner")
+    text = paper_tables.shares_table(tmp_path, "ner")
     assert "\n| 5% | 20.00 | 40.00 | +20.00 / 25.0% | 1, 1 |\n" in text
     assert "\n| 100% | 55.00 ± 7.07 | 64.50 ± 0.71 | +9.50 / 21.1% | 2, 2 |\n" in text
 
     write_runs(tmp_path, "entailment", "baseline", [0.5])
     write_runs(tmp_path, "entailment", "top", [0.75])
-    text = paper_tables.layers(tmp_path, "entailment")
+    text = paper_tables.layers_table(tmp_path, "entailment")
     assert "\n| no ELMo | 50.00 |  | 1 | 88.1 |\n" in text
     assert "\n| top layer | 75.00 | +25.00 / 50.0% | 1 | 89.1 |\n" in text
     assert "\n| layer 0, without context | not run |  | 0 |  |\n" in text
@@ -171,10 +176,13 @@ def test_paper_tables_draw_the_mean_weights_of_each_mix(paper_tables, tmp_path):
     write_runs(tmp_path, "ner", "elmo", [0.4, 0.6])
     write_runs(tmp_path, "ner", "elmo_0.05", [0.9])
     write_runs(tmp_path, "sst5", "elmo", [0.7])
-    rows = {row: x.tolist() for row, x in paper_tables.weights_of(tmp_path).items()}
+    rows = {row: x.tolist() for row, x in paper_tables.mean_layer_weights(tmp_path).items()}
     assert rows == {"CoNLL-2003, input": [0.5, 0.5], "SST-5, input": [0.7, pytest.approx(0.3)]}
     paper_tables.main([f"--results={tmp_path}", f"--plot={tmp_path / 'weights.png'}"])
     assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit):
+        paper_tables.main([f"--results={tmp_path / 'none'}", f"--plot={tmp_path / 'none.png'}"])
+    assert not (tmp_path / "none.png").exists()
 
 
 def test_paper_tables_run_what_is_missing(paper_tables, tmp_path, monkeypatch):
@@ -224,9 +232,44 @@ def test_paper_tables_draw_shares_with_both_sides(paper_tables):
     for share in ("0.01", "0.05", "0.2"):
         assert found[f"baseline_{share}"] == found[f"elmo_{share}"]
         assert found[f"elmo_{share}"]["--share"] == share
+        for side in ("baseline", "elmo"):
+            given = paper_tables.TASKS["ner"], f"{side}_{share}", found[f"{side}_{share}"]
+            assert ("--preset" in paper_tables.options_of(*given, "p")) == (side == "elmo")
 
 
-def test_paper_tables_would_not_repeat_the_stored_runs(paper_tables):
+@pytest.mark.parametrize("name", ["questions", "entailment", "srl", "coreference", "ner", "sst5"])
+def test_the_scripts_take_the_options_of_the_tables(
+    paper_tables, experiments, name, tmp_path, monkeypatch
+):
+    script, parsed = experiments(name), []
+    make_parser = script.make_parser
+
+    def parser_only(*given, **more):
+        parser = make_parser(*given, **more)
+        parse = parser.parse_args
+        monkeypatch.setattr(parser, "parse_args", lambda x: parsed.append(parse(x)) or 1 / 0)
+        return parser
+
+    def example(command, check):
+        assert command[1] == str(EXAMPLES / f"{name}.py")
+        with pytest.raises(ZeroDivisionError):
+            script.main(command[2:])
+        pathlib.Path(command[-1]).write_text('{"test": 0.5}')
+
+    monkeypatch.setattr(script, "make_parser", parser_only)
+    monkeypatch.setattr(paper_tables.subprocess, "run", example)
+    monkeypatch.setattr(paper_tables, "fingerprint", lambda preset: "digest")
+    given = [f"--data={tmp_path}", "--vectors=v.txt", f"--tasks={name}", "--seeds=5"]
+    paper_tables.main([*given, f"--results={tmp_path / 'results'}", f"--cache={tmp_path}"])
+    assert len(parsed) == {"entailment": 7, "ner": 8}.get(name, 2)
+    for settings in parsed:
+        data = settings.data if name in ("coreference", "sst5") else settings.train.parent
+        assert data.parent == tmp_path
+        assert settings.seed == 5 and settings.scores and settings.epochs < 40
+        assert (settings.preset is None) == (settings.cache is None)
+
+
+def test_the_stored_runs_have_the_options_of_the_tables(paper_tables):
     paths = sorted((EXPERIMENTS / "results").glob("*.json"))
     assert len(paths) >= 30
     for path in paths:
@@ -243,6 +286,21 @@ def test_the_page_has_the_tables_of_the_results(paper_tables):
     page = (EXAMPLES.parent / "docs/results.md").read_text("utf-8")
     for table in paper_tables.to_markdown(EXPERIMENTS / "results"):
         assert table in page
+    root, runs = EXAMPLES.parent, paper_tables.read_runs
+    card = (root / "weights/elmo_small_en/README.md").read_text("utf-8")
+    comparison = (root / "docs/comparison.md").read_text("utf-8")
+    for name, task in paper_tables.TASKS.items():
+        sides = [runs(EXPERIMENTS / "results", name, side) for side in paper_tables.SIDES]
+        scores = [paper_tables.score(x) for x in sides]
+        means = [x.split(" ")[0] for x in scores]
+        if name == "ner":
+            assert (
+                f"without ELMo: {means[0]}) | {means[1]} with" in (root / "README.md").read_text()
+            )
+        if name != "questions":
+            assert f"| {task.title} | {' | '.join(scores)} |" in card
+            [row] = [x for x in comparison.splitlines() if x.startswith(f"| {task.title[:4]}")]
+            assert row.endswith(f" | {' | '.join(means)} |")
 
 
 def test_glove_writes_word2vec_text(experiments, word_vectors, tmp_path):

@@ -1,4 +1,4 @@
-"""Measure what ELMo adds to task models with word vectors: the paper's tables 1 to 3, figures 1, 2.
+"""Measure what ELMo adds to task models with word vectors: the paper's tables 1 to 3.
 
     python examples/experiments/paper_tables.py --plot weights.png
     python examples/experiments/paper_tables.py --data FOLDER --vectors glove.txt --cache LAYERS
@@ -44,8 +44,7 @@ class Task(NamedTuple):
     Attributes:
         title: str. The data set and the score.
         paper: tuple. The paper's data set, its baseline and its score with ELMo.
-        files: tuple of str. Files after --train, --dev and --test, or a folder after --data.
-            A JSON file alone is read in folds.
+        files: dict. The options that name the data, and their files or folder.
         options: dict. Options of all runs of the task.
         layers: dict. The variants of ELMo in the table ``layers``: a title, options and the
             paper's score.
@@ -54,14 +53,16 @@ class Task(NamedTuple):
 
     title: str
     paper: tuple
-    files: tuple
+    files: dict
     options: dict
     layers: dict = {}
     shares: dict = {}
 
 
-def three(folder, *names):
-    return tuple(f"{folder}/{name}" for name in names)
+def in_folder(folder, *names):
+    return {
+        option: f"{folder}/{name}" for option, name in zip(("--train", "--dev", "--test"), names)
+    }
 
 
 TSV = "train.tsv", "dev.tsv", "test.tsv"
@@ -75,7 +76,7 @@ LAYERS = {
     "input": ("all layers, at the input only", {"--place": "input"}, 88.9),
     "output": ("all layers, at the output only", {"--place": "output"}, 88.7),
 }
-# Small shares get small batches and more epochs, to train as much.
+# Small shares get small batches and more epochs, so that they still have enough steps.
 SHARES = {
     "0.01": {"--batch-size": "4", "--epochs": "30", "--patience": "10"},
     "0.05": {"--batch-size": "8", "--epochs": "20", "--patience": "6"},
@@ -86,39 +87,39 @@ TASKS = {
     "questions": Task(
         "XQuAD-en, F1",
         ("SQuAD", 81.1, 85.8),
-        ("xquad_en/xquad.en.json",),
+        {"--train": "xquad_en/xquad.en.json"},
         {"--folds": "5", "--epochs": "6"},
     ),
     "entailment": Task(
         "SICK, accuracy",
         ("SNLI", 88.0, 88.7),
-        three("sick", *TSV),
+        in_folder("sick", *TSV),
         {"--epochs": "6", "--batch-size": "64"},
         layers=LAYERS,
     ),
     "srl": Task(
         "PropBank-EWT, F1",
         ("OntoNotes, roles", 81.4, 84.6),
-        three("propbank_ewt", *TSV),
+        in_folder("propbank_ewt", *TSV),
         {"--epochs": "6"},
     ),
     "coreference": Task(
         "GAP, F1",
         ("OntoNotes, coreference", 67.2, 70.4),
-        ("gap",),
+        {"--data": "gap"},
         {"--epochs": "12", "--patience": "3"},
     ),
     "ner": Task(
         "CoNLL-2003, F1",
         ("CoNLL-2003", 90.15, 92.22),
-        three("conll2003", "eng.train", "eng.testa", "eng.testb"),
+        in_folder("conll2003", "eng.train", "eng.testa", "eng.testb"),
         {"--epochs": "15", "--patience": "4"},
         shares=SHARES,
     ),
     "sst5": Task(
         "SST-5, accuracy",
         ("SST-5", 51.4, 54.7),
-        ("sst5",),
+        {"--data": "sst5"},
         {"--epochs": "3", "--shortest": "8", "--units": "150"},
     ),
 }
@@ -150,7 +151,7 @@ def options_of(task, variant, added, preset):
 
 
 def unpacked(path, folder):
-    """Return a path, or where its .xz file was unpacked to."""
+    """Return the path, after unpacking its .xz file to the other folder if needed."""
     packed = path.with_name(f"{path.name}.xz")
     if path.exists() or not packed.exists():
         return path
@@ -162,9 +163,10 @@ def unpacked(path, folder):
 
 def is_finished(path, options, vectors, bilm):
     """Return whether a run with these options, word vectors and biLM has a result."""
-    facts = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    read = facts.get("settings", {}).get("vectors")  # older scripts did not record settings
-    found = facts.get("options"), read, facts.get("bilm")
+    if not path.exists():
+        return False
+    facts = json.loads(path.read_text("utf-8"))
+    found = facts["options"], facts["settings"]["vectors"], facts.get("bilm")
     return found == (options, vectors.name, bilm)
 
 
@@ -176,12 +178,9 @@ def run(settings, name, variant, added, seed):
     path = settings.results / f"{name}-{variant}-{seed}.json"
     if is_finished(path, options, settings.vectors, bilm):
         return
-    names = ("--data",) if len(task.files) == 1 else ("--train", "--dev", "--test")
-    if task.files[0].endswith(".json"):
-        names = ("--train",)  # and its folds
-    files = [unpacked(settings.data / file, settings.cache) for file in task.files]
-    given = [x for pair in zip(names, files) for x in pair] + options + ["--seed", seed]
-    given += ["--vectors", settings.vectors]
+    given = [*options, "--seed", seed, "--vectors", settings.vectors]
+    for option, file in task.files.items():
+        given += [option, unpacked(settings.data / file, settings.cache)]
     given += ["--cache", settings.cache] if bilm else ["--no-elmo"]
     written = path.with_suffix(".tmp")
     start = time.monotonic()
@@ -200,7 +199,7 @@ def read_runs(results, name, variant):
     return [json.loads(path.read_text("utf-8")) for path in paths]
 
 
-def weights_of(results):
+def mean_layer_weights(results):
     """Return the mean layer weights of each mix of each task, with its name."""
     found = {}
     for name, task in TASKS.items():
@@ -221,29 +220,30 @@ def score(runs):
 
 
 def difference(baseline, elmo):
-    """Return the gain in percent, and how much of the error of the baseline it removes."""
+    """Return the gain in points, and how much of the error of the baseline it removes."""
     return f"{elmo - baseline:+.2f} / {100 * (elmo - baseline) / (100 - baseline):.1f}%"
 
 
 def gain(baseline, elmo):
-    """Return the ``difference`` of two lists of runs, "" if one is empty."""
+    """Return the ``difference`` of two lists of runs, or "" if one is empty."""
     if not (baseline and elmo):
         return ""
     return difference(*(100 * np.mean([x["test"] for x in runs]) for runs in (baseline, elmo)))
 
 
-def commands(task, name, runs):
+def commands(title, name, runs):
     """Return lines with the commands and the biLMs of the runs with ELMo, each once."""
     given = {(" ".join(x["options"]), x["bilm"]) for x in runs if x.get("bilm")}
-    return [f"- {task.title}: `{name}.py {x}`, biLM `{bilm[:8]}`" for x, bilm in sorted(given)]
+    return [f"- {title}: `{name}.py {x}`, biLM `{bilm[:8]}`" for x, bilm in sorted(given)]
 
 
-def table(head, rows, below=()):
+def to_table(head, rows, below):
+    """Return a table as Markdown, with lines below it."""
     lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:], "", *below]).rstrip() + "\n"
 
 
-def gains(results):
+def gain_table(results):
     """Return the table ``gain`` of all tasks, and the commands below it."""
     rows, below = [], []
     for name, task in TASKS.items():
@@ -251,42 +251,43 @@ def gains(results):
         cells = [task.title, *map(score, sides), gain(*sides), f"{len(baseline)}, {len(elmo)}"]
         cells += [task.paper[0], *(f"{x:.2f}" for x in task.paper[1:]), difference(*task.paper[1:])]
         rows.append(cells)
-        below += commands(task, name, elmo)
+        below += commands(task.title, name, elmo)
     head = ["task", "baseline", "+ ELMo", "gain / relative", "seeds", "paper's data"]
     head += ["paper's baseline", "paper's + ELMo", "paper's gain / relative"]
-    return table(head, rows, below)
+    return to_table(head, rows, below)
 
 
-def layers(results, name):
+def layers_table(results, name):
     """Return the table ``layers`` of a task, and the commands below it."""
-    task, rows, below = TASKS[name], [], {}
+    task, rows, below = TASKS[name], [], []
     baseline = read_runs(results, name, "baseline")
     for variant, (title, _, paper) in task.layers.items():
         runs = read_runs(results, name, variant)
         change = gain(baseline, runs) if variant != "baseline" else ""
         rows.append([title, score(runs), change, str(len(runs)), f"{paper:.1f}" if paper else ""])
-        below |= dict.fromkeys(commands(task, name, runs))
+        below += commands(title, name, runs)
     head = [task.title, "score", "gain / relative", "seeds", f"paper's {task.paper[0]}, dev"]
-    return table(head, rows, below)
+    return to_table(head, rows, below)
 
 
-def shares(results, name):
+def shares_table(results, name):
     """Return the table ``shares`` of a task, and the commands below it."""
     task, rows, below = TASKS[name], [], []
     for share in (*task.shares, ""):
         ends = f"_{share}" if share else ""
         sides = [read_runs(results, name, f"{side}{ends}") for side in SIDES]
         seeds = ", ".join(str(len(runs)) for runs in sides)
-        rows.append([f"{100 * float(share or 1):g}%", *map(score, sides), gain(*sides), seeds])
-        below += commands(task, name, sides[1])
-    return table([task.title, "baseline", "+ ELMo", "gain / relative", "seeds"], rows, below)
+        title = f"{100 * float(share or 1):g}%"
+        rows.append([title, *map(score, sides), gain(*sides), seeds])
+        below += commands(title, name, sides[1])
+    return to_table([task.title, "baseline", "+ ELMo", "gain / relative", "seeds"], rows, below)
 
 
 def to_markdown(results):
     """Return the tables of the finished runs."""
-    found = [gains(results)]
-    found += [layers(results, name) for name, task in TASKS.items() if task.layers]
-    return found + [shares(results, name) for name, task in TASKS.items() if task.shares]
+    found = [gain_table(results)]
+    found += [layers_table(results, name) for name, task in TASKS.items() if task.layers]
+    return found + [shares_table(results, name) for name, task in TASKS.items() if task.shares]
 
 
 def plot_weights(rows, path):
@@ -330,6 +331,8 @@ def main(arguments=None):
     add("--results", type=pathlib.Path, default=HERE / "results")
     add("--plot", type=pathlib.Path, help="picture of the layer weights to write (figure 2)")
     settings = parser.parse_args(arguments)
+    if settings.plot and not (settings.data or list(settings.results.glob("*-elmo-*.json"))):
+        parser.error(f"expected runs with ELMo to --plot. Received: none in {settings.results}")
     if settings.data and not settings.vectors:
         parser.error("expected --vectors with --data. glove.py writes such a file")
     if settings.data:
@@ -340,7 +343,7 @@ def main(arguments=None):
                     run(settings, name, variant, added, seed)
     print("\n".join(to_markdown(settings.results)), end="")
     if settings.plot:
-        plot_weights(weights_of(settings.results), settings.plot)
+        plot_weights(mean_layer_weights(settings.results), settings.plot)
 
 
 if __name__ == "__main__":
