@@ -6,7 +6,6 @@ import os
 import pickle
 import weakref
 
-import gensim
 import h5py
 import keras
 import numpy as np
@@ -396,7 +395,8 @@ def test_several_embedders_log_no_retracing(tiny_preset, caplog):
 def test_word_vectors(embedder, tmp_path):
     tokens = ["Dogs", "bark", "Ünï"]
     embedder.write_word_vectors(tokens, tmp_path / "words.txt")
-    vectors = gensim.models.KeyedVectors.load_word2vec_format(tmp_path / "words.txt")
+    models = pytest.importorskip("gensim.models")  # not on Python 3.14
+    vectors = models.KeyedVectors.load_word2vec_format(tmp_path / "words.txt")
     assert vectors.index_to_key == tokens
     np.testing.assert_array_equal(vectors.vectors, embedder.embed_tokens(tokens))
     for wrong, message in (
