@@ -10,8 +10,8 @@ from keras_elmo.tokenizers.characters import ByteAlphabet
 UNKNOWN = "<UNK>"
 # Our vocabularies start with these tokens, in this order.
 SPECIAL_TOKENS = (*(token.decode() for token in ByteAlphabet.boundary_tokens), UNKNOWN)
-# bilm-tf skips this line. It has no row in the softmax.
-_SKIPPED = "!!!MAXTERMID"
+# bilm-tf skips this line wherever it is, so it has no row in the softmax and is no token.
+SKIPPED = "!!!MAXTERMID"
 _COUNT = re.compile(r"\d[\d.,]*([eE][-+]?\d+)?")
 _COLUMN = re.compile(r"[^ \t]+")
 
@@ -26,7 +26,7 @@ def arrange_vocabulary(lines: list[str], name: object) -> tuple[list[str], np.nd
         ValueError: If a special token is missing, a token occurs twice, or a line consists of
             several columns other than a token and its count.
     """
-    tokens = [token for token in _without_counts(lines, name) if token != _SKIPPED]
+    tokens = [token for token in _without_counts(lines, name) if token != SKIPPED]
     if missing := [token for token in SPECIAL_TOKENS if token not in tokens]:
         raise ValueError(
             f"Vocabulary {name} must contain the lines <S>, </S> and <UNK>. Received: "
@@ -47,7 +47,7 @@ def _without_counts(lines: list[str], name: object) -> list[str]:
     """Return the tokens of lines such as ``word 12``, ``word<TAB>12`` or ``12 word``."""
     columns = [_COLUMN.findall(line) for line in lines]
     # Lines of special tokens often have no count.
-    others = {*SPECIAL_TOKENS, _SKIPPED}
+    others = {*SPECIAL_TOKENS, SKIPPED}
     lines = [
         row[0] if len(row) == 1 and row[0] in others else line for line, row in zip(lines, columns)
     ]

@@ -20,7 +20,12 @@ from typing import Any, TextIO
 from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.pretraining.sentences import SentenceRules
 from keras_elmo.pretraining.text_files import open_text
-from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, read_vocabulary, write_vocabulary
+from keras_elmo.pretraining.vocabulary import (
+    SKIPPED,
+    SPECIAL_TOKENS,
+    read_vocabulary,
+    write_vocabulary,
+)
 from keras_elmo.tokenizers.text import OPENERS
 from keras_elmo.utils.checks import check_whole, is_number
 from keras_elmo.utils.files import disk_errors, local_path, write_json
@@ -162,7 +167,7 @@ def _write(
             f"Expected text to train on. Received: none in {', '.join(files.values())}{hint}"
         )
     n_tokens, n_heldout = seen.total(), heldout_seen.total()
-    for token in SPECIAL_TOKENS:
+    for token in (*SPECIAL_TOKENS, SKIPPED):
         seen.pop(token, None)
     if vocabulary is None:
         most = sorted(seen.items(), key=lambda item: (-item[1], item[0]))

@@ -1,13 +1,24 @@
 """Read and write a vocabulary: a file with one token per line."""
 
-from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN, arrange_vocabulary
+from keras_elmo.formats.vocabulary import SKIPPED, SPECIAL_TOKENS, UNKNOWN, arrange_vocabulary
 from keras_elmo.utils.files import PathLike, local_path, read_vocabulary_lines
 
-__all__ = ["SPECIAL_TOKENS", "UNKNOWN", "read_vocabulary", "write_vocabulary"]
+__all__ = ["SKIPPED", "SPECIAL_TOKENS", "UNKNOWN", "read_vocabulary", "write_vocabulary"]
 
 
 def write_vocabulary(path: PathLike, tokens: list[str]) -> None:
-    """Write a vocabulary, one token per line."""
+    """Write a vocabulary, one token per line.
+
+    Raises:
+        OSError: If the file cannot be written.
+        ValueError: If a token is ``!!!MAXTERMID``, a line that readers of bilm-tf's files skip.
+    """
+    if SKIPPED in tokens:
+        raise ValueError(
+            f"A vocabulary must not contain {SKIPPED}, because readers skip this line. Received: "
+            f"{SKIPPED} as token {tokens.index(SKIPPED)} for {path}. Remove it. In text it counts "
+            f"as {UNKNOWN}"
+        )
     with open(local_path(path), "w", encoding="utf-8", newline="\n") as file:
         file.writelines(token + "\n" for token in tokens)
 

@@ -116,6 +116,21 @@ def test_toktok_and_special_tokens(raw, tmp_path):
     assert not any(";" in token or "\ufeff" in token for token in vocabulary[3:7])
 
 
+def test_a_line_that_readers_skip_is_no_token(raw, tmp_path):
+    """A vocabulary that contains it would come back without it."""
+    (raw / "a.txt").write_text("!!!MAXTERMID !!!MAXTERMID a\n" * 3 + "b\n" * 2, "utf-8")
+    (raw / "dev.txt").write_text("a !!!MAXTERMID\n", "utf-8")
+    settings = {**PLAIN, "heldout_share": 0, "heldout": raw / "dev.txt"}
+    counts = prepare(raw / "a.txt", tmp_path / "out", **settings)
+    expected = ["<S>", "</S>", "<UNK>", "a", "b"]
+    assert (tmp_path / "out" / "vocab.txt").read_text().split() == expected
+    assert read_vocabulary(tmp_path / "out" / "vocab.txt") == expected
+    assert (counts["types"], counts["oov_share"]) == (2, 0.5)
+    with pytest.raises(ValueError, match="Received: !!!MAXTERMID as token 3 for .*v.txt. Remove"):
+        write_vocabulary(tmp_path / "v.txt", [*expected[:3], "!!!MAXTERMID", "a"])
+    assert not (tmp_path / "v.txt").exists()
+
+
 def test_nothing_is_left_of_a_failed_run(raw, tmp_path):
     (raw / "broken.gz").write_bytes(gzip.compress(TEXT.encode() * 9999)[:900])
     with pytest.raises(OSError, match="broken.gz is damaged: Compressed file ended"):
@@ -316,12 +331,16 @@ def test_nltk_is_asked_for_only_if_needed(raw, tmp_path, monkeypatch):
     prepare(raw / "a.txt", tmp_path / "out", **plain, progress=False)
 
 
-# No token contains a blank or a tab: after one there could be a count.
-@given(st.lists(st.text(st.characters(exclude_characters="\n \t"), min_size=1), unique=True))
+# No token contains a blank, a tab or an end of line: after a blank there could be a count.
+@given(st.lists(st.text(st.characters(exclude_characters="\r\n \t"), min_size=1), unique=True))
 def test_vocabularies_come_back(tmp_path_factory, tokens):
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     tokens = [
-        t for t in tokens if not t.startswith("<") and t.encode("utf-8", "ignore").decode() == t
+        t
+        for t in tokens
+        if not t.startswith("<")
+        and t.encode("utf-8", "ignore").decode() == t
+        and t != "!!!MAXTERMID"
     ]
     write_vocabulary(path, ["<S>", "</S>", "<UNK>", *tokens])
     assert read_vocabulary(path) == ["<S>", "</S>", "<UNK>", *tokens]
