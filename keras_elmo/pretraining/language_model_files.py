@@ -116,14 +116,13 @@ def write_language_model(
         "softmax/W": to_float32(model.softmax_kernel),
         "softmax/b": to_float32(model.softmax_bias),
     }
-    writers = {
+    writers: dict[str, Callable | None] = {
         "options.json": lambda path: write_json(path, model.config.to_options()),
         "weights.hdf5": lambda path: _write_rounded(path, arrays, bits[0]),
         "vocab.txt": lambda path: write_vocabulary(path, vocabulary),
         "softmax.hdf5": lambda path: _write_rounded(path, softmax, bits[1]),
+        TOKENIZER_FILE: None if tokenizer is None else lambda path: write_json(path, tokenizer),
     }
-    if tokenizer is not None:
-        writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
     lines = [card.rstrip(), "", "## Checksums (SHA-256)", "", "```"]
 
     def with_digest(name: str, write: Callable) -> Callable:
@@ -133,11 +132,9 @@ def write_language_model(
 
         return write_and_digest
 
-    all_writers = {name: with_digest(name, write) for name, write in writers.items()}
-    all_writers["README.md"] = lambda path: path.write_text("\n".join([*lines, "```", ""]), "utf-8")
-    write_files(directory, all_writers)  # in this order
-    if tokenizer is None:
-        (pathlib.Path(directory) / TOKENIZER_FILE).unlink(missing_ok=True)
+    writers = {name: write and with_digest(name, write) for name, write in writers.items()}
+    writers["README.md"] = lambda path: path.write_text("\n".join([*lines, "```", ""]), "utf-8")
+    write_files(directory, writers)  # in this order
 
 
 def _write_rounded(path: pathlib.Path, arrays: dict, bits: int) -> None:

@@ -121,13 +121,13 @@ class RunFolder:
         files = {f"{name}.json": content for name, content in contents}
         if tokenizer is not None:
             files[TOKENIZER_FILE] = tokenizer
-        writers: dict[str, Callable] = {
+        writers: dict[str, Callable | None] = {
             name: functools.partial(write_json, value=content) for name, content in files.items()
         }
         writers["vocab.txt"] = functools.partial(write_vocabulary, tokens=vocabulary)
-        write_files(self.path, writers)
         if tokenizer is None and not self.has_checkpoint:  # of a run that never saved
-            (self.path / TOKENIZER_FILE).unlink(missing_ok=True)
+            writers[TOKENIZER_FILE] = None
+        write_files(self.path, writers)
 
     def load(self, variables: dict, digests: dict[str, str]) -> dict:
         """Read the checkpoint into variables, as ``load_checkpoint`` does, and return its facts.

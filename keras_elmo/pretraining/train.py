@@ -118,25 +118,8 @@ class Pretraining:
         }
         keras.utils.set_random_seed(recipe.seed)
         self.settings = _changeable(recipe)
-        has_checkpoint = self.folder.has_checkpoint
-        if has_checkpoint and not resume:
-            raise ValueError(
-                f"Pretraining expects a folder without a run. Received: {folder}, with a "
-                "checkpoint. Resume it, or choose another folder"
-            )
-        stored_recipe = recipe
-        if has_checkpoint or (resume and self.folder.has_settings):
-            if init_from is None:  # the caller need not repeat the preset
-                del origin["init_from"], origin["own_vocabulary"]
-            config, stored_recipe, origin = self.folder.check_same(config, recipe, origin)
-        if has_checkpoint:
-            assert config is not None  # the folder has one
-            self.vocabulary = self.folder.read_vocabulary()
-            self.model = BiLanguageModel(config, len(self.vocabulary), **model_settings(recipe))
-        else:
-            vocabulary = read_vocabulary(corpus / "vocab.txt")
-            start = origin["init_from"], origin["own_vocabulary"]
-            self.model, self.vocabulary = _first_model(config, recipe, vocabulary, *start)
+        config, stored_recipe, origin = self._stored_settings(config, recipe, origin, resume)
+        self.model, self.vocabulary = self._make_model(config, recipe, origin, corpus)
         batcher = Batcher.for_config(
             self.model.config,
             self.vocabulary,
@@ -155,18 +138,7 @@ class Pretraining:
         self.model.compile(self.optimizer, jit_compile=keras.backend.backend() == "jax")
         self.optimizer.build(self.model.trainable_variables)
         digests = {"corpus": _digest_contents(files), **_digest_vocabulary(self.vocabulary)}
-        self.facts: dict[str, Any] = {
-            "step": 0,
-            "tokens": 0,
-            "seconds": 0.0,
-            "position": START,
-            "settings": _changeable(stored_recipe),
-        }
-        if has_checkpoint:
-            self.facts |= self.folder.load(self._variables(), digests)
-            # Reset the skip count: the settings may have changed.
-            self.optimizer.skipped_in_a_row.assign(0)
-        self.facts["digests"] = digests
+        self.facts = self._first_facts(stored_recipe, digests)
         self._scorer = Scorer(self.model, self.vocabulary)
         self._sample = _sample(corpus)
         if self.share.is_first:
@@ -176,6 +148,49 @@ class Pretraining:
                 self.folder.write_settings(
                     self.model.config, recipe, origin, self.vocabulary, tokenizer
                 )
+
+    def _stored_settings(
+        self, config: BiLMConfig | None, recipe: Recipe, origin: dict, resume: bool
+    ) -> tuple[BiLMConfig | None, Recipe, dict]:
+        """Return the settings of the run in the folder, or the given ones if there is none."""
+        if self.folder.has_checkpoint and not resume:
+            raise ValueError(
+                f"Pretraining expects a folder without a run. Received: {self.folder.path}, with a "
+                "checkpoint. Resume it, or choose another folder"
+            )
+        if not (self.folder.has_checkpoint or (resume and self.folder.has_settings)):
+            return config, recipe, origin
+        if origin["init_from"] is None:  # the caller need not repeat the preset
+            left_out = "init_from", "own_vocabulary"
+            origin = {name: value for name, value in origin.items() if name not in left_out}
+        return self.folder.check_same(config, recipe, origin)
+
+    def _make_model(
+        self, config: BiLMConfig | None, recipe: Recipe, origin: dict, corpus: pathlib.Path
+    ) -> tuple[BiLanguageModel, list[str]]:
+        """Return the model, without the weights of a checkpoint, and its vocabulary."""
+        if self.folder.has_checkpoint:
+            assert config is not None  # the folder has one
+            vocabulary = self.folder.read_vocabulary()
+            return BiLanguageModel(config, len(vocabulary), **model_settings(recipe)), vocabulary
+        vocabulary = read_vocabulary(corpus / "vocab.txt")
+        start = origin["init_from"], origin["own_vocabulary"]
+        return _first_model(config, recipe, vocabulary, *start)
+
+    def _first_facts(self, stored_recipe: Recipe, digests: dict[str, str]) -> dict[str, Any]:
+        """Read the checkpoint, if there is one. Return its facts, or the facts of a new run."""
+        facts = {
+            "step": 0,
+            "tokens": 0,
+            "seconds": 0.0,
+            "position": START,
+            "settings": _changeable(stored_recipe),
+        }
+        if self.folder.has_checkpoint:
+            facts |= self.folder.load(self._variables(), digests)
+            # Reset the skip count: the settings may have changed.
+            self.optimizer.skipped_in_a_row.assign(0)
+        return {**facts, "digests": digests}
 
     def _variables(self) -> dict:
         return {"model": self.model.variables, "optimizer": self.optimizer.variables}

@@ -291,17 +291,20 @@ def made_folder(folder: pathlib.Path) -> Iterator[None]:
 
 
 def write_files(
-    directory: PathLike, writers: Mapping[str, Callable[[pathlib.Path], object]]
+    directory: PathLike, writers: Mapping[str, Callable[[pathlib.Path], object] | None]
 ) -> None:
     """Write several files into a directory, old or new: all of them or none.
 
-    Each of the ``writers``, by the name of the file, takes a temporary path and writes there.
+    Each of the ``writers``, by the name of the file, takes a temporary path and writes there. None
+    in its place removes the file at the end.
     """
-    directory = local_path(directory)
-    paths = [directory / name for name in writers]
-    with made_folder(directory), atomic_write(*paths) as temporary:
-        for write, path in zip(writers.values(), temporary, strict=True):
+    paths = {local_path(directory) / name: write for name, write in writers.items()}
+    written = {path: write for path, write in paths.items() if write is not None}
+    with made_folder(local_path(directory)), atomic_write(*written) as temporary:
+        for write, path in zip(written.values(), temporary, strict=True):
             write(path)
+    for path in paths.keys() - written.keys():
+        path.unlink(missing_ok=True)
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

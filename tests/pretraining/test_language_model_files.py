@@ -91,9 +91,11 @@ def test_files(preset):
     assert options["char_cnn"]["max_characters_per_token"] == 13
 
 
-def test_a_preset_without_a_tokenizer_replaces_one_with_it(tmp_path):
+def test_a_preset_without_a_tokenizer_replaces_one_with_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    directory = f"~/{tmp_path.name}"
     for tokenizer in ({"name": "penn"}, None):
-        write_language_model(tmp_path, make_model(), VOCABULARY, tokenizer=tokenizer)
+        write_language_model(directory, make_model(), VOCABULARY, tokenizer=tokenizer)
         assert (tmp_path / "tokenizer.json").exists() == bool(tokenizer)
 
 

@@ -138,6 +138,11 @@ def test_write_files(tmp_path):
     assert not folder.exists()
     write_files(folder, {**writers, "b": lambda path: path.write_text("B")})
     assert {p.name: p.read_text() for p in folder.iterdir()} == {"a": "A", "b": "B"}
+    with pytest.raises(RuntimeError, match="halfway"):
+        write_files(folder, {"a": None, "b": fail})
+    assert (folder / "a").exists()
+    write_files(folder, {"a": None, "c": None, "b": lambda path: path.write_text("new")})
+    assert {p.name: p.read_text() for p in folder.iterdir()} == {"b": "new"}
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])
