@@ -350,8 +350,8 @@ log = pathlib.Path(folder) / "log.csv"
 for kills in (True, True, True, False):
     before = log.stat().st_size if log.exists() else 0
     is_due = (lambda: log.exists() and log.stat().st_size > before) if kills else None
-    run = lambda: make_run(folder, corpus, 40, resume=True).run(progress=False)
-    status = run_in_fork(run, is_due, linger=0.4)
+    run = lambda: make_run(folder, corpus, 120, resume=True).run(progress=False)
+    status = run_in_fork(run, is_due, linger=0.1)
     if status not in ((0, -signal.SIGKILL) if kills else (0,)):
         sys.exit(f"status {status}")
 """
@@ -362,11 +362,11 @@ for kills in (True, True, True, False):
 def test_killed_at_any_moment(corpus, tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", KILLED, tmp_path / "killed", corpus]
     process = subprocess.Popen(command, cwd=os.getcwd())
-    whole = make_run(tmp_path / "whole", corpus, 40)
+    whole = make_run(tmp_path / "whole", corpus, 120)
     whole.run(progress=False)
     assert process.wait() == 0
     killed, _, facts = read_run(tmp_path / "killed")
-    assert facts["step"] == 40 and facts["tokens"] == whole.facts["tokens"]
+    assert facts["step"] == 120 and facts["tokens"] == whole.facts["tokens"]
     assert_same_weights(killed, whole.model)
     steps = [row["step"] for row in read_log(tmp_path / "killed")]
     assert steps == [row["step"] for row in read_log(tmp_path / "whole")]
