@@ -30,13 +30,13 @@ from keras_elmo.pretraining.export import export_run
 from keras_elmo.pretraining.language_model_files import BITS, read_language_model
 from keras_elmo.pretraining.prepare import prepare
 from keras_elmo.pretraining.recipe import CHOICES, Recipe
-from keras_elmo.pretraining.run_folder import RunFolder
+from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.sentences import tokenize_file
 from keras_elmo.pretraining.settings import SIZES, merge_settings
 from keras_elmo.pretraining.text_files import open_text, read_sentences, standard_input
 from keras_elmo.pretraining.train import Pretraining, read_run
-from keras_elmo.released_models import download, released_models
+from keras_elmo.released_models import download, is_released, released_models
 from keras_elmo.tokenizers.text import split_tokens
 from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS, make_tokenizer
 from keras_elmo.utils.cpu import advise_bfloat16, cpu_flags
@@ -395,8 +395,22 @@ def _pretrain(
         _print(facts, as_json)
 
 
+def _is_run(path: str) -> bool:
+    return not is_released(path) and RunFolder(path).has_checkpoint
+
+
+def _tokenizer_of(path: str) -> Callable[[str], list[str]]:
+    """Return the tokenizer that a preset or a run records, or one that splits at spaces."""
+    with contextlib.suppress(ValueError):  # none is recorded, or one that is not known here
+        if not _is_run(path):
+            return make_tokenizer(Preset(path).read_tokenizer())
+        if stored := read_tokenizer(local_path(path)):
+            return make_tokenizer(stored["name"])
+    return split_tokens
+
+
 def _scorer(path: str, options: str | None) -> Scorer:
-    if not RunFolder(path).has_checkpoint:
+    if not _is_run(path):
         return Scorer(*read_language_model(path, options=options))
     if options:
         raise ValueError(f"--options are for a preset. Received: {path}, a run, which has options")
@@ -435,12 +449,10 @@ def _substitutes(
         raise ValueError(
             f"Expected one word in brackets, as in 'Out of [order].'. Received: {sentence!r}"
         )
-    try:
-        tokenize = make_tokenizer(Preset(preset_or_run).read_tokenizer())
-    except ValueError:  # a run, or a preset that does not record its tokenizer
-        tokenize = split_tokens
     before, word, after = marked.groups()
-    left, right = tokenize(before), tokenize(after)
+    tokenize = _tokenizer_of(preset_or_run)
+    # With a word after it, the period of "Mr." does not end a sentence.
+    left, right = tokenize(f"{before} x")[:-1], tokenize(after)
     found = _scorer(preset_or_run, options).substitutes([*left, word, *right], len(left), top)
     if as_json:
         print(json.dumps(found))

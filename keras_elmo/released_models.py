@@ -16,7 +16,7 @@ import tempfile
 from typing import Any
 
 from keras_elmo.utils.checks import nearest_names
-from keras_elmo.utils.files import atomic_write, digest_of, without_scheme
+from keras_elmo.utils.files import atomic_write, digest_of, read_options, without_scheme
 
 # The start of an address on the Hugging Face Hub.
 HUB = "hf://"
@@ -162,9 +162,9 @@ def download(name: str) -> pathlib.Path:
             else:
                 _fetch(file, folder, model)
         _compare_digests(model, folder)
-        if model.folder.exists():
-            shutil.rmtree(model.folder)
-        os.replace(folder, model.folder)
+        model.folder.mkdir(exist_ok=True)
+        for file in model.files:  # another process may be reading the folder
+            os.replace(folder / file["file"], model.folder / file["file"])
     return model_path(model)
 
 
@@ -257,7 +257,7 @@ def _ledger() -> pathlib.Path:
 
 def _read_ledger() -> dict[str, Any]:
     """Return the digests of the first downloads, by model and file."""
-    return json.loads(_ledger().read_text()) if _ledger().is_file() else {}
+    return read_options(_ledger(), "Digest file") if _ledger().is_file() else {}
 
 
 def _compare_digests(model: ReleasedModel, folder: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 
 import h5py
 import numpy as np
@@ -312,6 +313,29 @@ def test_substitutes(capsys):
     assert capsys.readouterr().out.splitlines()[1].split()[0] == found["forward"][0][0]
     assert main(["substitutes", "elmo_mini_en", "No brackets."]) == 1
     assert "one word in brackets, as in 'Out of [order].'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["elmo_mini_en", "run"])
+def test_substitutes_reads_the_context_as_a_part_of_the_sentence(path, tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint.hdf5").touch()
+    (tmp_path / "run" / "tokenizer.json").write_text('{"name": "penn"}')
+    monkeypatch.chdir(tmp_path)
+    read = []
+    scorer = types.SimpleNamespace(substitutes=lambda *given: read.append(given) or {})
+    monkeypatch.setattr("keras_elmo.cli._scorer", lambda *given: scorer)
+    for sentence in ("I met Mr. [Smith] today.", '"[No]."', "[Stop]"):
+        assert main(["substitutes", path, sentence, "--json"]) == 0
+    assert read == [
+        (["I", "met", "Mr.", "Smith", "today", "."], 3, 10),
+        (['"', "No", ".", '"'], 1, 10),
+        (["Stop"], 0, 10),
+    ]
+
+
+def test_models_of_the_hub_are_no_runs(capsys):
+    assert main(["perplexity", "hf://ada/tiny/weights", "text.txt"]) == 1
+    assert "a model of the Hugging Face Hub, as hf://user/model" in capsys.readouterr().err
 
 
 def test_word_vectors(tmp_path, capsys):

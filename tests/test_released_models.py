@@ -145,15 +145,22 @@ def test_no_network(model, server):
     assert download("tiny_en") == tiny.folder
 
 
-def test_a_file_put_there_by_hand_is_checked_and_kept(model, server):
+def test_a_file_put_there_by_hand_is_checked_and_kept(model, server, tmp_path):
     tiny = model("good", files=["options.json"], bytes=len(OPTIONS))
-    tiny.folder.mkdir(parents=True)
+    (tmp_path / "large_disk").mkdir()
+    tiny.folder.parent.mkdir()
+    tiny.folder.symlink_to(tmp_path / "large_disk")
+    (tiny.folder / "vocab.txt").write_text("also by hand")
     (tiny.folder / "options.json").write_bytes(b"<html>")
     with pytest.raises(OSError, match="tiny_en has a file that is not the expected one"):
         download("tiny_en")
     (tiny.folder / "options.json").write_bytes(OPTIONS)
     download("tiny_en")
     assert server.requests == []
+    assert {x.name for x in (tmp_path / "large_disk").iterdir()} == {"options.json", "vocab.txt"}
+    (cache_folder() / "digests.json").write_text("")
+    with pytest.raises(ValueError, match="Digest file .*digests.json is not JSON"):
+        download("tiny_en")
 
 
 def test_later_downloads_are_compared_with_the_first(model):

@@ -56,6 +56,13 @@ class RunFolder:
         """Return whether the folder contains settings; a run writes them before its first step."""
         return (self.path / "origin.json").is_file()
 
+    def files_of_others(self) -> list[str]:
+        """Return the files that a new run would replace, such as those of a preset."""
+        if self.has_settings or self.has_checkpoint:
+            return []
+        names = "options.json", "vocab.txt", TOKENIZER_FILE
+        return [name for name in names if (self.path / name).exists()]
+
     def read_settings(self) -> tuple[BiLMConfig, Recipe, dict]:
         """Read the sizes of the biLM, the recipe and ``origin.json``.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from keras_elmo.pretraining.text_files import open_text, standard_input
 from keras_elmo.tokenizers.text import read_lines, without_end
 from keras_elmo.tokenizers.words import SENTENCES, WordTokenizer, nltk_tokenizers, plain_quotes
-from keras_elmo.utils.files import atomic_write
+from keras_elmo.utils.files import atomic_write, local_path
 
 # A sentence up to a mark that ends it. The full stop of an initial or a number does not.
 _STOPS = re.compile(r"""\S.*?(?:(?:(?<!\b[A-Za-z])(?<!\d)\.|[!?。])["')\]]*(?=\s)|$)""")
@@ -101,7 +101,8 @@ def tokenize_file(
             f"Expected a file, because Punkt reads it twice. Received: sentences={sentences!r} "
             "with stdin. Use stops or lines, or write the text to a file"
         )
-    if not is_stdin and os.path.exists(output_file) and os.path.samefile(input_file, output_file):
+    source, target = local_path(input_file), local_path(output_file)
+    if not is_stdin and target.exists() and source.exists() and source.samefile(target):
         raise ValueError(
             f"Expected an output file other than the input file. Received: {output_file} as both"
         )

@@ -28,7 +28,7 @@ class _Lines(io.TextIOWrapper):
         line = read_line(self, self._number, self._name)
         if not line:
             raise StopIteration
-        if not self._bar.disable:
+        if not self._bar.disable and self._raw.seekable():
             self._bar.update(self._raw.tell() - self._bar.n)
         return line
 

@@ -99,6 +99,7 @@ class Pretraining:
         self.save_every = check_whole("Pretraining", "save_every", save_every)
         devices = check_whole("Pretraining", "devices", devices)
         self.folder = RunFolder(folder)
+        self._has_checkpoint = self.folder.has_checkpoint
         self.share = current_share()
         self.parts = self.share.parts(devices)
         corpus = local_path(corpus)
@@ -144,7 +145,9 @@ class Pretraining:
         if self.share.is_first:
             with self.folder.locked():
                 self.folder.cut_log(self.facts["step"])
-                tokenizer = _tokenizer(corpus, origin["init_from"])
+                # A resumed run recorded it.
+                new = not self._has_checkpoint
+                tokenizer = _tokenizer(corpus, origin["init_from"]) if new else None
                 self.folder.write_settings(
                     self.model.config, recipe, origin, self.vocabulary, tokenizer
                 )
@@ -153,12 +156,18 @@ class Pretraining:
         self, config: BiLMConfig | None, recipe: Recipe, origin: dict, resume: bool
     ) -> tuple[BiLMConfig | None, Recipe, dict]:
         """Return the settings of the run in the folder, or the given ones if there is none."""
-        if self.folder.has_checkpoint and not resume:
+        if self._has_checkpoint and not resume:
             raise ValueError(
                 f"Pretraining expects a folder without a run. Received: {self.folder.path}, with a "
                 "checkpoint. Resume it, or choose another folder"
             )
-        if not (self.folder.has_checkpoint or (resume and self.folder.has_settings)):
+        if others := self.folder.files_of_others():
+            raise ValueError(
+                "Pretraining expects a new folder, or one with a run. Received: "
+                f"{self.folder.path}, with {', '.join(others)} of something else, which the run "
+                "would replace. Choose another folder"
+            )
+        if not (self._has_checkpoint or (resume and self.folder.has_settings)):
             return config, recipe, origin
         if origin["init_from"] is None:  # the caller need not repeat the preset
             left_out = "init_from", "own_vocabulary"
@@ -169,7 +178,7 @@ class Pretraining:
         self, config: BiLMConfig | None, recipe: Recipe, origin: dict, corpus: pathlib.Path
     ) -> tuple[BiLanguageModel, list[str]]:
         """Return the model, without the weights of a checkpoint, and its vocabulary."""
-        if self.folder.has_checkpoint:
+        if self._has_checkpoint:
             assert config is not None  # the folder has one
             vocabulary = self.folder.read_vocabulary()
             return BiLanguageModel(config, len(vocabulary), **model_settings(recipe)), vocabulary
@@ -186,7 +195,7 @@ class Pretraining:
             "position": START,
             "settings": _changeable(stored_recipe),
         }
-        if self.folder.has_checkpoint:
+        if self._has_checkpoint:
             facts |= self.folder.load(self._variables(), digests)
             # Reset the skip count: the settings may have changed.
             self.optimizer.skipped_in_a_row.assign(0)

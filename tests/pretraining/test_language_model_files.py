@@ -91,12 +91,14 @@ def test_files(preset):
     assert options["char_cnn"]["max_characters_per_token"] == 13
 
 
-def test_a_preset_without_a_tokenizer_replaces_one_with_it(tmp_path, monkeypatch):
+def test_a_preset_replaces_one_with_more_files(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path.parent))
     directory = f"~/{tmp_path.name}"
+    (tmp_path / "scalar_mix.json").touch()  # of another biLM
     for tokenizer in ({"name": "penn"}, None):
         write_language_model(directory, make_model(), VOCABULARY, tokenizer=tokenizer)
         assert (tmp_path / "tokenizer.json").exists() == bool(tokenizer)
+    assert not (tmp_path / "scalar_mix.json").exists()
 
 
 def test_too_many_bits(tmp_path):

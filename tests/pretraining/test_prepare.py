@@ -164,6 +164,12 @@ def test_text_that_is_not_utf8(raw, tmp_path):
     assert read_vocabulary(tmp_path / "out" / "vocab.txt")[3:] == ["café"]
 
 
+def test_a_link_to_a_folder_that_is_not_made_yet(raw, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "corpus")
+    prepare(raw / "a.txt", tmp_path / "link", **PLAIN, heldout_share=0)
+    assert (tmp_path / "disk" / "corpus" / "vocab.txt").exists()
+
+
 def test_a_file_name_that_is_not_utf8(raw, tmp_path):
     name = os.fsdecode(b"caf\xe9")
     try:
@@ -182,19 +188,21 @@ def test_held_out_lines_without_a_sentence(raw, tmp_path):
 
 @given(st.integers(1, 5000), st.floats(0.0005, 0.95), st.integers(0, 3))
 @example(20, 0.9375, 0)  # 19 of 20 lines, in blocks of 4
+@example(8, 0.95, 0)  # all 8 lines rounded, in blocks of 2
 def test_the_share_that_is_held_out(tmp_path_factory, n_lines, share, seed):
     """Of any text, short or long, within half a block; and never all of it, so none of a line."""
     folder = tmp_path_factory.mktemp("share")
     lines = [f"w{i}" for i in range(n_lines)]
     (folder / "a.txt").write_text("\n".join(lines) + "\n")
-    wanted = min(max(1, round(n_lines * share)), n_lines - 1)
+    wanted = max(1, round(n_lines * share))
+    block = max(1, min(200, wanted // 4))
+    wanted = min(wanted, n_lines - 1)
     settings = {"heldout_share": share, "seed": seed, "shards": 1, **PLAIN}
     if n_lines == 1:
         with pytest.warns(UserWarning, match="No text was held out"):
             assert prepare(folder / "a.txt", folder / "out", **settings)["tokens"] == 1
         return
     counts = prepare(folder / "a.txt", folder / "out", **settings)
-    block = max(1, min(200, wanted // 4))
     assert 1 <= counts["heldout_tokens"] < n_lines
     assert counts["heldout_tokens"] + counts["tokens"] == n_lines
     assert abs(counts["heldout_tokens"] - wanted) <= block

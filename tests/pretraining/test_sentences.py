@@ -3,6 +3,8 @@
 import gzip
 import io
 import json
+import os
+import threading
 import types
 
 import pytest
@@ -95,6 +97,23 @@ def test_the_tokens_of_prepare(raw, tmp_path, sentences):
     assert [f.read_bytes() for f in (tmp_path / "again").glob("*.txt")] == [
         f.read_bytes() for f in (tmp_path / "corpus").glob("*.txt")
     ]
+
+
+def test_the_home_folder_and_pipes(raw, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    before = raw.read_bytes()
+    for _ in range(2):
+        tokenize_file("~/raw.txt", tmp_path / "out.txt", tokenizer="whitespace", progress=False)
+    for one, two in ((raw, "~/raw.txt"), ("~/raw.txt", raw)):
+        with pytest.raises(ValueError, match="other than the input file. Received: .*raw.txt as b"):
+            tokenize_file(one, two, tokenizer="whitespace", progress=False)
+    assert raw.read_bytes() == before
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(before,))
+    writer.start()
+    tokenize_file(tmp_path / "pipe", tmp_path / "piped.txt", tokenizer="whitespace")
+    writer.join()
+    assert (tmp_path / "piped.txt").read_bytes() == (tmp_path / "out.txt").read_bytes()
 
 
 def test_the_command(raw, tmp_path, capsys, monkeypatch):
