@@ -32,7 +32,13 @@ def known_only(files, vocabulary):
 def unigram(counts, sentences):
     total = math.log(counts.total())
     tokens = [token for sentence in sentences for token in (*sentence, "</S>")]
-    nll = sum(total - math.log(counts[token]) for token in tokens)
+    seen = [counts[token] or counts[UNKNOWN] for token in tokens]
+    if not all(seen):
+        raise ValueError(
+            "Expected a training text with a token outside the vocabulary, because the text has "
+            f"one. Received: none in {counts.total()} tokens"
+        )
+    nll = sum(total - math.log(count) for count in seen)
     return math.exp(nll / len(tokens))
 
 

@@ -195,7 +195,7 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, help="Penn Treebank trees, one a line")
     parser.add_argument("--limit", type=int, default=300, help="sentences in batches")
     parser.add_argument("--single", type=int, default=20, help="sentences one at a time")
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["original"])
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--repeats", type=int, default=2, help="repeats of the batched runs")
     parser.add_argument("--batch-tokens", type=int, default=2048)

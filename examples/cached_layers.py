@@ -5,6 +5,7 @@ The layers of each text are computed once and written to a file that later runs 
 
 import hashlib
 import io
+import random
 
 import keras
 import numpy as np
@@ -118,8 +119,10 @@ class StoredLayers:
         path = folder / f"sentences-{digest[:16]}.hdf5"
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            text = io.StringIO("\n".join(texts))
+            text, state = io.StringIO("\n".join(texts)), random.getstate()
             keras_elmo.Embedder(elmo).embed_file(text, path, float16=True, resume=True)
+            # Keras draws the seeds of initial weights from this state. Later runs start from it.
+            random.setstate(state)
         self.dataset = keras_elmo.LayerDataset(path)
 
     def inputs(self, sentences):

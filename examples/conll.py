@@ -45,13 +45,15 @@ def read_columns(path, token_column=None, tag_column=None, scheme=BIOES):
             sentences.append([])
         elif line.startswith("#") and not (is_tag and len(row) == width):
             continue  # a comment
+        elif counted and re.fullmatch(r"\d+[-.]\d+", row[0]):
+            continue
         elif not is_tag or len(token.split()) != 1:
             column = f"column {tag_column}" if tag_column else "the last column"
             raise ValueError(
                 f"Expected a token without spaces and, in {column}, O, or B-, I-, E-, S- and a "
                 f"type. Received: line {number} of {path}: {line[:60]!r}. See --tag-column"
             )
-        elif not counted or row[0].isdigit():
+        else:
             sentences[-1].append((token, tag))
     columns = [list(zip(*sentence)) for sentence in sentences if sentence]
     if not columns:

@@ -72,9 +72,6 @@ class TextLayers:
         self.stored = StoredLayers(elmo, (x for some in self.sentences for x in some), folder)
         self.shape = self.stored.shape[1:]
 
-    def __len__(self):
-        return len(self.sentences)
-
     def __getitem__(self, i):
         return np.concatenate([self.stored.inputs([x])[0] for x in self.sentences[i]])
 

@@ -121,6 +121,11 @@ def splits(examples, tested, folds):
             else:
                 part = 2 if i >= tested else example["article"] % 10 == 0
             parts[part].append(i)
+        if not all(parts):
+            raise ValueError(
+                "Expected an article or more to train on, to choose the epoch with, and to test "
+                f"on. Received: {', '.join(str(len(part)) for part in parts)} questions"
+            )
         yield parts
 
 

@@ -7,20 +7,20 @@ import numpy as np
 from word_vectors import FIRST_WORD, UNKNOWN, read_vectors, word_embedding
 
 import keras_elmo
+from keras_elmo.tokenizers.words import plain_quotes
 
 
 def tokens_and_spans(text):
     """Return the tokens of a text, and the start and end of each in characters."""
     tokens = keras_elmo.WordTokenizer("penn")(text)  # the tokenizer of the biLM's training text
+    plain = plain_quotes(text)  # as the tokenizer does; no character moves
     spans, end = [], 0
     for token in tokens:
-        # The tokenizer writes all quotes as " and '.
-        pattern = re.escape(token).replace("'", "['’‘`]")
-        pattern = "\"|''|``|`+|[“”]" if token == '"' else pattern
-        found = re.compile(rf"\s*({pattern})").match(text, end)
+        pattern = "\"|''|``|`+" if token == '"' else re.escape(token)
+        found = re.compile(rf"\s*({pattern})").match(plain, end)
         if found is None:
             raise ValueError(
-                f"Expected the token {token!r} in the text. Received: {text[end:60]!r}"
+                f"Expected the token {token!r} in the text. Received: {text[end : end + 60]!r}"
             )
         spans.append(found.span(1))
         end = found.end()
