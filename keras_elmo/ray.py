@@ -16,7 +16,13 @@ import keras
 
 from keras_elmo.embed.embedder import Embedder
 from keras_elmo.embed.engine_choice import choose_engine
-from keras_elmo.embed.parquet import add_layers, import_pyarrow, parquet_files, read_layers
+from keras_elmo.embed.parquet import (
+    add_layers,
+    import_pyarrow,
+    parquet_errors,
+    parquet_files,
+    read_layers,
+)
 from keras_elmo.embed.run_folder import claim_folder
 from keras_elmo.formats.base import BiLMFile
 from keras_elmo.presets import Preset, bundled
@@ -181,7 +187,7 @@ def embed_files(
     if arguments.get("engine", "auto") == "auto":  # The nodes may have different CPUs.
         dtype = arguments.get("dtype", "float32")
         arguments["engine"] = "keras" if gpus else choose_engine(bilm.config, dtype)[0]
-    cache = kwargs.get("token_cache")
+    cache = arguments.get("token_cache")
     defaults = inspect.signature(Embedder).parameters.values()
     settings = {
         **{p.name: p.default for p in defaults if p.default is not p.empty},
@@ -222,7 +228,7 @@ class _Part:
         pyarrow, parquet = import_pyarrow()
         size = self.stop - self.start
         if self.group is not None:
-            with parquet.ParquetFile(self.file) as file:
+            with parquet_errors(self.file), parquet.ParquetFile(self.file) as file:
                 return file.read_row_group(self.group).slice(self.start, size)
         with open(self.file, "rb") as file:
             file.seek(self.start)
@@ -253,7 +259,7 @@ def _parts_of_parquet(path: pathlib.Path, column: str) -> list[_Part]:
     _, parquet = import_pyarrow()
     parts: list[_Part] = []
     for file in parquet_files(path):
-        with parquet.ParquetFile(file) as opened:
+        with parquet_errors(file), parquet.ParquetFile(file) as opened:
             if column not in (names := opened.schema_arrow.names):
                 raise ValueError(
                     f"Expected a column {column!r} of sentences in {file}. "
@@ -366,4 +372,4 @@ def _absolute(path: Any) -> Any:
     if isinstance(path, list | tuple):
         return [_absolute(one) for one in path]
     is_path = isinstance(path, str | os.PathLike) and path not in bundled()
-    return os.path.abspath(path) if is_path and not is_released(path) else path
+    return str(local_path(path).absolute()) if is_path and not is_released(path) else path

@@ -97,6 +97,9 @@ def test_inputs_that_do_not_fit(tiny_preset, text, tmp_path, monkeypatch):
     parquet.write_table(pyarrow.table({"a": [1]}), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="a column 'tokens' of sentences in .*: columns a$"):
         on_ray.embed_files(str(tiny_preset), tmp_path / "a.parquet", tmp_path / "new")
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-9])
+    with pytest.raises(OSError, match="cut.parquet"):
+        on_ray.embed_files(str(tiny_preset), tmp_path / "cut.parquet", tmp_path / "new")
     (tmp_path / "folder").mkdir()
     with pytest.raises(
         ValueError, match="Expected sentences to embed. Received: .*folder, without any"
@@ -145,15 +148,19 @@ def test_a_job_is_resumed_with_its_bilm_backend_and_token_cache(
     changed, tiny_preset, text, tmp_path, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
+    monkeypatch.setenv("HOME", str(tmp_path))
     pair = [tmp_path / "vocab.txt", tmp_path / "vocab.hdf5"]
     for path in pair:
         path.write_bytes(b"one")
+    given: list[dict] = []
     monkeypatch.setattr(on_ray, "ROWS_IN_A_FILE", 50)
-    monkeypatch.setattr(on_ray, "_map_parts", lambda *_: [])
+    monkeypatch.setattr(on_ray, "_map_parts", lambda _, actor, *__: given.append(actor[2]) or [])
     preset = tmp_path / "preset"
     shutil.copytree(tiny_preset, preset)
     arguments = str(preset), text, tmp_path / "out"
-    on_ray.embed_files(*arguments, token_cache=pair)
+    on_ray.embed_files("~/preset", *arguments[1:], token_cache=[f"~/{x.name}" for x in pair])
+    assert given[0]["preset"] == str(preset)
+    assert given[0]["token_cache"] == list(map(str, pair))
     (tmp_path / "out" / "layers-00000099.parquet").touch()
     on_ray.embed_files(*arguments, token_cache=pair, resume=True)
     with pytest.raises(ValueError, match="the 2 files of the run .*out. Received: 1. Wait for the"):

@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from keras_elmo.embed.parquet import import_pyarrow, parquet_errors
-from keras_elmo.tokenizers.text import OPENERS, decompression_errors, join_tokens, read_lines
+from keras_elmo.tokenizers.text import (
+    LONGEST_LINE,
+    OPENERS,
+    decompression_errors,
+    join_tokens,
+    read_lines,
+)
 from keras_elmo.tokenizers.words import check_row
 
 Source = Any  # str, path or open file
@@ -49,7 +55,7 @@ def input_lines(
     with opened as text:
         for line in read_lines(text):
             # A blank line is an empty sentence.
-            yield " ".join(tokenize(line)) if tokenize and line.strip() else line
+            yield (" ".join(tokenize(line)) if line.strip() else "") if tokenize else line
 
 
 def _as_line(cell: Any, number: int, tokenize: Callable[[str], list[str]] | None) -> str:
@@ -99,6 +105,8 @@ def _rows_of_csv(
     text: Iterable[str], path: pathlib.Path, column: str, delimiter: str
 ) -> Iterator[dict]:
     """Yield the rows; raise if a row has more fields than the header, or two columns one name."""
+    # Texts are longer than the limit of the csv module, which holds for the whole program.
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     reader = csv.DictReader(text, delimiter=delimiter, strict=True)
     names = list(reader.fieldnames or [])
     if column not in names:

@@ -125,12 +125,19 @@ def write_token_cache(
     """Write a token cache: a vocabulary, and an hdf5 file with the dataset ``embedding``.
 
     Raises:
-        ValueError: If a token is empty, contains a line end, is not UTF-8 or occurs twice.
+        ValueError: If a token is empty, contains a line end, is not UTF-8 or occurs twice; if the
+            tokens would be read back without a byte-order mark or carriage returns.
     """
     _check_vocabulary(tokens, b"\n")
     rows = table.look_up(tokens)
     with atomic_write(vocabulary_file, embedding_file) as (vocabulary, embedding):
         vocabulary.write_bytes(b"".join(token + b"\n" for token in tokens))
+        if read_vocabulary_lines(vocabulary) != [token.decode() for token in tokens]:
+            raise ValueError(
+                "A vocabulary must not begin with a byte-order mark, and most of its tokens must "
+                "not end with a carriage return, because readers remove both. "
+                f"Received: {_shown(tokens[0])} as the first token"
+            )
         write_arrays(embedding, {"embedding": rows})
 
 

@@ -68,7 +68,7 @@ class Folder:
                 raise
         else:
             self._directory = prefix.parent if prefix else _model_folder(self.path)
-        patterns = ["**/*"] if self._is_archive else ["*", "variables/*"]
+        patterns = ["**/*"] if self._is_archive else ["*", "variables/*", "fta/*"]
         # macOS adds files ._name to folders and archives.
         self.names = sorted(
             file.relative_to(self._directory).as_posix()

@@ -9,6 +9,7 @@ are protocol buffers: shape, dtype, and the place of the bytes in ``PREFIX.data-
 
 import dataclasses
 import io
+import itertools
 import math
 import os
 import struct
@@ -26,6 +27,7 @@ _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _FOOTER = 48
 _LARGEST_INDEX = 1 << 26
 _MOST_NAMES = 100_000
+_LONGEST_NAME = 1_000  # bytes
 _MOST_AXES = 8
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
 
@@ -95,21 +97,19 @@ class TensorBundle:
         if len(content) < _FOOTER or content[-8:] != _MAGIC:
             raise ValueError("the end of an index is missing")
         *_, offset, size = _varints(content[-_FOOTER:], 4)
-        pairs = [
-            pair
-            for _, place in _pairs(_block(content, offset, size))
-            for pair in _pairs(_block(content, *_varints(place, 2)))
-        ]
+        places = [place for _, place in _pairs(_block(content, offset, size))]
+        blocks = (_pairs(_block(content, *_varints(place, 2))) for place in places)
+        pairs = list(itertools.islice(itertools.chain.from_iterable(blocks), _MOST_NAMES + 1))
         if len(pairs) > _MOST_NAMES or not pairs or pairs[0][0] != b"":
             raise ValueError("the header is missing")
         header = dict(_fields(pairs[0][1]))
         self._n_shards = header.get(1, 0)
         if header.get(2, 0) != 0:
             raise ValueError("its numbers are big-endian")
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("it contains a name twice")
         for key, value in pairs[1:]:
             name, entry = key.decode("utf-8"), _entry(value)
-            if name in self.declared or name in self.others:
-                raise ValueError(f"it names {name[:60]!r} twice")
             if entry is None:
                 self.others.append(name)
                 continue
@@ -167,16 +167,17 @@ def _block(content: bytes, offset: int, size: int) -> bytes:
     return block[:-1]
 
 
-def _pairs(block: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the keys and values of a block. A key can start like the key before it."""
+def _pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys and values of a block. A key can start like the key before it."""
     n_restarts = struct.unpack("<I", block[-4:])[0]
     stream = io.BytesIO(content := block[: -4 * (n_restarts + 1)])
-    pairs, key = [], b""
+    key = b""
     while stream.tell() < len(content):
         shared, rest, size = (_varint(stream) for _ in range(3))
         key = key[:shared] + _take(stream, rest)
-        pairs.append((key, _take(stream, size)))
-    return pairs
+        if len(key) > _LONGEST_NAME:
+            raise ValueError("a name is too long")
+        yield key, _take(stream, size)
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:

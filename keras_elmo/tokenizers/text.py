@@ -54,13 +54,14 @@ def join_tokens(tokens: Iterable[str], place: str) -> str:
     """Return a line of tokens, which ``split_tokens`` splits again.
 
     Raises:
-        ValueError: If a token is empty or contains white space. ``place`` is for the error.
+        ValueError: If a token is not a str, is empty or contains white space. ``place`` is for
+            the error.
     """
     tokens = list(tokens)
     for token in tokens:
-        if not token or re.search(r"[ \t\r\n]", token):
+        if not isinstance(token, str) or not token or re.search(r"[ \t\r\n]", token):
             raise ValueError(
-                "Expected tokens that are not empty and contain no white space. "
+                "Expected tokens that are str, not empty, and contain no white space. "
                 f"Received: {shorten(token)} in {place}"
             )
     return " ".join(tokens)

@@ -24,7 +24,7 @@ PathLike: TypeAlias = str | os.PathLike
 # pathlib removes one of the two slashes.
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/+", re.IGNORECASE)
 # The options of a biLM over code points contain its dictionaries.
-_LARGEST_JSON = 1 << 24
+_LARGEST_JSON = 1 << 27
 _LARGEST_TEXT = 1 << 28
 _MOST_DIGITS = 18
 _SIGNALS = signal.valid_signals()  # which takes longer than everything that uses it
@@ -97,7 +97,7 @@ def read_options(file: PathLike, kind: str = "Options file") -> Any:
 
     Raises:
         OSError: If the file is missing or cannot be read.
-        ValueError: If the file is not strict JSON in UTF-8, or is larger than 16 MiB.
+        ValueError: If the file is not strict JSON in UTF-8, or is larger than 128 MiB.
     """
     if isinstance(file, dict):
         raise ValueError(

@@ -379,6 +379,9 @@ def test_sentences_are_embedded_once(tiny_preset, tmp_path, monkeypatch):
     )
     with pytest.raises(ValueError, match="train.hdf5 is finished and contains other lines"):
         LayerDataset.from_sentences(ours, sentences[:-1], file=file)
-    for wrong in ("a b", "a\n", ""):
-        with pytest.raises(ValueError, match="no white space. Received: '.*' in sentence 1"):
+    for wrong in ("a b", "a\n", "", b"a"):
+        with pytest.raises(ValueError, match="no white space. Received: b?'.*' in sentence 1"):
             LayerDataset.from_sentences(ours, [["a"], [wrong]], file=tmp_path / "no.hdf5")
+    for texts in (["Good", "Bad"], ["今天天气很好"]):
+        with pytest.raises(ValueError, match="every sentence to be a list of tokens. Received: "):
+            LayerDataset.from_sentences(ours, texts, file=tmp_path / "no.hdf5")

@@ -270,9 +270,10 @@ def test_a_column_of_raw_text(tmp_path, name):
 
 
 def test_a_cell_of_several_lines(embedder, tmp_path):
-    (tmp_path / "t.csv").write_text('text\n"a b\nc"\n')
+    (tmp_path / "t.csv").write_text(f'text\n"a b\nc"\n{"d" * 150_000}\n')
     embedder.embed_file(tmp_path / "t.csv", tmp_path / "o", "top", column="text", progress=False)
-    assert read(tmp_path / "o")["sentences"].tolist() == [b"a b c"]
+    # The second cell is longer than the limit of Python's csv module.
+    assert read(tmp_path / "o")["sentences"].tolist() == [b"a b c", b"d" * 150_000]
     np.testing.assert_allclose(
         read(tmp_path / "o")["0"], embedder.embed([["a", "b", "c"]], "top")[0], atol=1e-6
     )
@@ -280,13 +281,15 @@ def test_a_cell_of_several_lines(embedder, tmp_path):
 
 def test_lines_of_raw_text(tmp_path):
     embedder = Embedder("elmo_mini_en")
-    lines = "He didn't pay.\n\n“Fine,” she said.\n"
+    lines = "He didn't pay.\n\n“Fine,” she said.\n\f\n\u3000\n"
     embedder.embed_file(io.StringIO(lines), tmp_path / "o", "top", raw=True, progress=False)
     with h5py.File(tmp_path / "o") as file:
         assert file["sentences"].asstr()[:].tolist() == [
             "He did n't pay .",
             "",
             '" Fine , " she said .',
+            "",
+            "",
         ]
 
 

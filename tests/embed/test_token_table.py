@@ -124,6 +124,8 @@ def test_files(tmp_path):
         ([b"a\nb"], "must not be empty or contain .* Received: 'a.nb'"),
         ([b"a", b"b", b"a"], "Vocabulary must contain every token once. Received: 'a' twice"),
         ([b"a", b"\xff"], "A vocabulary must be UTF-8 text. Received: token b'.xff'"),
+        ([b"The\r", b"cat\r"], "carriage return, .* Received: 'The.r' as the first token"),
+        (["\ufeffThe".encode(), b"cat"], "byte-order mark, and .* Received: '.ufeffThe' as the fi"),
     ],
 )
 def test_bad_vocabularies(words, message, tmp_path):

@@ -210,6 +210,12 @@ def test_allennlp_mixes_and_archived_options(tmp_path):
     members["fta/model.elmo.options_file"] = json.dumps(config.to_options()).encode()
     archive = tarred(tmp_path / "model.tar.gz", members)
     assert Preset(archive).read_config() == config
+    (tmp_path / "model" / "fta").mkdir()
+    for name, content in members.items():
+        (tmp_path / "model" / name).write_bytes(content)
+    unpacked = Preset(tmp_path / "model")
+    assert unpacked.format.options_file().name == "fta/model.elmo.options_file"
+    assert unpacked.read_config() == config
     for index, (scalars, gamma) in enumerate(MIXES):
         mix = ScalarMix.from_preset(archive, index)
         np.testing.assert_allclose(numpy(mix.scalars.value), scalars)
@@ -371,6 +377,9 @@ def test_damaged_checkpoints(tmp_path):
     ]:
         index.write_bytes(change)
         refuses(OSError, f"model.ckpt-7.index is damaged, or .*{reason}", folder, tmp_path)
+    # Names can share their starts, so a short file can contain gigabytes of names.
+    foreign_files.write_checkpoint(folder / "model.ckpt-7", {"x" * 1001: np.zeros(1, "float32")})
+    refuses(OSError, "model.ckpt-7.index is damaged, .*a name is too long", folder, tmp_path)
 
 
 def test_checkpoints_that_do_not_fit(tmp_path):

@@ -14,9 +14,8 @@ def is_exporting() -> bool:
 
     Keras has no flag for it, so this looks for its export modules among the callers.
     """
-    import tensorflow as tf
-
-    if tf.executing_eagerly():
+    tf = sys.modules.get("tensorflow")  # which need not be installed
+    if tf is None or tf.executing_eagerly():
         return False
     frame = sys._getframe().f_back
     while frame:
