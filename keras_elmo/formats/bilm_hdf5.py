@@ -1,5 +1,7 @@
 """The files of bilm-tf's layout: options and weights in hdf5, under any of their usual names."""
 
+from typing import Any
+
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile
 from keras_elmo.formats.bilm_weights import bilm_mapping
@@ -7,6 +9,7 @@ from keras_elmo.formats.folder import Folder, PresetFile, base_name
 from keras_elmo.formats.hdf5 import Hdf5Reader, read_arrays, write_arrays
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint
 from keras_elmo.formats.weight_mapping import expected_shapes, extract
+from keras_elmo.utils.checks import is_number, shorten
 from keras_elmo.utils.files import PathLike, read_options, write_files, write_json
 
 _WEIGHTS_NAMES = (
@@ -66,16 +69,14 @@ class BilmHdf5(Format):
             return []
         file = self.folder.pick("scalar_mix.json")
         values = read_options(file, "Scalar mixes")
-        try:
-            return [
-                Mix(tuple(map(float, x["scalars"])), float(x["gamma"]), bool(x["layer_norm"]))
-                for x in values
-            ]
-        except (TypeError, ValueError, KeyError, OverflowError) as error:
+        if not isinstance(values, list) or not all(map(_is_mix, values)):
             raise ValueError(
-                f"Scalar mixes {file} must be a list of objects with scalars, gamma and "
-                f"layer_norm. Received: {error!r:.200}"
-            ) from None
+                f"Scalar mixes {file} must be a list of objects with scalars and gamma, which are "
+                f"finite numbers, and layer_norm, true or false. Received: {shorten(values)}"
+            )
+        return [
+            Mix(tuple(map(float, x["scalars"])), float(x["gamma"]), x["layer_norm"]) for x in values
+        ]
 
     def read_softmax(self) -> SoftmaxFile | None:
         if checkpoint := self._softmax_checkpoint():
@@ -109,3 +110,11 @@ class BilmHdf5(Format):
 
 def _hdf5_names(folder: Folder, end: str = ".hdf5") -> list[str]:
     return [name for name in folder.ending(end) if base_name(name).lower() != "softmax.hdf5"]
+
+
+def _is_mix(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("scalars"), list):
+        return False
+    numbers = [*value["scalars"], value.get("gamma")]
+    has_numbers = len(numbers) > 1 and all(map(is_number, numbers))
+    return has_numbers and isinstance(value.get("layer_norm"), bool)

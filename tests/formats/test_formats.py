@@ -225,9 +225,20 @@ def test_allennlp_mixes_and_archived_options(tmp_path):
         ScalarMix.from_preset(archive, 2)
     convert(archive, tmp_path / "out")
     assert Preset(tmp_path / "out").read_mixes() == Preset(archive).read_mixes()
-    (tmp_path / "out" / "scalar_mix.json").write_text('[{"scalars": 3}]')
-    with pytest.raises(ValueError, match="Scalar mixes .*scalar_mix.json must be a list of obj"):
-        ScalarMix.from_preset(tmp_path / "out")
+    good = {"scalars": [1, 2.0], "gamma": 1, "layer_norm": False}
+    for wrong in (
+        {"scalars": 3},
+        {"scalars": []},
+        {"scalars": "123"},
+        {"scalars": [1, "nan"]},
+        {"gamma": float("nan")},
+        {"gamma": None},
+        {"layer_norm": "false"},
+    ):
+        content = json.dumps([good, good | wrong]).replace("NaN", "1e999")
+        (tmp_path / "out" / "scalar_mix.json").write_text(content)
+        with pytest.raises(ValueError, match="Scalar mixes .*scalar_mix.json must be a list of o"):
+            ScalarMix.from_preset(tmp_path / "out")
 
 
 CHARACTERS = "abcdefghijklmnopqrstuvwxyzTCé나는\u3000!"
