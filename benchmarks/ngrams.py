@@ -4,7 +4,8 @@
 
 CORPUS is a folder of ``keras-elmo prepare``; the n-grams count its training files. TEXT is
 tokenised, one sentence a line. As in ``keras-elmo perplexity``, tokens outside the vocabulary
-count as one word, and every sentence ends with a predicted ``</S>``. Prints the perplexity of a
+count as one word, and every sentence ends with a predicted ``</S>``. In the unigram, so do tokens
+of the vocabulary that the training files lack. Prints the perplexity of a
 unigram for each text. --kenlm, the folder of KenLM's programs, adds its modified Kneser-Ney 5-gram.
 """
 
@@ -35,8 +36,8 @@ def unigram(counts, sentences):
     seen = [counts[token] or counts[UNKNOWN] for token in tokens]
     if not all(seen):
         raise ValueError(
-            "Expected a training text with a token outside the vocabulary, because the text has "
-            f"one. Received: none in {counts.total()} tokens"
+            "Expected a token outside the vocabulary in the training files, because the text has "
+            f"one, or one that they lack. Received: none in {counts.total()} tokens"
         )
     nll = sum(total - math.log(count) for count in seen)
     return math.exp(nll / len(tokens))

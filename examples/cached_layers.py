@@ -121,7 +121,7 @@ class StoredLayers:
         if not path.exists():
             text, state = io.StringIO("\n".join(texts)), random.getstate()
             keras_elmo.Embedder(elmo).embed_file(text, path, float16=True, resume=True)
-            # Keras draws the seeds of initial weights from this state. Later runs start from it.
+            # Keras draws seeds from this state. Later runs, which read the file, start from it.
             random.setstate(state)
         self.dataset = keras_elmo.LayerDataset(path)
 

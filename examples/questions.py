@@ -123,8 +123,9 @@ def splits(examples, tested, folds):
             parts[part].append(i)
         if not all(parts):
             raise ValueError(
-                "Expected an article or more to train on, to choose the epoch with, and to test "
-                f"on. Received: {', '.join(str(len(part)) for part in parts)} questions"
+                "Expected articles to train on, to choose the epoch with, and to test on. "
+                f"Received: {', '.join(str(len(part)) for part in parts)} questions. Give files "
+                "with more articles, or use fewer folds"
             )
         yield parts
 
@@ -158,6 +159,7 @@ def main(arguments=None):
     texts = {name: [x[name] for x in examples] for name in ("context", "question")}
     targets = {name: [x[name] for x in examples] for name in ("start", "end")}
     lengths = list(map(len, texts["context"]))
+    all_parts = [*splits(examples, tested, settings.folds)]
     tokenizer = keras_elmo.CharacterTokenizer(LETTERS)
     with settings.folder() as temporary:
         folder = settings.cache or pathlib.Path(temporary)
@@ -170,7 +172,7 @@ def main(arguments=None):
                 shape = inputs[f"{name}_layers"].shape
 
         folds, sizes = [], []
-        for parts in splits(examples, tested, settings.folds):
+        for parts in all_parts:
             known, others = ([examples[i] for i in x] for x in (parts[0], parts[1] + parts[2]))
             known, others = (
                 [y for x in z for y in (x["context"], x["question"])] for z in (known, others)

@@ -24,8 +24,12 @@ def read_squad(path):
         for paragraph in article["paragraphs"]:
             context, spans = tokens_and_spans(paragraph["context"])
             for question in paragraph["qas"]:
-                # SQuAD 2.0 also has questions without an answer.
-                answer = (question["answers"] or [{"text": "", "answer_start": 0}])[0]
+                if not question["answers"]:
+                    raise ValueError(
+                        "Expected an answer to every question, as in SQuAD 1.1. Received: "
+                        f"question {question['id']} of {path}, without one"
+                    )
+                answer = question["answers"][0]
                 first = answer["answer_start"]
                 last = first + len(answer["text"])
                 inside = [n for n, (a, b) in enumerate(spans) if a < last and b > first]

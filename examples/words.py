@@ -13,7 +13,7 @@ from keras_elmo.tokenizers.words import plain_quotes
 def tokens_and_spans(text):
     """Return the tokens of a text, and the start and end of each in characters."""
     tokens = keras_elmo.WordTokenizer("penn")(text)  # the tokenizer of the biLM's training text
-    plain = plain_quotes(text)  # as the tokenizer does; no character moves
+    plain = plain_quotes(text)  # as in the tokenizer; the positions are equal
     spans, end = [], 0
     for token in tokens:
         pattern = "\"|''|``|`+" if token == '"' else re.escape(token)

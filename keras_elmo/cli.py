@@ -401,12 +401,15 @@ def _is_run(path: str) -> bool:
 
 def _tokenizer_of(path: str) -> Callable[[str], list[str]]:
     """Return the tokenizer that a preset or a run records, or one that splits at spaces."""
-    with contextlib.suppress(ValueError):  # none is recorded, or one that is not known here
-        if not _is_run(path):
-            return make_tokenizer(Preset(path).read_tokenizer())
-        if stored := read_tokenizer(local_path(path)):
-            return make_tokenizer(stored["name"])
-    return split_tokens
+    name = None
+    if _is_run(path):
+        stored = read_tokenizer(local_path(path))
+        name = stored and stored["name"]
+    else:
+        preset = Preset(path)
+        with contextlib.suppress(ValueError):  # the tokenizer is not known
+            name = preset.read_tokenizer()
+    return make_tokenizer(name, split_sentences=True) if name in TOKENIZERS else split_tokens
 
 
 def _scorer(path: str, options: str | None) -> Scorer:
@@ -451,7 +454,7 @@ def _substitutes(
         )
     before, word, after = marked.groups()
     tokenize = _tokenizer_of(preset_or_run)
-    # With a word after it, the period of "Mr." does not end a sentence.
+    # With a word after it, the period of "Mr." stays in the token.
     left, right = tokenize(f"{before} x")[:-1], tokenize(after)
     found = _scorer(preset_or_run, options).substitutes([*left, word, *right], len(left), top)
     if as_json:

@@ -29,6 +29,7 @@ from keras_elmo.utils.files import (
     read_options,
     read_vocabulary_lines,
     similar_paths,
+    to_vocabulary_lines,
     write_files,
     write_json,
 )
@@ -261,8 +262,8 @@ def convert(
     }
     if vocabulary is not None:
         tokens = softmax.vocabulary if softmax else read_vocabulary_lines(vocabulary)
-        text = "\n".join(tokens) + "\n"
-        writers["vocab.txt"] = lambda path: path.write_bytes(text.encode())
+        content = to_vocabulary_lines(tokens)
+        writers["vocab.txt"] = lambda path: path.write_bytes(content)
     if softmax is not None:
         writers["softmax.hdf5"] = lambda path: write_arrays(path, _as_float32(softmax.arrays))
     if mixes:

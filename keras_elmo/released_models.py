@@ -11,12 +11,17 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import tempfile
 from typing import Any
 
 from keras_elmo.utils.checks import nearest_names
-from keras_elmo.utils.files import atomic_write, digest_of, read_options, without_scheme
+from keras_elmo.utils.files import (
+    atomic_write,
+    digest_of,
+    made_folder,
+    read_options,
+    without_scheme,
+)
 
 # The start of an address on the Hugging Face Hub.
 HUB = "hf://"
@@ -115,7 +120,7 @@ def download(name: str) -> pathlib.Path:
 
     Every file is checked for its size and checksum where they are known, and for its kind.
     Where no checksum is known, the digest of the first download is kept and later downloads
-    are compared with it. The model appears in the cache with all its files or not at all.
+    are compared with it. Files appear in the folder of the model when all of them are complete.
 
     ``"hf://user/model"`` or ``"hf://user/model@revision"`` is a model on the Hugging Face Hub.
     The package ``huggingface_hub`` downloads it into its cache.
@@ -129,7 +134,8 @@ def download(name: str) -> pathlib.Path:
 
     Raises:
         ImportError: If the model is on the Hugging Face Hub and huggingface_hub is missing.
-        ValueError: If the registry has no such model, or no address of its files.
+        ValueError: If the registry has no such model, or no address of its files, or if
+            ``digests.json`` in the cache is damaged.
         OSError: If no mirror gives the file; the error names every address, the expected
             size and the folder for a file that was fetched by hand.
     """
@@ -150,21 +156,21 @@ def download(name: str) -> pathlib.Path:
         )
     if model.is_downloaded and name in _read_ledger():
         return model_path(model)
-    cache = cache_folder()
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=f".{name}-") as temporary:
-        folder = pathlib.Path(temporary) / name
-        folder.mkdir()
+    with (
+        made_folder(model.folder),
+        tempfile.TemporaryDirectory(dir=model.folder, prefix=".") as temporary,
+    ):
+        paths = {}
         for file in model.files:
-            present = model.folder / file["file"]
-            if present.is_file():  # fetched by hand
-                _copy_checked(present, file, folder, name)
+            path = model.folder / file["file"]
+            if path.is_file():  # fetched by hand
+                _check_present(path, file, name)
             else:
-                _fetch(file, folder, model)
-        _compare_digests(model, folder)
-        model.folder.mkdir(exist_ok=True)
-        for file in model.files:  # another process may be reading the folder
-            os.replace(folder / file["file"], model.folder / file["file"])
+                path = _fetch(file, pathlib.Path(temporary), model)
+            paths[file["file"]] = path
+        _compare_digests(model, paths)
+        for file_name, path in paths.items():
+            os.replace(path, model.folder / file_name)
     return model_path(model)
 
 
@@ -197,8 +203,8 @@ def _snapshot(address: str) -> pathlib.Path:
         ) from error
 
 
-def _fetch(file: dict, folder: pathlib.Path, model: ReleasedModel) -> None:
-    """Fetch a file from the first mirror that gives it."""
+def _fetch(file: dict, folder: pathlib.Path, model: ReleasedModel) -> pathlib.Path:
+    """Fetch a file from the first mirror that gives it, and return its path in the folder."""
     import keras
 
     failures = []
@@ -210,7 +216,7 @@ def _fetch(file: dict, folder: pathlib.Path, model: ReleasedModel) -> None:
                 file["file"], url, cache_dir=str(folder.parent), cache_subdir=folder.name
             )
             _check(target, file, model.name)
-            return
+            return target
         except Exception as error:  # get_file raises bare Exceptions
             target.unlink(missing_ok=True)
             failures.append(f"{url} ({' '.join(str(error).split())[:200]})")
@@ -222,15 +228,14 @@ def _fetch(file: dict, folder: pathlib.Path, model: ReleasedModel) -> None:
     )
 
 
-def _copy_checked(present: pathlib.Path, file: dict, folder: pathlib.Path, name: str) -> None:
+def _check_present(path: pathlib.Path, file: dict, name: str) -> None:
     try:
-        _check(present, file, name)
+        _check(path, file, name)
     except OSError as error:
         raise OSError(
-            f"{name} has a file that is not the expected one. Received: {present}: {error}. "
+            f"{name} has a file that is not the expected one. Received: {path}: {error}. "
             "Delete it, or put the right file there"
         ) from None
-    shutil.copyfile(present, folder / file["file"])
 
 
 def _check(path: pathlib.Path, file: dict, name: str) -> None:
@@ -260,10 +265,10 @@ def _read_ledger() -> dict[str, Any]:
     return read_options(_ledger(), "Digest file") if _ledger().is_file() else {}
 
 
-def _compare_digests(model: ReleasedModel, folder: pathlib.Path) -> None:
+def _compare_digests(model: ReleasedModel, paths: dict[str, pathlib.Path]) -> None:
     """Compare the files with the first download; keep the digests of a first download."""
     ledger, known = _ledger(), _read_ledger()
-    digests = {f["file"]: digest_of(folder / f["file"]) for f in model.files}
+    digests = {name: digest_of(path) for name, path in paths.items()}
     first = known.setdefault(model.name, digests)
     changed = sorted(file for file in digests if first.get(file) != digests[file])
     if changed:

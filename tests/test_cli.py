@@ -324,10 +324,10 @@ def test_substitutes_reads_the_context_as_a_part_of_the_sentence(path, tmp_path,
     read = []
     scorer = types.SimpleNamespace(substitutes=lambda *given: read.append(given) or {})
     monkeypatch.setattr("keras_elmo.cli._scorer", lambda *given: scorer)
-    for sentence in ("I met Mr. [Smith] today.", '"[No]."', "[Stop]"):
+    for sentence in ("Hi. I met Mr. [Smith] today.", '"[No]."', "[Stop]"):
         assert main(["substitutes", path, sentence, "--json"]) == 0
     assert read == [
-        (["I", "met", "Mr.", "Smith", "today", "."], 3, 10),
+        (["Hi", ".", "I", "met", "Mr.", "Smith", "today", "."], 5, 10),
         (['"', "No", ".", '"'], 1, 10),
         (["Stop"], 0, 10),
     ]

@@ -830,13 +830,11 @@ def test_questions_reads_and_scores_as_squad(load, tmp_path):
     assert squad.best_span(start, end, 38) == (30, 35)
     assert squad.best_span(start, end, 30)[0] == 2  # the end of the best span is not before it
     file.write_text(file.read_text().replace('"answer_start": 4', '"answer_start": 400'))
-    for answers in (
-        file.read_text(),
-        re.sub(r'"answers": \[[^]]*', '"answers": [', file.read_text()),
-    ):
-        file.write_text(answers)
-        with pytest.raises(ValueError, match="an answer inside the passage. Received: question 0"):
-            squad.read_squad(file)
+    with pytest.raises(ValueError, match="an answer inside the passage. Received: question 0 of"):
+        squad.read_squad(file)
+    file.write_text(re.sub(r'"answers": \[[^]]*', '"answers": [', file.read_text()))
+    with pytest.raises(ValueError, match="as in SQuAD 1.1. Received: question 0 of .* without one"):
+        squad.read_squad(file)
 
 
 @slow
@@ -856,7 +854,7 @@ def test_questions_are_split_by_article(load):
     assert folds[0] == ([3], [2, 4], [0, 1]) and folds[1] == ([0, 1], [3], [2, 4])
     assert sorted(i for _, _, tested in folds for i in tested) == [0, 1, 2, 3, 4]
     assert list(splits(examples, 3, None)) == [([2], [0, 1], [3, 4])]
-    with pytest.raises(ValueError, match="article or more to train on.* Received: 0, 2, 3 quest"):
+    with pytest.raises(ValueError, match="articles to train on.* Received: 0, 2, 3 quest.* fewer"):
         list(splits(examples, 2, None))
 
 

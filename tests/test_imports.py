@@ -115,6 +115,16 @@ def test_no_backend_at_module_top_level(name, path):
     assert not {other.split(".")[0] for other in imported(top)} & FORBIDDEN
 
 
+def test_tensorflow_stays_out_under_another_backend():
+    pytest.importorskip("jax")
+    code = (
+        "import sys, keras_elmo; keras_elmo.CharacterTokenizer()([['a']]); "
+        "sys.exit('tensorflow' in sys.modules)"
+    )
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, cwd=PACKAGE.parent)
+
+
 WITHOUT_TENSORFLOW = """
 import sys
 sys.modules["tensorflow"] = None  # as if it were not installed

@@ -54,8 +54,9 @@ def input_lines(
         opened = open(source, "rb")
     with opened as text:
         for line in read_lines(text):
-            # A blank line is an empty sentence.
-            yield (" ".join(tokenize(line)) if line.strip() else "") if tokenize else line
+            if tokenize:  # a blank line is an empty sentence
+                line = " ".join(tokenize(line)) if line.strip() else ""
+            yield line
 
 
 def _as_line(cell: Any, number: int, tokenize: Callable[[str], list[str]] | None) -> str:
@@ -105,7 +106,7 @@ def _rows_of_csv(
     text: Iterable[str], path: pathlib.Path, column: str, delimiter: str
 ) -> Iterator[dict]:
     """Yield the rows; raise if a row has more fields than the header, or two columns one name."""
-    # Texts are longer than the limit of the csv module, which holds for the whole program.
+    # Some texts are longer than 131,072 characters. The limit holds for the whole program.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     reader = csv.DictReader(text, delimiter=delimiter, strict=True)
     names = list(reader.fieldnames or [])

@@ -13,7 +13,6 @@ import numpy as np
 
 from keras_elmo.embed.parquet import ParquetLayers
 from keras_elmo.formats.hdf5 import Hdf5Reader
-from keras_elmo.tokenizers.characters import CharacterTokenizer
 from keras_elmo.tokenizers.text import join_tokens, rows_of, split_tokens
 from keras_elmo.utils.checks import check_whole
 from keras_elmo.utils.files import PathLike, local_path
@@ -151,9 +150,7 @@ class LayerDataset(keras.utils.PyDataset):
             >>> LayerDataset.from_sentences(embedder, sentences, [1, 0], file="train.hdf5")[0][1]
             array([1, 0])
         """
-        sentences = rows_of(sentences)
-        CharacterTokenizer.check(sentences)
-        lines = [join_tokens(x, f"sentence {i}") for i, x in enumerate(sentences)]
+        lines = [join_tokens(x, f"sentence {i}") for i, x in enumerate(rows_of(sentences))]
         text = io.StringIO("".join(f"{line}\n" for line in lines))
         embedder.embed_file(text, file, float16=float16, resume=True)
         return cls(file, labels, **kwargs)

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_elmo.formats.hdf5 import read_arrays, write_arrays
 from keras_elmo.utils.batches import cut
-from keras_elmo.utils.files import atomic_write, read_vocabulary_lines
+from keras_elmo.utils.files import atomic_write, read_vocabulary_lines, to_vocabulary_lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,19 +125,14 @@ def write_token_cache(
     """Write a token cache: a vocabulary, and an hdf5 file with the dataset ``embedding``.
 
     Raises:
-        ValueError: If a token is empty, contains a line end, is not UTF-8 or occurs twice; if the
-            tokens would be read back without a byte-order mark or carriage returns.
+        ValueError: If a token is empty, contains a line end, is not UTF-8 or occurs twice, or the
+            tokens would not be read back; see ``to_vocabulary_lines``.
     """
     _check_vocabulary(tokens, b"\n")
+    content = to_vocabulary_lines(token.decode() for token in tokens)
     rows = table.look_up(tokens)
     with atomic_write(vocabulary_file, embedding_file) as (vocabulary, embedding):
-        vocabulary.write_bytes(b"".join(token + b"\n" for token in tokens))
-        if read_vocabulary_lines(vocabulary) != [token.decode() for token in tokens]:
-            raise ValueError(
-                "A vocabulary must not begin with a byte-order mark, and most of its tokens must "
-                "not end with a carriage return, because readers remove both. "
-                f"Received: {_shown(tokens[0])} as the first token"
-            )
+        vocabulary.write_bytes(content)
         write_arrays(embedding, {"embedding": rows})
 
 

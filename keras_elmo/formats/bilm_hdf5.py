@@ -71,8 +71,9 @@ class BilmHdf5(Format):
         values = read_options(file, "Scalar mixes")
         if not isinstance(values, list) or not all(map(_is_mix, values)):
             raise ValueError(
-                f"Scalar mixes {file} must be a list of objects with scalars and gamma, which are "
-                f"finite numbers, and layer_norm, true or false. Received: {shorten(values)}"
+                f"Scalar mixes {file} must be a list of objects with scalars (a list of finite "
+                "numbers), gamma (a finite number) and layer_norm (true or false). "
+                f"Received: {shorten(values)}"
             )
         return [
             Mix(tuple(map(float, x["scalars"])), float(x["gamma"]), x["layer_norm"]) for x in values

@@ -9,7 +9,6 @@ are protocol buffers: shape, dtype, and the place of the bytes in ``PREFIX.data-
 
 import dataclasses
 import io
-import itertools
 import math
 import os
 import struct
@@ -97,17 +96,18 @@ class TensorBundle:
         if len(content) < _FOOTER or content[-8:] != _MAGIC:
             raise ValueError("the end of an index is missing")
         *_, offset, size = _varints(content[-_FOOTER:], 4)
-        places = [place for _, place in _pairs(_block(content, offset, size))]
-        blocks = (_pairs(_block(content, *_varints(place, 2))) for place in places)
-        pairs = list(itertools.islice(itertools.chain.from_iterable(blocks), _MOST_NAMES + 1))
-        if len(pairs) > _MOST_NAMES or not pairs or pairs[0][0] != b"":
+        pairs: list[tuple[bytes, bytes]] = []
+        for _, place in _pairs(_block(content, offset, size)):
+            for key, value in _pairs(_block(content, *_varints(place, 2))):
+                if (pairs and key <= pairs[-1][0]) or len(pairs) > _MOST_NAMES:
+                    raise ValueError(f"it names {key[:60]!r} in the wrong place")
+                pairs.append((key, value))
+        if not pairs or pairs[0][0] != b"":
             raise ValueError("the header is missing")
         header = dict(_fields(pairs[0][1]))
         self._n_shards = header.get(1, 0)
         if header.get(2, 0) != 0:
             raise ValueError("its numbers are big-endian")
-        if len(dict(pairs)) < len(pairs):
-            raise ValueError("it contains a name twice")
         for key, value in pairs[1:]:
             name, entry = key.decode("utf-8"), _entry(value)
             if entry is None:

@@ -10,7 +10,7 @@ from keras_elmo.tokenizers.characters import ByteAlphabet
 UNKNOWN = "<UNK>"
 # Our vocabularies start with these tokens, in this order.
 SPECIAL_TOKENS = (*(token.decode() for token in ByteAlphabet.boundary_tokens), UNKNOWN)
-# bilm-tf skips this line wherever it is, so it has no row in the softmax and is no token.
+# bilm-tf skips this line in a vocabulary, so the softmax has no row for it.
 SKIPPED = "!!!MAXTERMID"
 _COUNT = re.compile(r"\d[\d.,]*([eE][-+]?\d+)?")
 _COLUMN = re.compile(r"[^ \t]+")

@@ -122,7 +122,7 @@ def write_language_model(
         "vocab.txt": lambda path: write_vocabulary(path, vocabulary),
         "softmax.hdf5": lambda path: _write_rounded(path, softmax, bits[1]),
         TOKENIZER_FILE: None if tokenizer is None else lambda path: write_json(path, tokenizer),
-        "scalar_mix.json": None,  # of another biLM
+        "scalar_mix.json": None,  # an older one belongs to another biLM
     }
     lines = [card.rstrip(), "", "## Checksums (SHA-256)", "", "```"]
 

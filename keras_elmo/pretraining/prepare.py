@@ -131,7 +131,7 @@ def prepare(
     given = None
     if vocabulary is not None:
         given, settings["vocabulary_size"] = read_vocabulary(os.fspath(vocabulary)), None
-    output = local_path(output).resolve()  # a link may name a folder that is not made yet
+    output = local_path(output).resolve()  # a link cannot be renamed over
     if output.exists():
         raise FileExistsError(f"{output} exists. Remove it, or choose another folder")
     rules = SentenceRules(sentences, tokenizer, files.values())

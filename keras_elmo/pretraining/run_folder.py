@@ -57,7 +57,7 @@ class RunFolder:
         return (self.path / "origin.json").is_file()
 
     def files_of_others(self) -> list[str]:
-        """Return the files that a new run would replace, such as those of a preset."""
+        """Return files that are not of a run and that a new run would replace, as of a preset."""
         if self.has_settings or self.has_checkpoint:
             return []
         names = "options.json", "vocab.txt", TOKENIZER_FILE
@@ -132,7 +132,7 @@ class RunFolder:
             name: functools.partial(write_json, value=content) for name, content in files.items()
         }
         writers["vocab.txt"] = functools.partial(write_vocabulary, tokens=vocabulary)
-        if tokenizer is None and not self.has_checkpoint:  # of a run that never saved
+        if tokenizer is None and not self.has_checkpoint:  # there may be one of an unsaved run
             writers[TOKENIZER_FILE] = None
         write_files(self.path, writers)
 

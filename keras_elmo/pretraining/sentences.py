@@ -96,12 +96,14 @@ def tokenize_file(
         "It is n't far .\n\nIs it ?\n"
     """
     is_stdin, by_lines = input_file == "-", sentences == "lines"
-    if is_stdin and sentences == "punkt":
+    source, target = local_path(input_file), local_path(output_file)
+    is_pipe = source.exists() and not source.is_file()
+    if sentences == "punkt" and (is_stdin or is_pipe):
         raise ValueError(
             f"Expected a file, because Punkt reads it twice. Received: sentences={sentences!r} "
-            "with stdin. Use stops or lines, or write the text to a file"
+            f"with {'stdin' if is_stdin else source}. Use stops or lines, or write the text to a "
+            "file"
         )
-    source, target = local_path(input_file), local_path(output_file)
     if not is_stdin and target.exists() and source.exists() and source.samefile(target):
         raise ValueError(
             f"Expected an output file other than the input file. Received: {output_file} as both"

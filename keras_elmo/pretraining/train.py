@@ -99,7 +99,7 @@ class Pretraining:
         self.save_every = check_whole("Pretraining", "save_every", save_every)
         devices = check_whole("Pretraining", "devices", devices)
         self.folder = RunFolder(folder)
-        self._has_checkpoint = self.folder.has_checkpoint
+        self._resumes = self.folder.has_checkpoint
         self.share = current_share()
         self.parts = self.share.parts(devices)
         corpus = local_path(corpus)
@@ -139,15 +139,14 @@ class Pretraining:
         self.model.compile(self.optimizer, jit_compile=keras.backend.backend() == "jax")
         self.optimizer.build(self.model.trainable_variables)
         digests = {"corpus": _digest_contents(files), **_digest_vocabulary(self.vocabulary)}
-        self.facts = self._first_facts(stored_recipe, digests)
+        self.facts = self._load_facts(stored_recipe, digests)
         self._scorer = Scorer(self.model, self.vocabulary)
         self._sample = _sample(corpus)
         if self.share.is_first:
             with self.folder.locked():
                 self.folder.cut_log(self.facts["step"])
-                # A resumed run recorded it.
-                new = not self._has_checkpoint
-                tokenizer = _tokenizer(corpus, origin["init_from"]) if new else None
+                recorded = read_tokenizer(self.folder.path) if self._resumes else None
+                tokenizer = recorded or _tokenizer(corpus, origin["init_from"])
                 self.folder.write_settings(
                     self.model.config, recipe, origin, self.vocabulary, tokenizer
                 )
@@ -156,18 +155,19 @@ class Pretraining:
         self, config: BiLMConfig | None, recipe: Recipe, origin: dict, resume: bool
     ) -> tuple[BiLMConfig | None, Recipe, dict]:
         """Return the settings of the run in the folder, or the given ones if there is none."""
-        if self._has_checkpoint and not resume:
+        if self._resumes and not resume:
             raise ValueError(
                 f"Pretraining expects a folder without a run. Received: {self.folder.path}, with a "
                 "checkpoint. Resume it, or choose another folder"
             )
-        if others := self.folder.files_of_others():
+        # The other processes may see a part of the files that the first one writes.
+        if self.share.is_first and (others := self.folder.files_of_others()):
             raise ValueError(
                 "Pretraining expects a new folder, or one with a run. Received: "
-                f"{self.folder.path}, with {', '.join(others)} of something else, which the run "
-                "would replace. Choose another folder"
+                f"{self.folder.path}, with {', '.join(others)}, which the run would replace. "
+                "Choose another folder"
             )
-        if not (self._has_checkpoint or (resume and self.folder.has_settings)):
+        if not (self._resumes or (resume and self.folder.has_settings)):
             return config, recipe, origin
         if origin["init_from"] is None:  # the caller need not repeat the preset
             left_out = "init_from", "own_vocabulary"
@@ -178,7 +178,7 @@ class Pretraining:
         self, config: BiLMConfig | None, recipe: Recipe, origin: dict, corpus: pathlib.Path
     ) -> tuple[BiLanguageModel, list[str]]:
         """Return the model, without the weights of a checkpoint, and its vocabulary."""
-        if self._has_checkpoint:
+        if self._resumes:
             assert config is not None  # the folder has one
             vocabulary = self.folder.read_vocabulary()
             return BiLanguageModel(config, len(vocabulary), **model_settings(recipe)), vocabulary
@@ -186,7 +186,7 @@ class Pretraining:
         start = origin["init_from"], origin["own_vocabulary"]
         return _first_model(config, recipe, vocabulary, *start)
 
-    def _first_facts(self, stored_recipe: Recipe, digests: dict[str, str]) -> dict[str, Any]:
+    def _load_facts(self, stored_recipe: Recipe, digests: dict[str, str]) -> dict[str, Any]:
         """Read the checkpoint, if there is one. Return its facts, or the facts of a new run."""
         facts = {
             "step": 0,
@@ -195,7 +195,7 @@ class Pretraining:
             "position": START,
             "settings": _changeable(stored_recipe),
         }
-        if self._has_checkpoint:
+        if self._resumes:
             facts |= self.folder.load(self._variables(), digests)
             # Reset the skip count: the settings may have changed.
             self.optimizer.skipped_in_a_row.assign(0)
@@ -468,7 +468,8 @@ def _tokenizer(corpus: pathlib.Path, init_from: Any) -> dict | None:
     if tokenizer := read_tokenizer(corpus):
         return tokenizer
     if init_from is not None:
-        with contextlib.suppress(ValueError, OSError):  # the tokenizer is not known
+        # The tokenizer is not known, or the preset is gone.
+        with contextlib.suppress(ValueError, OSError, ImportError):
             return {"name": Preset(init_from).read_tokenizer()}
     return None
 

@@ -1,7 +1,12 @@
 """Read and write a vocabulary: a file with one token per line."""
 
 from keras_elmo.formats.vocabulary import SKIPPED, SPECIAL_TOKENS, UNKNOWN, arrange_vocabulary
-from keras_elmo.utils.files import PathLike, local_path, read_vocabulary_lines
+from keras_elmo.utils.files import (
+    PathLike,
+    local_path,
+    read_vocabulary_lines,
+    to_vocabulary_lines,
+)
 
 __all__ = ["SKIPPED", "SPECIAL_TOKENS", "UNKNOWN", "read_vocabulary", "write_vocabulary"]
 
@@ -11,7 +16,8 @@ def write_vocabulary(path: PathLike, tokens: list[str]) -> None:
 
     Raises:
         OSError: If the file cannot be written.
-        ValueError: If a token is ``!!!MAXTERMID``, a line that readers of bilm-tf's files skip.
+        ValueError: If a token is ``!!!MAXTERMID``, a line that readers of vocabularies skip, or
+            the tokens would not be read back; see ``to_vocabulary_lines``.
     """
     if SKIPPED in tokens:
         raise ValueError(
@@ -19,8 +25,7 @@ def write_vocabulary(path: PathLike, tokens: list[str]) -> None:
             f"{SKIPPED} as token {tokens.index(SKIPPED)} for {path}. Remove it. In text it counts "
             f"as {UNKNOWN}"
         )
-    with open(local_path(path), "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(token + "\n" for token in tokens)
+    local_path(path).write_bytes(to_vocabulary_lines(tokens))
 
 
 def read_vocabulary(path: PathLike) -> list[str]:

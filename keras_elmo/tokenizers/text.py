@@ -54,9 +54,14 @@ def join_tokens(tokens: Iterable[str], place: str) -> str:
     """Return a line of tokens, which ``split_tokens`` splits again.
 
     Raises:
-        ValueError: If a token is not a str, is empty or contains white space. ``place`` is for
-            the error.
+        ValueError: If ``tokens`` is a text, or a token is not a str, is empty or contains white
+            space. ``place`` is for the error.
     """
+    if isinstance(tokens, str | bytes):
+        raise ValueError(
+            f"Expected a list of tokens. Received: {shorten(tokens)} in {place}. Split it first, "
+            "for example with a WordTokenizer"
+        )
     tokens = list(tokens)
     for token in tokens:
         if not isinstance(token, str) or not token or re.search(r"[ \t\r\n]", token):

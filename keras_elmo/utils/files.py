@@ -15,7 +15,7 @@ import stat
 import threading
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from keras_elmo.utils.checks import nearest_names
@@ -162,6 +162,23 @@ def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]
         ) from None
 
 
+def to_vocabulary_lines(tokens: Iterable[str]) -> bytes:
+    r"""Return the content of a vocabulary that ``read_vocabulary_lines`` reads back.
+
+    Raises:
+        ValueError: If the first token begins with a byte-order mark, or more than half of the
+            tokens end with ``\r``, because reading removes these.
+    """
+    content = "".join(f"{token}\n" for token in tokens)
+    if content.startswith("\ufeff") or 2 * content.count("\r\n") > content.count("\n"):
+        raise ValueError(
+            "A vocabulary must not begin with a byte-order mark, and half of its tokens or more "
+            "must end with another character than a carriage return, because readers remove both. "
+            f"Received: {content[:60]!r}. Remove them"
+        )
+    return content.encode()
+
+
 def _decompressed(content: bytes, name: str) -> bytes:
     """Return the content of a file, without the compression of gzip."""
     if not content.startswith(b"\x1f\x8b"):
@@ -295,16 +312,17 @@ def write_files(
 ) -> None:
     """Write several files into a directory, old or new: all of them or none.
 
-    Each of the ``writers``, by the name of the file, takes a temporary path and writes there. None
-    in its place removes the file at the end.
+    Each of the ``writers``, by the name of the file, takes a temporary path and writes there. If a
+    writer is None, its file is removed after the others are written.
     """
     paths = {local_path(directory) / name: write for name, write in writers.items()}
     written = {path: write for path, write in paths.items() if write is not None}
     with made_folder(local_path(directory)), atomic_write(*written) as temporary:
         for write, path in zip(written.values(), temporary, strict=True):
             write(path)
-    for path in paths.keys() - written.keys():
-        path.unlink(missing_ok=True)
+    for path, writer in paths.items():
+        if writer is None:
+            path.unlink(missing_ok=True)
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

@@ -383,5 +383,5 @@ def test_sentences_are_embedded_once(tiny_preset, tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="no white space. Received: b?'.*' in sentence 1"):
             LayerDataset.from_sentences(ours, [["a"], [wrong]], file=tmp_path / "no.hdf5")
     for texts in (["Good", "Bad"], ["今天天气很好"]):
-        with pytest.raises(ValueError, match="every sentence to be a list of tokens. Received: "):
+        with pytest.raises(ValueError, match="a list of tokens. Received: '.*' in sentence 0. Sp"):
             LayerDataset.from_sentences(ours, texts, file=tmp_path / "no.hdf5")

@@ -190,7 +190,7 @@ def test_held_out_lines_without_a_sentence(raw, tmp_path):
 @example(20, 0.9375, 0)  # 19 of 20 lines, in blocks of 4
 @example(8, 0.95, 0)  # all 8 lines rounded, in blocks of 2
 def test_the_share_that_is_held_out(tmp_path_factory, n_lines, share, seed):
-    """Of any text, short or long, within half a block; and never all of it, so none of a line."""
+    """Of any text, short or long, within a block; and never all of it, so none of a line."""
     folder = tmp_path_factory.mktemp("share")
     lines = [f"w{i}" for i in range(n_lines)]
     (folder / "a.txt").write_text("\n".join(lines) + "\n")
@@ -339,8 +339,10 @@ def test_nltk_is_asked_for_only_if_needed(raw, tmp_path, monkeypatch):
     prepare(raw / "a.txt", tmp_path / "out", **plain, progress=False)
 
 
-# No token contains a blank, a tab or an end of line: after a blank there could be a count.
-@given(st.lists(st.text(st.characters(exclude_characters="\r\n \t"), min_size=1), unique=True))
+# No token contains a blank or a tab: after one there could be a count.
+@given(st.lists(st.text(st.characters(exclude_characters="\n \t"), min_size=1), unique=True))
+@example(["a\r", "b\r", "c\r", "d"])  # three of seven lines end as on Windows
+@example(["a\r", "b\r", "c\r", "d\r"])  # four of seven
 def test_vocabularies_come_back(tmp_path_factory, tokens):
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     tokens = [
@@ -350,6 +352,10 @@ def test_vocabularies_come_back(tmp_path_factory, tokens):
         and t.encode("utf-8", "ignore").decode() == t
         and t != "!!!MAXTERMID"
     ]
+    if sum(t.endswith("\r") for t in tokens) > (len(tokens) + 3) / 2:
+        with pytest.raises(ValueError, match="than a carriage return, because readers remove"):
+            write_vocabulary(path, ["<S>", "</S>", "<UNK>", *tokens])
+        return
     write_vocabulary(path, ["<S>", "</S>", "<UNK>", *tokens])
     assert read_vocabulary(path) == ["<S>", "</S>", "<UNK>", *tokens]
 

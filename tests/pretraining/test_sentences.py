@@ -109,7 +109,10 @@ def test_the_home_folder_and_pipes(raw, tmp_path, monkeypatch):
             tokenize_file(one, two, tokenizer="whitespace", progress=False)
     assert raw.read_bytes() == before
     os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(before,))
+    with pytest.raises(ValueError, match="Punkt reads it twice. Received: .*'punkt' with .*/pipe."):
+        tokenize_file(tmp_path / "pipe", tmp_path / "no.txt", sentences="punkt")
+    write = (tmp_path / "pipe").write_bytes
+    writer = threading.Thread(target=write, args=(before,), daemon=True)
     writer.start()
     tokenize_file(tmp_path / "pipe", tmp_path / "piped.txt", tokenizer="whitespace")
     writer.join()

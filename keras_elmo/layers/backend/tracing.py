@@ -14,7 +14,7 @@ def is_exporting() -> bool:
 
     Keras has no flag for it, so this looks for its export modules among the callers.
     """
-    tf = sys.modules.get("tensorflow")  # which need not be installed
+    tf = sys.modules.get("tensorflow")  # other backends do not need it
     if tf is None or tf.executing_eagerly():
         return False
     frame = sys._getframe().f_back
