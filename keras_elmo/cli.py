@@ -399,14 +399,14 @@ def _is_run(path: str) -> bool:
     return not is_released(path) and RunFolder(path).has_checkpoint
 
 
-def _tokenizer_of(path: str) -> Callable[[str], list[str]]:
+def _tokenizer_of(path: str, options: str | None) -> Callable[[str], list[str]]:
     """Return the tokenizer that a preset or a run records, or one that splits at spaces."""
     name = None
     if _is_run(path):
         stored = read_tokenizer(local_path(path))
         name = stored and stored["name"]
     else:
-        preset = Preset(path)
+        preset = Preset(path, options)
         with contextlib.suppress(ValueError):  # the tokenizer is not known
             name = preset.read_tokenizer()
     return make_tokenizer(name, split_sentences=True) if name in TOKENIZERS else split_tokens
@@ -453,7 +453,7 @@ def _substitutes(
             f"Expected one word in brackets, as in 'Out of [order].'. Received: {sentence!r}"
         )
     before, word, after = marked.groups()
-    tokenize = _tokenizer_of(preset_or_run)
+    tokenize = _tokenizer_of(preset_or_run, options)
     # With a word after it, the period of "Mr." stays in the token.
     left, right = tokenize(f"{before} x")[:-1], tokenize(after)
     found = _scorer(preset_or_run, options).substitutes([*left, word, *right], len(left), top)

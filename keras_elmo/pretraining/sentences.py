@@ -97,8 +97,7 @@ def tokenize_file(
     """
     is_stdin, by_lines = input_file == "-", sentences == "lines"
     source, target = local_path(input_file), local_path(output_file)
-    is_pipe = source.exists() and not source.is_file()
-    if sentences == "punkt" and (is_stdin or is_pipe):
+    if sentences == "punkt" and (is_stdin or source.is_fifo()):
         raise ValueError(
             f"Expected a file, because Punkt reads it twice. Received: sentences={sentences!r} "
             f"with {'stdin' if is_stdin else source}. Use stops or lines, or write the text to a "
