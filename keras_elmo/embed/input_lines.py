@@ -9,13 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from keras_elmo.embed.parquet import import_pyarrow, parquet_errors
-from keras_elmo.tokenizers.text import (
-    LONGEST_LINE,
-    OPENERS,
-    decompression_errors,
-    join_tokens,
-    read_lines,
-)
+from keras_elmo.tokenizers.text import OPENERS, decompression_errors, join_tokens, read_lines
 from keras_elmo.tokenizers.words import check_row
 
 Source = Any  # str, path or open file
@@ -98,7 +92,7 @@ def _cells(source: Source, column: str) -> Iterator[Any]:
     except (csv.Error, json.JSONDecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(
             f"Expected a valid {ending} file in UTF-8. Received: {path}, which is not valid "
-            f"({error}). Repair it, or write it again with the csv or json module of Python"
+            f"({error}). Repair it, or write it as .jsonl with the json module of Python"
         ) from None
 
 
@@ -106,8 +100,6 @@ def _rows_of_csv(
     text: Iterable[str], path: pathlib.Path, column: str, delimiter: str
 ) -> Iterator[dict]:
     """Yield the rows; raise if a row has more fields than the header, or two columns one name."""
-    # Some texts are longer than 131,072 characters. The limit holds for the whole program.
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     reader = csv.DictReader(text, delimiter=delimiter, strict=True)
     names = list(reader.fieldnames or [])
     if column not in names:
