@@ -44,7 +44,7 @@ class ReleasedModel:
         name: str. Publisher, model and language, as ``allennlp_original_en``.
         language: str. Code of the language; ``"protein"`` for amino acids.
         text: str. The text that the biLM was trained on.
-        format: str. The format of its files.
+        format: str. The format of the files.
         licence: str. The licence, as far as the publisher states one.
         tokens: str. How the training text was tokenised, as far as it is known.
         files: tuple of dict. For each file ``file``, its name; ``urls``, its mirrors in order;

@@ -84,7 +84,7 @@ def tokenize_file(
     Raises:
         OSError: If the input cannot be read.
         ValueError: If a name is unknown, if the input is not UTF-8, or if Punkt, which reads
-            the input twice, gets stdin.
+            the input twice, gets stdin or a pipe.
         ImportError: If NLTK or Kiwi is needed and missing.
 
     Examples:
