@@ -101,6 +101,8 @@ def _flags(source: Callable, names: str, group: str = "") -> dict[str, Any]:
             options |= {"type": kind, "metavar": kind.__name__.upper()}
         if kind is bool:
             options["action"], default = "store_true", None
+            text = text.removeprefix("Whether to ")
+            text = text[:1].upper() + text[1:]
         if name in _CHOICES:
             options["choices"] = _CHOICES[name]
         if name == "filters":
@@ -256,6 +258,8 @@ def _embed(
     preset: str, input_file: str, output_file: str, as_json: bool = False, **given: Any
 ) -> None:
     """Write the layer representations of sentences to a file."""
+    if output_file == "-":
+        raise ValueError("embed expects the path of a new file. Received: -, the standard output")
     if "ray" in given:
         from keras_elmo.ray import embed_files
 

@@ -22,8 +22,8 @@ from keras_elmo.released_models import download, is_released, models_at_url, rel
 from keras_elmo.utils.checks import nearest_names
 from keras_elmo.utils.files import (
     PathLike,
+    check_new_directory,
     digest_of,
-    holds_files,
     local_path,
     read_bytes,
     read_options,
@@ -46,6 +46,21 @@ FORMATS: tuple[type[Format], ...] = (
 _LARGEST_CARD = 1 << 20
 TOKENIZER_FILE = "tokenizer.json"
 _FILES_OF_A_MODEL = tuple(".json .hdf5 .h5 .pb .th .pkl .dic .txt _file checkpoint".split())
+# Files of other folders and archives of this package and of Keras, and what to do with them.
+_NO_PRESETS = (
+    (
+        {"origin.json", "checkpoint.hdf5"},
+        "a folder of keras-elmo pretrain. Make a preset of it: keras-elmo export {} DIRECTORY",
+    ),
+    (
+        {"prepared.json", "vocab.txt"},
+        "a folder of keras-elmo prepare. Train a biLM on it: keras-elmo pretrain {} RUN",
+    ),
+    (
+        {"metadata.json", "model.weights.h5"},
+        'a model that Keras saved. Load it: keras.saving.load_model("{}")',
+    ),
+)
 _EXPECTED = (
     "the name of a bundled preset or released model, or the path of a directory, archive or "
     "checkpoint"
@@ -142,11 +157,12 @@ class Preset:
                 f"{self.path}. Pass the directory, or options and weights to from_hdf5"
             )
         self._folder = Folder(self.path)
-        if {"origin.json", "checkpoint.hdf5"} <= set(self._folder.names):
-            raise ValueError(
-                f"from_preset expects {_EXPECTED}. Received: {self.path}, a folder of keras-elmo "
-                f"pretrain. Make a preset of it: keras-elmo export {self.path} DIRECTORY"
-            )
+        for files, kind in _NO_PRESETS:
+            if files <= set(self._folder.names):
+                raise ValueError(
+                    f"from_preset expects {_EXPECTED}. Received: {self.path}, "
+                    + kind.format(self.path)
+                )
         found = next((f for f in FORMATS if f.recognises(self._folder)), FORMATS[0])
         self.format = found(self._folder, options)
 
@@ -247,11 +263,7 @@ def convert(
         ImportError: If the source is a PyTorch file and PyTorch is not installed.
     """
     directory = local_path(directory)
-    if directory.exists() and (not directory.is_dir() or holds_files(directory)):
-        raise ValueError(
-            "convert expects a directory that is new or empty. "
-            f"Received: directory={str(directory)!r}"
-        )
+    check_new_directory(directory, "convert")
     preset = Preset(source, options)
     bilm, softmax, mixes = preset.read(), preset.read_softmax(), preset.read_mixes()
     vocabulary = preset.format.vocabulary_file()

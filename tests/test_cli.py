@@ -161,6 +161,7 @@ def test_errors_are_one_line(capsys):
         (["pretrain", "--help"], "LSTM layers in each direction. Default: 2."),
         (["perplexity", "--help"], "<UNK>"),
         (["export", "--help"], "--heldout"),
+        (["embed", "--help"], "--float16 Store float16, half the size."),
     ],
 )
 def test_help(arguments, words, capsys):
@@ -226,6 +227,9 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager, monkeypatch):
     assert not pathlib.Path(preset).exists()
     arguments = ("--data", tmp_path / "data.md", "--bits", "14", "10")
     call("export", run, preset, "--heldout", heldout, *arguments)
+    assert main(["export", run, preset]) == 1
+    expected = f"export expects a directory that is new or empty. Received: {preset}, which cont"
+    assert expected in capsys.readouterr().err
     card = (tmp_path / "preset" / "README.md").read_text("utf-8")
     assert keras_elmo.Embedder(preset).tokenize("aa bb.") == ["aa", "bb", "."]
     assert "# preset" in card and "Letters." in card and "| heldout-raw.txt |" in card
@@ -299,6 +303,8 @@ def test_embed_says_what_it_made(tmp_path, capsys):
     assert re.search(r"tokens_per_s +[\d.]{1,8}$", printed, re.MULTILINE)
     assert main(command) == 1 and "exists. Pass overwrite=True (--force)" in capsys.readouterr().err
     assert main([*command, "--force"]) == 0
+    assert main(["embed", "elmo_mini_en", table, "-", "--column", "text"]) == 1
+    assert "path of a new file. Received: -, the standard output" in capsys.readouterr().err
     assert main([*command, "--force", "--ray"]) == 1
     assert "--compression, --raw and --force are for HDF5" in capsys.readouterr().err
 

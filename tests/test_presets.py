@@ -116,12 +116,18 @@ def test_not_a_preset(bad):
         ElmoLayer.from_preset(bad)
 
 
-def test_the_folder_of_a_run(tmp_path):
-    for name in ("options.json", "origin.json", "checkpoint.hdf5", "vocab.txt"):
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        ("options.json origin.json checkpoint.hdf5 vocab.txt", "Make .*: keras-elmo export {} DI"),
+        ("prepared.json vocab.txt lines.txt", "Train .* on it: keras-elmo pretrain {} RUN"),
+        ("config.json metadata.json model.weights.h5", 'Keras saved. .*load_model."{}".$'),
+    ],
+)
+def test_a_folder_that_is_no_preset(tmp_path, names, message):
+    for name in names.split():
         (tmp_path / name).touch()
-    with pytest.raises(
-        ValueError, match=f"pretrain. Make a preset of it: keras-elmo export {tmp_path}"
-    ):
+    with pytest.raises(ValueError, match=message.format(tmp_path)):
         ElmoLayer.from_preset(tmp_path)
 
 
@@ -150,12 +156,12 @@ def test_ambiguous_and_incomplete(tmp_path, files):
     path = zipped(tmp_path / "two.zip", {**files, "other/weights.hdf5": b""})
     with pytest.raises(ValueError, match=r"one file named \*weights.hdf5, .*. Received: \['other/"):
         ElmoLayer.from_preset(path)
-    with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: \[\]"):
+    with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: no files"):
         ElmoLayer.from_preset(zipped(tmp_path / "none.zip", {}))
     with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: \['elmo.zip'"):
         ElmoLayer.from_preset(zipped(tmp_path / "outer.zip", {"elmo.zip": b""}))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: \[\]"):
+    with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: no files"):
         ElmoLayer.from_preset(tmp_path / "empty")
 
 

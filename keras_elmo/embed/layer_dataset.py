@@ -14,7 +14,7 @@ import numpy as np
 from keras_elmo.embed.parquet import ParquetLayers
 from keras_elmo.formats.hdf5 import Hdf5Reader
 from keras_elmo.tokenizers.text import join_tokens, rows_of, split_tokens
-from keras_elmo.utils.checks import check_whole
+from keras_elmo.utils.checks import check_whole, shorten
 from keras_elmo.utils.files import PathLike, local_path
 
 # The tokens of a sentence, or None if a file does not store them.
@@ -101,6 +101,11 @@ class LayerDataset(keras.utils.PyDataset):
         count, self._shape = layers.count, (1, *layers.shape)[-2:]
         self.close()
         labels = rows_of(labels)  # A pandas column would be read by its index.
+        if not isinstance(labels, list | None):
+            raise ValueError(
+                "LayerDataset expects labels to be a list, an array or a column. "
+                f"Received: {type(labels).__name__}. Pass one column of a table"
+            )
         if labels is not None and len(labels) != count:
             raise ValueError(
                 f"LayerDataset expects a label for each of the {count} sentences of {self._path}. "
@@ -123,6 +128,7 @@ class LayerDataset(keras.utils.PyDataset):
         *,
         file: PathLike,
         float16: bool = True,
+        overwrite: bool = False,
         **kwargs: Any,
     ) -> Self:
         """Embed sentences into a file, unless it contains them, and return the dataset.
@@ -136,6 +142,7 @@ class LayerDataset(keras.utils.PyDataset):
             labels: Sequence or None. As in ``LayerDataset``.
             file: str or path. The hdf5 file to write, or to read if it exists.
             float16: bool. Whether to store float16, half the size.
+            overwrite: bool. Whether to replace a file that exists.
             **kwargs: Arguments of ``LayerDataset``.
 
         Raises:
@@ -143,6 +150,7 @@ class LayerDataset(keras.utils.PyDataset):
             ValueError: If the file exists and was made from other sentences or another biLM; if
                 a sentence is not a list of tokens; if a token is empty or contains white space;
                 errors of ``LayerDataset``.
+            TypeError: If ``embedder`` is not an ``Embedder``.
 
         Examples:
             >>> embedder = keras_elmo.Embedder("elmo_mini_en")
@@ -150,9 +158,15 @@ class LayerDataset(keras.utils.PyDataset):
             >>> LayerDataset.from_sentences(embedder, sentences, [1, 0], file="train.hdf5")[0][1]
             array([1, 0])
         """
+        if not hasattr(embedder, "embed_file"):
+            raise TypeError(
+                "LayerDataset.from_sentences expects an Embedder. "
+                f"Received: embedder={shorten(embedder)}. Pass Embedder(preset)"
+            )
         lines = [join_tokens(x, f"sentence {i}") for i, x in enumerate(rows_of(sentences))]
         text = io.StringIO("".join(f"{line}\n" for line in lines))
-        embedder.embed_file(text, file, float16=float16, resume=True)
+        more = {"overwrite": True} if overwrite else {"resume": True}
+        embedder.embed_file(text, file, float16=float16, **more)
         return cls(file, labels, **kwargs)
 
     def __len__(self) -> int:
@@ -260,8 +274,8 @@ class LayerDataset(keras.utils.PyDataset):
         for row, label, length, i in zip(padded, labels, lengths, chosen, strict=True):
             if len(label) != length:
                 raise ValueError(
-                    f"LayerDataset expects {length} labels for sentence {i}, one a token. "
-                    f"Received: {len(label)} labels"
+                    f"LayerDataset expects one number as the label of sentence {i}, or a list of "
+                    f"{length} numbers, one a token. Received: a list of {len(label)}"
                 )
             row[:length] = label
         return inputs, padded

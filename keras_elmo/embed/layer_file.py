@@ -34,7 +34,7 @@ TOKENS_IN_A_PART = 50_000
 # A sentence is in memory as a whole: 40,000 tokens take 4 GB in the largest released biLM.
 _MOST_TOKENS = 40_000
 
-_REMEDY = "Remove it, or replace it with overwrite=True (--force), without resume"
+_REMEDY = "Remove it, or pass overwrite=True (--force) and not resume"
 _NOT_IN_HDF5 = re.compile("[\0\ud800-\udfff]")
 
 

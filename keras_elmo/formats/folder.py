@@ -101,7 +101,7 @@ class Folder:
         if len(candidates) != 1:
             raise ValueError(
                 f"Preset {self.path} must contain exactly one file named {expected}. "
-                f"Received: {sorted(candidates or self.names)[:20]}"
+                f"Received: {sorted(candidates or self.names)[:20] or 'no files'}"
             )
         return self.file(candidates[0])
 

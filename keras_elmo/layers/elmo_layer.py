@@ -311,6 +311,12 @@ class ElmoLayer(keras.layers.Layer):
         # A property would miss calls: on TensorFlow, Keras skips its setter for an equal value.
         if name == "trainable" and value:
             self._warn_of_trainable()
+        if name == "trainable_bilm" and value != getattr(self, name, value):
+            raise AttributeError(
+                f"ElmoLayer {self.name!r} expects trainable_bilm only when it is made. Received: "
+                f"trainable_bilm={value} for a layer made with trainable_bilm={not value}. Make "
+                "another layer. To freeze a biLM that is trainable, set trainable=False"
+            )
         super().__setattr__(name, value)
 
     def _warn_of_trainable(self) -> None:

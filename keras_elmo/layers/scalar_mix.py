@@ -116,9 +116,11 @@ class ScalarMix(keras.layers.Layer):
 
     def build(self, input_shape: tuple) -> None:
         if len(input_shape) != 4 or input_shape[2] is None:
+            is_dict = isinstance(input_shape, dict)
+            shape = f"a dict of {list(input_shape)}" if is_dict else f"shape={tuple(input_shape)}"
             raise ValueError(
-                "ScalarMix expects layer representations of shape (batch, tokens, layers, width), "
-                f"layers known. Received: shape={tuple(input_shape)}. "
+                "ScalarMix expects layer representations of shape (batch, tokens, layers, width) "
+                f"with a known number of layers. Received: {shape}. "
                 'ElmoLayer(output="layers") returns them'
             )
         self.input_spec = keras.layers.InputSpec(ndim=4, axes={2: input_shape[2]})

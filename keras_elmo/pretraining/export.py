@@ -20,7 +20,7 @@ from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.train import read_run
-from keras_elmo.utils.files import atomic_write, local_path, made_folder
+from keras_elmo.utils.files import atomic_write, check_new_directory, local_path, made_folder
 
 # Held-out sentences that measure the effect of rounding the weights.
 _ROUNDING_SENTENCES = 500
@@ -38,7 +38,7 @@ def export_run(
 
     Args:
         folder: str or path. Folder of the run.
-        output: str or path. Directory of the preset; made if it does not exist.
+        output: str or path. A new or empty directory.
         heldout: str, path or list of them. Tokenised texts, one sentence per line, to measure
             the perplexity on.
         data: str. Markdown on sources, licence and credit, for the model card.
@@ -52,14 +52,15 @@ def export_run(
 
     Raises:
         FileNotFoundError: If the run or a text does not exist.
-        ValueError: If a text is empty, ``bits`` is out of range, or the preset of ``average``
-            has other sizes.
+        ValueError: If the directory is not empty, a text is empty, ``bits`` is out of range, or
+            the preset of ``average`` has other sizes.
         ImportError: If matplotlib is missing.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError("The training curve needs matplotlib: pip install 'keras-elmo[pretrain]'")
     check_bits(bits)
     output = local_path(output)
+    check_new_directory(output, "export")
     texts = {}
     heldout = [heldout] if isinstance(heldout, str | os.PathLike) else heldout
     for file in map(local_path, heldout):

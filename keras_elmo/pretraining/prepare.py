@@ -350,7 +350,9 @@ def _find_files(inputs: _Inputs) -> dict[str, str]:
         matches = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern))
         matches = [match for match in matches if os.path.isfile(match)]
         if not matches:
-            raise FileNotFoundError(f"No file matches {pattern}")
+            is_folder = os.path.isdir(pattern)
+            hint = f", a folder. Pass its files, for example '{pattern}/*.txt'" if is_folder else ""
+            raise FileNotFoundError(f"No file matches {pattern}{hint}")
         for match in matches:
             real, path = os.path.realpath(match), pathlib.Path(match)
             if real in seen:  # another name of a file would get another held-out part

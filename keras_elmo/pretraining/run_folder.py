@@ -218,14 +218,15 @@ class RunFolder:
         stored_config, stored_recipe, stored_origin = stored = self.read_settings()
         before, after = dataclasses.asdict(stored_recipe), dataclasses.asdict(recipe)
         differing = [n for n in after if before[n] != after[n] and n not in CHANGEABLE]
-        if config not in (None, stored_config):
-            differing.append("options of the biLM")
+        if config is not None:
+            sizes = (field.name for field in dataclasses.fields(config))
+            differing += [n for n in sizes if getattr(config, n) != getattr(stored_config, n)]
         differing += [name for name in origin if origin[name] != stored_origin[name]]
         if differing:
             raise ValueError(
                 "A resumed run expects the settings that it began with, except "
                 f"{', '.join(CHANGEABLE)}. "
-                f"Received for {self.path}: another {', '.join(differing)}"
+                f"Received for {self.path}: other values of {', '.join(differing)}"
             )
         return stored
 

@@ -62,7 +62,10 @@ def test_layer_dataset(embedder, text, tmp_path):
     assert set(LayerDataset(path)[0]) == {"layers", "mask"}
     with pytest.raises(ValueError, match=f"a label for each of the {count} sentences.*: 1 labels"):
         LayerDataset(path, [0])
-    with pytest.raises(ValueError, match="expects 5 labels for sentence 0, one a token"):
+    for labels in ({"label": [0] * count}, 3):
+        with pytest.raises(ValueError, match="or a column. Received: (dict|int). Pass one column"):
+            LayerDataset(path, labels)
+    with pytest.raises(ValueError, match="one number as the label of sentence 0, or a list of 5"):
         LayerDataset(path, [[0]] * count)[0]
     with pytest.raises(
         ValueError, match="batch_size to be a whole number, 1 or more. Received: batch_size=0"
@@ -86,6 +89,8 @@ def test_labels_in_columns_of_tables(embedder, tmp_path):
     for labels in ([0.5, 1, 2], [[1, 2], [3], [4]]):
         found = LayerDataset(tmp_path / "layers.hdf5", pyarrow.array(labels))[0][1]
         np.testing.assert_array_equal(found, LayerDataset(tmp_path / "layers.hdf5", labels)[0][1])
+    with pytest.raises(ValueError, match="or a column. Received: DataFrame. Pass one column"):
+        LayerDataset(tmp_path / "layers.hdf5", table[["label"]])
 
 
 def test_layer_dataset_whose_first_batches_have_one_width(embedder, tmp_path):
@@ -379,6 +384,10 @@ def test_sentences_are_embedded_once(tiny_preset, tmp_path, monkeypatch):
     )
     with pytest.raises(ValueError, match="train.hdf5 is finished and contains other lines"):
         LayerDataset.from_sentences(ours, sentences[:-1], file=file)
+    replaced = {"file": file, "overwrite": True}
+    assert len(LayerDataset.from_sentences(Embedder(tiny_preset), sentences[:-1], **replaced)) == 1
+    with pytest.raises(TypeError, match="expects an Embedder. Received: embedder='elmo_mini_en'"):
+        LayerDataset.from_sentences("elmo_mini_en", sentences, file=file)
     for wrong in ("a b", "a\n", "", b"a"):
         with pytest.raises(ValueError, match="no white space. Received: b?'.*' in sentence 1"):
             LayerDataset.from_sentences(ours, [["a"], [wrong]], file=tmp_path / "no.hdf5")

@@ -605,7 +605,7 @@ def test_convert_command(tmp_path, capsys):
     assert main(["convert", str(folder), str(tmp_path / "b")]) == 0
     assert "left            global_step, lm/CNN" in capsys.readouterr().out
     assert main(["convert", str(folder), str(tmp_path / "a")]) == 1
-    assert "expects a directory that is new or empty. Received: dir" in capsys.readouterr().err
+    assert "expects a directory that is new or empty. Received: " in capsys.readouterr().err
     (tmp_path / "o.json").write_text(json.dumps(make_config(cell_clip=9).to_options()))
     given = ["--options", str(tmp_path / "o.json")]
     assert main(["convert", str(folder), str(tmp_path / "c"), *given]) == 0

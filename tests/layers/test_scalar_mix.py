@@ -162,7 +162,7 @@ def test_bad_arguments(arguments, message):
 def test_bad_shapes():
     with pytest.raises(ValueError, match=r"ScalarMix expects .* Received: shape=\(3, 4, 5\)"):
         ScalarMix()(X[:, :, 0])
-    with pytest.raises(ValueError, match=r"layers known. Received: shape=\(None, None, None, 5\)"):
+    with pytest.raises(ValueError, match=r"of layers. Received: shape=\(None, None, None, 5\)"):
         ScalarMix()(keras.Input((None, None, 5)))
     with pytest.raises(ValueError, match="expected axis 2 of input shape to have value 2"):
         make()(X[:, :, :1])

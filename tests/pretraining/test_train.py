@@ -333,7 +333,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint(corpus, small_preset,
     whole = begin("whole", **settings)
     whole.run(progress=False)
     begin("killed", **settings)
-    with pytest.raises(ValueError, match="Received .*: another seed$"):
+    with pytest.raises(ValueError, match="Received .*: other values of seed$"):
         begin("killed", resume=True, seed=3, negatives=None)
     resumed = begin("killed", resume=True, negatives=None)
     assert resumed.vocabulary == whole.vocabulary
@@ -610,15 +610,15 @@ def test_errors(corpus, finished, tmp_path):
         ({"optimizer": "muon", "learning_rate": 0.5}, "optimizer"),
         ({"batch_tokens": 65, "negatives": 9}, "batch_tokens, negatives"),
         ({"first_batch_tokens": 8, "ramp_steps": 2}, "first_batch_tokens, ramp_steps"),
-        ({"config": make_config(lstm_dim=12)}, "options of the biLM"),
+        ({"config": dataclasses.replace(CONFIG, lstm_dim=12)}, "lstm_dim"),
         ({"devices": 2}, "devices"),
         ({"frozen_bilm": True}, "frozen_bilm"),
         ({"init_from": "elmo_mini_en"}, "init_from"),
         ({"own_vocabulary": True, "init_from": "x"}, "init_from, own_vocabulary"),
     ):
-        with pytest.raises(ValueError, match=f"{changeable}. Received .*: another {words}$"):
+        with pytest.raises(ValueError, match=f"{changeable}. .*: other values of {words}$"):
             make_run(finished, corpus, 8, resume=True, **changes)
-    with pytest.raises(ValueError, match=f"{changeable}. Received .*: another corpus$"):
+    with pytest.raises(ValueError, match=f"{changeable}. Received .*: other values of corpus$"):
         make_run(finished, write_corpus(tmp_path, seed=1), 8, resume=True)
     assert json.loads((finished / "recipe.json").read_text())["seed"] == 0
     for name in ("save_every", "devices"):
