@@ -305,8 +305,24 @@ def test_embed_says_what_it_made(tmp_path, capsys):
     assert main([*command, "--force"]) == 0
     assert main(["embed", "elmo_mini_en", table, "-", "--column", "text"]) == 1
     assert "path of a new file. Received: -, the standard output" in capsys.readouterr().err
-    assert main([*command, "--force", "--ray"]) == 1
-    assert "--compression, --raw and --force are for HDF5" in capsys.readouterr().err
+    for flags in (["--force"], ["--raw"], ["--compression", "gzip"]):
+        assert main(["embed", "elmo_mini_en", table, output, "--ray", *flags]) == 1
+        assert "--compression, --raw and --force are for HDF5" in capsys.readouterr().err
+    (tmp_path / "empty.txt").touch()
+    empty = ["embed", "elmo_mini_en", str(tmp_path / "empty.txt"), str(tmp_path / "empty.hdf5")]
+    assert main([*empty, "--quiet"]) == 0 and "sentences       0" in capsys.readouterr().out
+
+
+def test_no_negatives_are_the_full_softmax(monkeypatch):
+    given = []
+
+    def stop(folder, **settings):
+        given.append(settings)
+        raise ValueError("stop")
+
+    monkeypatch.setattr(cli, "merge_settings", stop)
+    assert main(["pretrain", "corpus", "run", "--negatives", "0"]) == 1
+    assert given[0]["recipe"] == {"negatives": None}
 
 
 def test_substitutes(capsys):

@@ -495,3 +495,14 @@ def test_keras_own_contract_test(tiny_preset):
         supports_masking=True,
         run_training_check=False,
     )
+
+
+def test_half_precision_without_the_bilm(tiny_preset, tmp_path):
+    """The fingerprint belongs to the weights as the layer stores them."""
+    settings = {"save_bilm": False, "dtype": "bfloat16", "name": "elmo"}
+    layer = keras_elmo.ElmoLayer.from_preset(tiny_preset, **settings)
+    ids = keras.Input((None, 13), dtype="int32")
+    keras.Model(ids, layer(ids)).save(tmp_path / "small.keras")
+    again = keras.saving.load_model(tmp_path / "small.keras").get_layer("elmo")
+    again.load_preset(tiny_preset)
+    assert again.fingerprint() == layer.fingerprint()

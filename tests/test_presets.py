@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from keras_elmo import CharacterTokenizer, ElmoLayer, WordTokenizer, presets
+from keras_elmo.formats.hdf5 import read_arrays
 from keras_elmo.presets import Preset
 from tests.conftest import (
     GOLDEN,
@@ -526,3 +527,14 @@ def test_errors_name_the_file_in_an_archive(tmp_path, tiny_preset):
     path = zipped(tmp_path / "p.zip", {"a/options.json": b"{", "weights.hdf5": b""})
     with pytest.raises(ValueError, match=r"Options file .*p.zip!a/options.json is not JSON"):
         presets.Preset(path).read()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_converted_weights_are_float32(tmp_path, dtype):
+    config = make_config()
+    arrays = {name: x.astype(dtype) for name, x in make_arrays(config).items()}
+    write_preset(tmp_path / "source", config, arrays)
+    presets.convert(tmp_path / "source", tmp_path / "out")
+    for name, array in read_arrays(tmp_path / "out" / "weights.hdf5").items():
+        assert array.dtype == "float32", name
+        np.testing.assert_array_equal(array, arrays[name].astype("float32"))

@@ -6,6 +6,8 @@ import pickle
 import random
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import keras
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 from keras_elmo import ElmoLayer, Embedder, LayerDataset, ScalarMix
+from keras_elmo.embed import layer_dataset
 from tests.conftest import numpy, slow, tokenize
 from tests.embed.conftest import MANY, lines
 
@@ -160,6 +163,15 @@ def write_layers(path, names, sentences, n_layers=3):
         for name, array in arrays.items():
             file.create_dataset(name, data=array)
     return arrays
+
+
+def test_sentences_are_in_the_order_of_their_names(tmp_path):
+    """hdf5 makes groups at slashes."""
+    sentences = [["a/b", "c"], ["aa"], ["c"], ["d/c", "d", "e"]]
+    write_layers(tmp_path / "layers.hdf5", map(" ".join, sentences), sentences)
+    with LayerDataset(tmp_path / "layers.hdf5") as data:
+        assert data.sentences == sentences
+        assert data[0]["mask"].sum(axis=1).tolist() == [2, 1, 1, 3]
 
 
 @pytest.mark.parametrize("n_layers", [3, 0], ids=["all", "top"])
@@ -394,3 +406,25 @@ def test_sentences_are_embedded_once(tiny_preset, tmp_path, monkeypatch):
     for texts in (["Good", "Bad"], ["今天天气很好"]):
         with pytest.raises(ValueError, match="a list of tokens. Received: '.*' in sentence 0. Sp"):
             LayerDataset.from_sentences(ours, texts, file=tmp_path / "no.hdf5")
+
+
+def test_an_empty_sentence_does_not_make_tags_floats(embedder, tmp_path):
+    embedder.embed_file(io.StringIO("a b\n\n"), tmp_path / "layers.hdf5", progress=False)
+    assert LayerDataset(tmp_path / "layers.hdf5", [[1, 2], []])[0][1].dtype.kind == "i"
+
+
+def test_threads_that_begin_together_open_the_file_once(embedder, tmp_path, monkeypatch):
+    embedder.embed_file(io.StringIO("a b\nc\n"), tmp_path / "layers.hdf5", progress=False)
+    data, opened = LayerDataset(tmp_path / "layers.hdf5"), []
+
+    class Slow(layer_dataset._Hdf5Layers):
+        def __init__(self, path):
+            opened.append(path)
+            time.sleep(0.05)
+            super().__init__(path)
+
+    monkeypatch.setattr(layer_dataset, "_Hdf5Layers", Slow)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda row: data.gather([row]), [0, 1, 0, 1]))
+    data.close()
+    assert len(opened) == 1

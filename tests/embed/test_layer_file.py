@@ -270,12 +270,23 @@ def test_a_column_of_raw_text(tmp_path, name):
 
 
 def test_a_cell_of_several_lines(embedder, tmp_path):
-    (tmp_path / "t.csv").write_text('text\n"a b\nc"\n')
+    (tmp_path / "t.csv").write_bytes(b'text\r\n"a b\r\nc\rd\ne"\r\n')
     embedder.embed_file(tmp_path / "t.csv", tmp_path / "o", "top", column="text", progress=False)
-    assert read(tmp_path / "o")["sentences"].tolist() == [b"a b c"]
+    assert read(tmp_path / "o")["sentences"].tolist() == [b"a b c d e"]
     np.testing.assert_allclose(
-        read(tmp_path / "o")["0"], embedder.embed([["a", "b", "c"]], "top")[0], atol=1e-6
+        read(tmp_path / "o")["0"], embedder.embed(["a b c d e".split()], "top")[0], atol=1e-6
     )
+
+
+@pytest.mark.parametrize("name", ["t.csv", "T.CSV", "T.TSV.GZ"])
+def test_endings_of_tables(embedder, tmp_path, name):
+    with (gzip.open if name.endswith("GZ") else open)(tmp_path / name, "wt") as file:
+        file.write("text\na b\n")
+    embedder.embed_file(tmp_path / name, tmp_path / "o", "top", column="text", progress=False)
+    assert read(tmp_path / "o")["sentences"].tolist() == [b"a b"]
+    error = ValueError if name.endswith("GZ") else UserWarning
+    with pytest.raises(error, match="reads each line of .* as a sentence. Pass column|not UTF-8"):
+        embedder.embed_file(tmp_path / name, tmp_path / "lines", progress=False)
 
 
 def test_lines_of_raw_text(tmp_path):
@@ -388,6 +399,37 @@ def test_the_lock_under_contention(tmp_path):
     assert set(most) == {1} and len(most) + len(refused) == 800
 
 
+def test_a_lock_does_not_stay_with_a_child(tmp_path):
+    read_end, write_end = os.pipe()
+    with locked(tmp_path / "lock", "writes"):
+        pid = os.fork()
+        if not pid:
+            os.close(write_end)
+            os.read(read_end, 1)
+            os._exit(0)
+        os.close(read_end)
+        again = os.open(tmp_path / "lock", os.O_RDWR)
+    try:
+        file_lock._lock(again)  # free, although the child has a copy of the handle
+    finally:
+        os.close(again)
+        os.close(write_end)
+        os.waitpid(pid, 0)
+
+
+def test_the_lock_file_is_removed_before_it_is_free(tmp_path, monkeypatch):
+    unlock, existed = file_lock._unlock, []
+
+    def spy(handle):
+        existed.append((tmp_path / "lock").exists())
+        unlock(handle)
+
+    monkeypatch.setattr(file_lock, "_unlock", spy)
+    with locked(tmp_path / "lock", "writes"):
+        pass
+    assert existed == [False]
+
+
 def test_a_file_system_without_locks(tmp_path, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
 
@@ -414,7 +456,7 @@ def test_spaces_separate_tokens(embedder, tmp_path):
     assert read_sentences(text) == sentences
 
 
-def interrupt(embedder, text, output, monkeypatch):
+def interrupt(embedder, text, output, monkeypatch, **settings):
     """Interrupt a run after two parts; return the folder of the parts."""
     write, count = layer_file.LayerFileWriter.write, []
 
@@ -427,8 +469,35 @@ def interrupt(embedder, text, output, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(layer_file.LayerFileWriter, "write", stop)
         with pytest.raises(RuntimeError, match="power cut"):
-            embedder.embed_file(text, output, progress=False)
+            embedder.embed_file(text, output, progress=False, **settings)
     return output.with_name(output.name + ".parts")
+
+
+def test_a_run_that_replaces_a_file_is_resumed(embedder, text, tmp_path, monkeypatch):
+    output = tmp_path / "out.hdf5"
+    embedder.embed_file(io.StringIO("other lines\n"), output, progress=False)
+    interrupt(embedder, text, output, monkeypatch, overwrite=True)
+    with pytest.raises(ValueError, match="other settings. Expected: .*None}. Received: .*'gzip'}"):
+        embedder.embed_file(text, output, compression="gzip", resume=True, progress=False)
+    counts = embedder.embed_file(text, output, progress=False, resume=True)
+    assert counts["resumed_tokens"] > 0 and len(read(output)) == len(MANY) + 1
+
+
+def test_a_finished_file_that_lacks_a_sentence(embedder, text, tmp_path):
+    output = tmp_path / "out.hdf5"
+    embedder.embed_file(text, output, progress=False)
+    with h5py.File(output, "a") as file:
+        del file["2"]
+    with pytest.raises(ValueError, match="out.hdf5 exists and was made with other settings"):
+        embedder.embed_file(text, output, resume=True, progress=False)
+
+
+def test_the_output_is_the_input_under_another_path(embedder, tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text("a b\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="a new file. Received: output_file='in.txt', the input"):
+        embedder.embed_file(tmp_path / "in.txt", "in.txt", progress=False, overwrite=True)
+    assert (tmp_path / "in.txt").read_text() == "a b\n"
 
 
 def test_damaged_parts(embedder, text, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Test layer representations in Arrow tables and Parquet files."""
 
 import concurrent.futures
+import time
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tests.embed.conftest import MANY
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-from keras_elmo.embed.parquet import add_layers, layers_shape, read_layers  # noqa: I001
+from keras_elmo.embed.parquet import ParquetLayers, add_layers, layers_shape, read_layers  # noqa: I001
 
 RANDOM = np.random.default_rng(0)
 
@@ -115,3 +116,22 @@ def test_errors(tmp_path):
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(OSError, match="b.parquet is damaged or not a Parquet file"):
         LayerDataset(tmp_path / "b.parquet")
+
+
+def test_a_parquet_file_serves_one_thread_at_a_time(tmp_path, monkeypatch):
+    read_group, inside, most = ParquetLayers._read_group, [], []
+
+    def spy(self, place):
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(1e-3)
+        inside.pop()
+        return read_group(self, place)
+
+    monkeypatch.setattr(ParquetLayers, "_read_group", spy)
+    arrays = [np.zeros((3, 1, 4), "float32") for _ in range(40)]
+    parquet.write_table(table_of(arrays), tmp_path / "a.parquet", row_group_size=2)
+    with LayerDataset(tmp_path / "a.parquet") as dataset:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda row: dataset.gather([row]), range(40)))
+    assert set(most) == {1}

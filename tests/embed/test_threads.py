@@ -1,5 +1,6 @@
 """Use one Embedder from many threads, as a web server does, and from forked processes."""
 
+import concurrent.futures
 import io
 import os
 import pickle
@@ -124,3 +125,10 @@ def test_onnxruntime_computes_in_a_forked_process(tiny_preset):
             np.testing.assert_allclose(array, other, atol=1e-6)
 
     assert in_fork(child) == 0
+
+
+def test_a_thread_may_write_files(embedder, text, tmp_path):
+    """Only the main thread can handle signals."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(embedder.embed_file, text, tmp_path / "o.hdf5", progress=False).result()
+    assert (tmp_path / "o.hdf5").exists()

@@ -115,6 +115,11 @@ def test_files(tmp_path):
     assert other.digest() == fixed.digest()
     other.rows[0] += 1
     assert other.digest() != fixed.digest()
+    lines = files[0].read_bytes().split(b"\n")
+    files[0].write_bytes(b"\n".join([lines[1], lines[0], *lines[2:]]))
+    assert read_token_cache(*files, 3).digest() != fixed.digest()  # equal rows of other tokens
+    write_token_cache(make()[0], [b"a\r", b"b"], *files)
+    assert list(read_token_cache(*files, 3).places) == [b"a\r", b"b"]
 
 
 @pytest.mark.parametrize(

@@ -135,9 +135,20 @@ def test_which_checkpoint(tmp_path):
     check_arrays(folder / "model.ckpt-8", others)
     for end in ("index", "data-00000-of-00001"):
         check_arrays(folder / f"model.ckpt-8.{end}", others)
+    (folder / "checkpoint").write_text('model_checkpoint_path: "C:\\\\gone\\\\model.ckpt-7"\n')
+    check_arrays(folder, arrays)  # a path of Windows
     (folder / "checkpoint").unlink()
     with pytest.raises(ValueError, match=r"one file named \*.index, .* \['model.ckpt-7.index', "):
         Preset(folder).read()
+
+
+def test_checkpoint_without_options_and_projection(tmp_path):
+    config = make_config(max_characters_per_token=50, filters=((1, 2), (2, 4)))
+    assert not config.has_projection
+    folder = write_training(tmp_path, config, make_arrays(config))
+    (folder / "options.json").unlink()
+    with pytest.warns(UserWarning, match="released models are used"):
+        check_layers(folder, config, make_arrays(config))
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])
@@ -199,6 +210,9 @@ def test_allennlp(tmp_path, changes, is_zip):
         check_layers(archive, config, arrays, options=tmp_path / "options.json")
     used, left = Preset(archive, config.to_options()).format.tensor_names()
     assert left == ["tag_projection_layer.bias"] and len(used) == len(tensors) - 1
+    if (weights := folder / "weights.th").exists():
+        weights.rename(folder / "best.th")  # while the model trains
+        check_arrays(folder, arrays, config.to_options())
 
 
 def test_allennlp_mixes_and_archived_options(tmp_path):

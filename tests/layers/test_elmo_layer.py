@@ -508,3 +508,11 @@ def test_every_one_of_all_outputs_carries_the_mask(tiny_preset):
     mask = [[n < len(sentence) for n in range(5)] for sentence in SENTENCES]
     for x in layer(tokenize(SENTENCES, 13)).values():
         assert numpy(x._keras_mask).tolist() == mask
+
+
+def test_the_word_id_is_no_character():
+    code_points = make_code_points("abc", ("one", "two"))
+    layer = ElmoLayer(make_config(code_points=code_points))
+    ids = layer.config.alphabet.make_tokenizer()([["a"]])
+    with pytest.raises(ValueError, match=r"with 5 to 14 characters. Received: shape=\(1, 1, 4\)"):
+        layer(ids[:, :, :4])

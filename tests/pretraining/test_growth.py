@@ -129,3 +129,10 @@ def test_what_cannot_grow(changes, message):
     config = make_config(**{"cell_clip": 1.0, "projection_clip": 0.5, **changes})
     with pytest.raises(ValueError, match=f"A biLM can grow in lstm_dim, .* Received: .*{message}"):
         growth.check_growth(make_model().config, config)
+
+
+def test_each_filter_needs_another_one():
+    two = make_config(filters=((1, 3), (1, 2), (2, 5)))
+    growth.check_growth(two, make_config(filters=((1, 4), (1, 6), (2, 5))))
+    with pytest.raises(ValueError, match="do not contain"):
+        growth.check_growth(two, make_config(filters=((1, 12), (2, 5))))

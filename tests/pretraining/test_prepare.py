@@ -2,6 +2,7 @@
 
 import bz2
 import collections
+import glob
 import gzip
 import json
 import lzma
@@ -426,3 +427,21 @@ def test_workers_end_when_their_parent_is_killed():
     command = [sys.executable, "-W", "ignore", "-c", KILLED]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert finished.returncode == -signal.SIGTERM and finished.stdout == "['a b']\n"
+
+
+def test_the_order_does_not_depend_on_text_or_file_system(tmp_path, monkeypatch):
+    """Neither that of tokens with one count, nor that of the files of a pattern."""
+    for name, text in (("a", "c a"), ("b", "b a"), ("c", "d")):
+        (tmp_path / f"{name}.txt").write_text(f"{text}\n")
+    found = glob.glob
+    monkeypatch.setattr(glob, "glob", lambda pattern: sorted(found(pattern), reverse=True))
+    prepare(tmp_path / "*.txt", tmp_path / "out", **PLAIN, heldout_share=0)
+    assert json.loads((tmp_path / "out" / "prepared.json").read_text())["inputs"] == ["a", "b", "c"]
+    assert read_vocabulary(tmp_path / "out" / "vocab.txt")[3:] == ["a", "b", "c", "d"]
+
+
+def test_a_special_token_in_a_heldout_text_is_unknown(tmp_path):
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "dev.txt").write_text("a <UNK>\n")
+    settings = {**PLAIN, "heldout_share": 0, "heldout": tmp_path / "dev.txt"}
+    assert prepare(tmp_path / "a.txt", tmp_path / "out", **settings)["oov_share"] == 0.5

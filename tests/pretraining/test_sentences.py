@@ -12,6 +12,7 @@ import pytest
 from keras_elmo.cli import main
 from keras_elmo.pretraining.prepare import prepare
 from keras_elmo.pretraining.sentences import SentenceRules, tokenize_file
+from keras_elmo.pretraining.text_files import read_sentences
 
 KOREAN = "배가 고프다! 배를 먹었다.\n\n“잘한다” 잘해!\r\n" * 40
 
@@ -152,3 +153,8 @@ def test_nothing_is_written_of_a_text_that_cannot_be_read(raw, tmp_path):
     with pytest.raises(ValueError, match="to be one of punkt, stops, lines. .*sentences='x'"):
         tokenize_file(raw, tmp_path / "out", sentences="x", **plain)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["broken.gz", "latin.txt", "raw.txt"]
+
+
+def test_a_carriage_return_inside_ends_no_line(tmp_path):
+    (tmp_path / "t.txt").write_bytes(b"a\rb c\r\nd\n")
+    assert read_sentences(tmp_path / "t.txt") == [["a\rb", "c"], ["d"]]

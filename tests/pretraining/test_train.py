@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_elmo.pretraining import checkpoint
+from keras_elmo.pretraining import checkpoint, train
 from keras_elmo.pretraining.checkpoint import load_checkpoint
 from keras_elmo.pretraining.devices import sharing
 from keras_elmo.pretraining.export import export_run
@@ -211,6 +211,30 @@ def test_a_run_whose_checkpoint_cannot_be_written(corpus, finished, monkeypatch)
     assert [row["step"] for row in read_log(finished)] == ["4", "8"]
 
 
+def test_a_resumed_run_begins_its_counts_anew(corpus, finished):
+    """It removes what a killed run left, and numbers the epochs of callbacks further."""
+    run = make_run(finished, corpus, 8, resume=True)
+    run.optimizer.skipped_in_a_row.assign(3)
+    run.folder.writer.save(run._variables(), run.facts)
+    run.folder.writer.wait()
+    left = finished / "checkpoint.hdf5.0123456789abcdef.tmp"
+    left.touch()
+    resumed = make_run(finished, corpus, 12, resume=True, save_every=5)
+    assert resumed.skipped()[1] == 0 and not left.exists()
+    epochs = []
+    callback = keras.callbacks.LambdaCallback(on_epoch_begin=lambda n, logs: epochs.append(n))
+    resumed.run([callback], progress=False)
+    assert epochs == [2]
+
+
+def test_the_sample_is_spread_over_all_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "_SAMPLE_TOKENS", 10)
+    for name in "ab":
+        text = "".join(f"{name} {i}\n" for i in range(10))
+        (tmp_path / f"heldout-{name}.txt").write_text(text)
+    assert train._sample(tmp_path) == [["a", "0"], ["a", "4"], ["a", "8"], ["b", "2"], ["b", "6"]]
+
+
 def test_an_export_tells_of_its_checkpoint_alone(corpus, finished, tmp_path):
     """Not of what a resumed run has changed and logged since."""
     log = (finished / "log.csv").read_bytes()
@@ -232,6 +256,15 @@ def test_an_export_to_a_full_disk(finished, tmp_path):
             with pytest.raises(OSError, match="^.Errno 27. Expected room to write [^:]*: File too"):
                 export_run(finished, tmp_path / "preset", bits=(23, 23))
     assert not (tmp_path / "preset").exists()
+
+
+def test_two_heldout_texts_of_one_name(finished, tmp_path):
+    files = [tmp_path / name / "dev.txt" for name in "ab"]
+    for file, text in zip(files, ("a ff\n", "a ff kk\n")):
+        file.parent.mkdir()
+        file.write_text(text)
+    scores = export_run(finished, tmp_path / "preset", heldout=files)
+    assert {name: s["tokens"] for name, s in scores.items()} == {"dev.txt": 2, str(files[1]): 3}
 
 
 def test_an_average_with_what_does_not_fit(finished, small_preset, tmp_path):
@@ -342,7 +375,9 @@ def test_a_run_that_was_killed_before_its_first_checkpoint(corpus, small_preset,
     assert read_run(tmp_path / "killed")[2]["init_from"] == str(small_preset)
     # Without resume it is another run.
     begin("unfinished", **settings)
+    (tmp_path / "unfinished" / "tokenizer.json").write_text('{"name": "penn"}')
     assert begin("unfinished", **settings, seed=3).settings == resumed.settings
+    assert not (tmp_path / "unfinished" / "tokenizer.json").exists()
 
 
 KILLED = """
@@ -596,10 +631,11 @@ def test_errors(corpus, finished, tmp_path):
         make_run(tmp_path / "new", tmp_path, 4)
     with pytest.raises(ValueError, match="expects a folder without a run. .* Resume it, or"):
         make_run(finished, corpus, 4)
-    (tmp_path / "preset").mkdir()
-    (tmp_path / "preset" / "vocab.txt").touch()
-    with pytest.raises(ValueError, match="preset, with vocab.txt, which the run would replace. Ch"):
-        make_run(tmp_path / "preset", corpus, 4, resume=True)
+    for name in ("vocab.txt", "tokenizer.json"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text('{"name": "penn"}')
+        with pytest.raises(ValueError, match=f"with {name}, which the run would replace. Choose"):
+            make_run(tmp_path / name, corpus, 4, resume=True)
     with pytest.raises(ValueError, match="expects the config of a new run, .* config=None, init"):
         make_run(tmp_path / "new", corpus, 4, config=None)
     with pytest.raises(ValueError, match="a preset to start from with frozen_bilm, .*from=None"):

@@ -61,6 +61,8 @@ def test_they_pickle_and_serve_threads(name):
     expected = [tokenizer(text) for text in texts]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(again, texts)) == expected
+    whole = pickle.loads(pickle.dumps(WordTokenizer("penn", split_sentences=False)))
+    assert whole("A fine film. Too long!")[2] == "film."
 
 
 @pytest.mark.parametrize(
@@ -129,8 +131,9 @@ def test_tensors(name):
     import tensorflow as tf
 
     tokenizer = WordTokenizer(name)
-    rows = tokenizer(tf.constant(TEXTS))
-    assert [[t.decode() for t in row] for row in rows.to_list()] == tokenizer(TEXTS)
+    texts = [*TEXTS, "a b\r\n", "c\td\n"]
+    rows = tokenizer(tf.constant(texts))
+    assert [[t.decode() for t in row] for row in rows.to_list()] == tokenizer(texts)
     lines = tf.data.Dataset.from_tensor_slices(TEXTS)
     assert [[t.decode() for t in row] for row in lines.map(tokenizer).as_numpy_iterator()] == (
         tokenizer(TEXTS)

@@ -136,6 +136,10 @@ def test_write_files(tmp_path):
     with pytest.raises(RuntimeError, match="halfway"):
         write_files(folder, writers)
     assert not folder.exists()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RuntimeError, match="halfway"):
+        write_files(tmp_path / "empty", writers)
+    assert (tmp_path / "empty").is_dir()
     write_files(folder, {**writers, "b": lambda path: path.write_text("B")})
     assert {p.name: p.read_text() for p in folder.iterdir()} == {"a": "A", "b": "B"}
     with pytest.raises(RuntimeError, match="halfway"):
