@@ -72,7 +72,7 @@ def pretrain(sequences, folder, epochs):
     )
     recipe = Recipe(epochs=epochs, batch_tokens=4096, warmup=50, negatives=None)
     Pretraining(folder / "run", corpus, config, recipe, save_every=100, resume=True).run()
-    export_run(folder / "run", preset, sorted(corpus.glob("heldout-*.txt")))
+    export_run(folder / "run", preset, sorted(corpus.glob("heldout-*.txt")), overwrite=True)
     return preset
 
 

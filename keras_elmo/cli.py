@@ -55,6 +55,7 @@ _SHARED: dict[str, Any] = {
     "--heldout": dict(
         nargs="*", action="extend", metavar="FILE", help="Texts that the biLM is not trained on."
     ),
+    "--force": dict(dest="overwrite", action="store_true", help="Replace an output that exists."),
     "--quiet": dict(dest="progress", action="store_false", help="Show no progress bar."),
     "--json": dict(dest="as_json", action="store_true", help="Print the result as JSON."),
 }
@@ -221,7 +222,7 @@ def _how_to_read(output: str) -> dict[str, str]:
 
 
 @_command(
-    "preset --options --quiet --json",
+    "preset --options --force --quiet --json",
     {
         "input_file": "UTF-8 text, one sentence per line, or - for stdin; or a table.",
         "output_file": "HDF5 file to write; with --ray, a folder of Parquet.",
@@ -237,9 +238,6 @@ def _how_to_read(output: str) -> dict[str, str]:
             metavar="NAME",
             help="Column of a CSV, TSV, JSON lines or Parquet file with the sentences. "
             "With --ray only Parquet. Default there: tokens.",
-        ),
-        "--force": dict(
-            dest="overwrite", action="store_true", help="Replace an output that exists."
         ),
         **_flags(Embedder.embed_file, "float16 compression resume"),
         **_flags(Embedder, "engine dtype batch_tokens"),
@@ -259,7 +257,10 @@ def _embed(
 ) -> None:
     """Write the layer representations of sentences to a file."""
     if output_file == "-":
-        raise ValueError("embed expects the path of a new file. Received: -, the standard output")
+        raise ValueError(
+            "embed expects the path of a new file. Received: -, the standard output, which cannot "
+            "take an hdf5 file. Choose a path"
+        )
     if "ray" in given:
         from keras_elmo.ray import embed_files
 
@@ -490,7 +491,7 @@ def _word_vectors(
 
 
 @_command(
-    "--heldout",
+    "--heldout --force",
     {
         "folder": dict(metavar="RUN", help="Folder of keras-elmo pretrain."),
         "output": "Directory of the new preset.",

@@ -46,21 +46,6 @@ FORMATS: tuple[type[Format], ...] = (
 _LARGEST_CARD = 1 << 20
 TOKENIZER_FILE = "tokenizer.json"
 _FILES_OF_A_MODEL = tuple(".json .hdf5 .h5 .pb .th .pkl .dic .txt _file checkpoint".split())
-# Files of other folders and archives of this package and of Keras, and what to do with them.
-_NO_PRESETS = (
-    (
-        {"origin.json", "checkpoint.hdf5"},
-        "a folder of keras-elmo pretrain. Make a preset of it: keras-elmo export {} DIRECTORY",
-    ),
-    (
-        {"prepared.json", "vocab.txt"},
-        "a folder of keras-elmo prepare. Train a biLM on it: keras-elmo pretrain {} RUN",
-    ),
-    (
-        {"metadata.json", "model.weights.h5"},
-        'a model that Keras saved. Load it: keras.saving.load_model("{}")',
-    ),
-)
 _EXPECTED = (
     "the name of a bundled preset or released model, or the path of a directory, archive or "
     "checkpoint"
@@ -157,14 +142,28 @@ class Preset:
                 f"{self.path}. Pass the directory, or options and weights to from_hdf5"
             )
         self._folder = Folder(self.path)
-        for files, kind in _NO_PRESETS:
-            if files <= set(self._folder.names):
-                raise ValueError(
-                    f"from_preset expects {_EXPECTED}. Received: {self.path}, "
-                    + kind.format(self.path)
-                )
-        found = next((f for f in FORMATS if f.recognises(self._folder)), FORMATS[0])
+        found = next((f for f in FORMATS if f.recognises(self._folder)), None)
+        if kind := self._kind_of_other_files(found is None):
+            raise ValueError(f"from_preset expects {_EXPECTED}. Received: {self.path}, {kind}")
+        found = found or FORMATS[0]
         self.format = found(self._folder, options)
+
+    def _kind_of_other_files(self, has_no_format: bool) -> str:
+        """Return what the files are and what to do with them, or "" if they may be a preset."""
+        names = set(self._folder.names)
+        if {"origin.json", "checkpoint.hdf5"} <= names:
+            return (
+                "a folder of keras-elmo pretrain. Make a preset of it: "
+                f"keras-elmo export {self.path} DIRECTORY"
+            )
+        if has_no_format and "prepared.json" in names:
+            return (
+                "a folder of keras-elmo prepare. Train a biLM on it: "
+                f"keras-elmo pretrain {self.path} RUN"
+            )
+        if self.path.suffix == ".keras":
+            return f'a Keras model. Load it: keras.saving.load_model("{self.path}")'
+        return ""
 
     def read_config(self) -> BiLMConfig:
         """Read the options only. For errors see ``read``."""
@@ -263,7 +262,7 @@ def convert(
         ImportError: If the source is a PyTorch file and PyTorch is not installed.
     """
     directory = local_path(directory)
-    check_new_directory(directory, "convert")
+    check_new_directory(directory, "convert", "Choose another directory")
     preset = Preset(source, options)
     bilm, softmax, mixes = preset.read(), preset.read_softmax(), preset.read_mixes()
     vocabulary = preset.format.vocabulary_file()

@@ -230,6 +230,7 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager, monkeypatch):
     assert main(["export", run, preset]) == 1
     expected = f"export expects a directory that is new or empty. Received: {preset}, which cont"
     assert expected in capsys.readouterr().err
+    call("export", run, preset, "--heldout", heldout, *arguments, "--force")
     card = (tmp_path / "preset" / "README.md").read_text("utf-8")
     assert keras_elmo.Embedder(preset).tokenize("aa bb.") == ["aa", "bb", "."]
     assert "# preset" in card and "Letters." in card and "| heldout-raw.txt |" in card
@@ -303,6 +304,9 @@ def test_embed_says_what_it_made(tmp_path, capsys):
     assert re.search(r"tokens_per_s +[\d.]{1,8}$", printed, re.MULTILINE)
     assert main(command) == 1 and "exists. Pass overwrite=True (--force)" in capsys.readouterr().err
     assert main([*command, "--force"]) == 0
+    capsys.readouterr()
+    assert main(["embed", "elmo_mini_en", str(tmp_path / "none.txt"), output + "2"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1  # no progress bar
     assert main(["embed", "elmo_mini_en", table, "-", "--column", "text"]) == 1
     assert "path of a new file. Received: -, the standard output" in capsys.readouterr().err
     for flags in (["--force"], ["--raw"], ["--compression", "gzip"]):

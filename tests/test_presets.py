@@ -122,7 +122,6 @@ def test_not_a_preset(bad):
     [
         ("options.json origin.json checkpoint.hdf5 vocab.txt", "Make .*: keras-elmo export {} DI"),
         ("prepared.json vocab.txt lines.txt", "Train .* on it: keras-elmo pretrain {} RUN"),
-        ("config.json metadata.json model.weights.h5", 'Keras saved. .*load_model."{}".$'),
     ],
 )
 def test_a_folder_that_is_no_preset(tmp_path, names, message):
@@ -130,6 +129,12 @@ def test_a_folder_that_is_no_preset(tmp_path, names, message):
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match=message.format(tmp_path)):
         ElmoLayer.from_preset(tmp_path)
+
+
+def test_a_model_that_keras_saved(tmp_path):
+    path = zipped(tmp_path / "m.keras", {"config.json": b"", "model.weights.h5": b""})
+    with pytest.raises(ValueError, match='a Keras model. Load it: keras.saving.load_model."/.*"'):
+        ElmoLayer.from_preset(path)
 
 
 def test_one_of_the_two_files(tiny_preset, tmp_path):

@@ -103,8 +103,8 @@ class LayerDataset(keras.utils.PyDataset):
         labels = rows_of(labels)  # A pandas column would be read by its index.
         if not isinstance(labels, list | None):
             raise ValueError(
-                "LayerDataset expects labels to be a list, an array or a column. "
-                f"Received: {type(labels).__name__}. Pass one column of a table"
+                "LayerDataset expects labels to be a list, an array or one column of a table. "
+                f"Received: {type(labels).__name__}"
             )
         if labels is not None and len(labels) != count:
             raise ValueError(
@@ -128,7 +128,6 @@ class LayerDataset(keras.utils.PyDataset):
         *,
         file: PathLike,
         float16: bool = True,
-        overwrite: bool = False,
         **kwargs: Any,
     ) -> Self:
         """Embed sentences into a file, unless it contains them, and return the dataset.
@@ -142,15 +141,13 @@ class LayerDataset(keras.utils.PyDataset):
             labels: Sequence or None. As in ``LayerDataset``.
             file: str or path. The hdf5 file to write, or to read if it exists.
             float16: bool. Whether to store float16, half the size.
-            overwrite: bool. Whether to replace a file that exists.
             **kwargs: Arguments of ``LayerDataset``.
 
         Raises:
             OSError: If the file cannot be written.
             ValueError: If the file exists and was made from other sentences or another biLM; if
                 a sentence is not a list of tokens; if a token is empty or contains white space;
-                errors of ``LayerDataset``.
-            TypeError: If ``embedder`` is not an ``Embedder``.
+                if ``embedder`` is not an ``Embedder``; errors of ``LayerDataset``.
 
         Examples:
             >>> embedder = keras_elmo.Embedder("elmo_mini_en")
@@ -159,14 +156,13 @@ class LayerDataset(keras.utils.PyDataset):
             array([1, 0])
         """
         if not hasattr(embedder, "embed_file"):
-            raise TypeError(
+            raise ValueError(
                 "LayerDataset.from_sentences expects an Embedder. "
                 f"Received: embedder={shorten(embedder)}. Pass Embedder(preset)"
             )
         lines = [join_tokens(x, f"sentence {i}") for i, x in enumerate(rows_of(sentences))]
         text = io.StringIO("".join(f"{line}\n" for line in lines))
-        more = {"overwrite": True} if overwrite else {"resume": True}
-        embedder.embed_file(text, file, float16=float16, **more)
+        embedder.embed_file(text, file, float16=float16, resume=True)
         return cls(file, labels, **kwargs)
 
     def __len__(self) -> int:

@@ -34,7 +34,7 @@ TOKENS_IN_A_PART = 50_000
 # A sentence is in memory as a whole: 40,000 tokens take 4 GB in the largest released biLM.
 _MOST_TOKENS = 40_000
 
-_REMEDY = "Remove it, or pass overwrite=True (--force) and not resume"
+_REMEDY = "Remove it, or call embed_file with overwrite=True (--force) and without resume"
 _NOT_IN_HDF5 = re.compile("[\0\ud800-\udfff]")
 
 
@@ -196,7 +196,12 @@ class LayerFileWriter:
             with contextlib.suppress(ValueError):  # a file without settings
                 count = file.declared("sentences").shape[0]
                 settings = json.loads(file.attribute("settings"))
-        if settings != self._settings or len(names) != count + 1:
+        if settings == self._settings and len(names) != count + 1:
+            raise ValueError(
+                f"{self._output} is damaged. Expected: {count} sentences. "
+                f"Received: {len(names) - 1}. {_REMEDY}"
+            )
+        if settings != self._settings:
             ours, theirs = self._settings, settings if isinstance(settings, dict) else {}
             differing = [name for name in ours if ours[name] != theirs.get(name)]
             raise ValueError(

@@ -313,8 +313,8 @@ class ElmoLayer(keras.layers.Layer):
             self._warn_of_trainable()
         if name == "trainable_bilm" and value != getattr(self, name, value):
             raise AttributeError(
-                f"ElmoLayer {self.name!r} expects trainable_bilm only when it is made. Received: "
-                f"trainable_bilm={value} for a layer made with trainable_bilm={not value}. Make "
+                f"trainable_bilm can be set only when ElmoLayer {self.name!r} is made. Received: "
+                f"trainable_bilm={value}, but the layer was made with {self.trainable_bilm}. Make "
                 "another layer. To freeze a biLM that is trainable, set trainable=False"
             )
         super().__setattr__(name, value)

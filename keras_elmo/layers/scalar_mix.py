@@ -115,8 +115,8 @@ class ScalarMix(keras.layers.Layer):
         return mix
 
     def build(self, input_shape: tuple) -> None:
-        if len(input_shape) != 4 or input_shape[2] is None:
-            is_dict = isinstance(input_shape, dict)
+        is_dict = isinstance(input_shape, dict)
+        if is_dict or len(input_shape) != 4 or input_shape[2] is None:
             shape = f"a dict of {list(input_shape)}" if is_dict else f"shape={tuple(input_shape)}"
             raise ValueError(
                 "ScalarMix expects layer representations of shape (batch, tokens, layers, width) "

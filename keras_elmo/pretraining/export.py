@@ -33,12 +33,13 @@ def export_run(
     data: str = "",
     bits: tuple[int, int] = BITS,
     average: tuple[str, float] | None = None,
+    overwrite: bool = False,
 ) -> dict:
     """Write the last checkpoint of a run as a preset, with model card, log and curve.
 
     Args:
         folder: str or path. Folder of the run.
-        output: str or path. A new or empty directory.
+        output: str or path. A new or empty directory, unless ``overwrite`` is True.
         heldout: str, path or list of them. Tokenised texts, one sentence per line, to measure
             the perplexity on.
         data: str. Markdown on sources, licence and credit, for the model card.
@@ -46,13 +47,14 @@ def export_run(
         average: pair or None. A preset, usually the one that the run began with, and the share
             of its weights in an average with the run's weights. The average recovers part of
             what the run has unlearned (Wortsman et al., 2022).
+        overwrite: bool. Whether to replace the files of a preset that exists.
 
     Returns:
         dict. Results of ``Scorer.perplexity`` by the name of the text.
 
     Raises:
         FileNotFoundError: If the run or a text does not exist.
-        ValueError: If the directory is not empty, a text is empty, ``bits`` is out of range, or
+        ValueError: If the directory has files, a text is empty, ``bits`` is out of range, or
             the preset of ``average`` has other sizes.
         ImportError: If matplotlib is missing.
     """
@@ -60,7 +62,9 @@ def export_run(
         raise ImportError("The training curve needs matplotlib: pip install 'keras-elmo[pretrain]'")
     check_bits(bits)
     output = local_path(output)
-    check_new_directory(output, "export")
+    if not overwrite:
+        remedy = "Choose another directory, or pass overwrite=True (--force)"
+        check_new_directory(output, "export", remedy)
     texts = {}
     heldout = [heldout] if isinstance(heldout, str | os.PathLike) else heldout
     for file in map(local_path, heldout):

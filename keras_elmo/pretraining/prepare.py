@@ -351,7 +351,8 @@ def _find_files(inputs: _Inputs) -> dict[str, str]:
         matches = [match for match in matches if os.path.isfile(match)]
         if not matches:
             is_folder = os.path.isdir(pattern)
-            hint = f", a folder. Pass its files, for example '{pattern}/*.txt'" if is_folder else ""
+            inside = os.path.join(pattern, "*.txt")
+            hint = f", a folder. Pass its files, for example '{inside}'" if is_folder else ""
             raise FileNotFoundError(f"No file matches {pattern}{hint}")
         for match in matches:
             real, path = os.path.realpath(match), pathlib.Path(match)

@@ -226,7 +226,7 @@ class RunFolder:
             raise ValueError(
                 "A resumed run expects the settings that it began with, except "
                 f"{', '.join(CHANGEABLE)}. "
-                f"Received for {self.path}: other values of {', '.join(differing)}"
+                f"Received for {self.path}: another value of {', '.join(differing)}"
             )
         return stored
 

@@ -77,9 +77,10 @@ def rows_of(column: Any) -> Any:
 
     Returns anything else, such as a number or a dict, unchanged.
     """
-    if hasattr(column, "to_pylist"):  # Arrow
+    names = "columns", "column_names"  # of tables in pandas, Arrow and Hugging Face Datasets
+    is_table = isinstance(column, dict) or any(hasattr(type(column), name) for name in names)
+    if hasattr(column, "to_pylist") and not is_table:  # Arrow
         return column.to_pylist()
-    is_table = isinstance(column, dict) or hasattr(column, "columns")
     has_rows = isinstance(column, Iterable) and getattr(column, "ndim", 1) > 0
     return list(column) if has_rows and not is_table else column
 

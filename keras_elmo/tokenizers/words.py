@@ -214,11 +214,10 @@ def check_row(text: Any, number: int) -> str:
         with contextlib.suppress(UnicodeDecodeError):
             text = text.decode("utf-8")
     if not isinstance(text, str) or not text.strip():
-        is_list = hasattr(text, "__len__") and not isinstance(text, str | bytes)
-        remedy = "Pass one column of texts" if is_list else "Drop such rows or fill them"
         raise ValueError(
             "WordTokenizer expects text in every row. "
-            f"Received: row {number}: {str(text)[:60]!r}, {type(text).__name__}. {remedy}"
+            f"Received: row {number}: {str(text)[:60]!r}, {type(text).__name__}. "
+            "Each row must be one text. Drop other rows or fill them"
         )
     return text
 

@@ -331,13 +331,13 @@ def write_json(path: pathlib.Path, value: Any) -> None:
     path.write_text(text, "utf-8", "backslashreplace")  # a file name may not be UTF-8
 
 
-def check_new_directory(directory: pathlib.Path, receiver: str) -> None:
+def check_new_directory(directory: pathlib.Path, receiver: str, remedy: str) -> None:
     """Raise a ``ValueError`` if a path is a file, or a directory with files."""
     if directory.exists() and (not directory.is_dir() or holds_files(directory)):
         found = "contains files" if directory.is_dir() else "is a file"
         raise ValueError(
             f"{receiver} expects a directory that is new or empty. "
-            f"Received: {directory}, which {found}"
+            f"Received: {directory}, which {found}. {remedy}"
         )
 
 

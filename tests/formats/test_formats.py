@@ -619,7 +619,12 @@ def test_convert_command(tmp_path, capsys):
     assert main(["convert", str(folder), str(tmp_path / "b")]) == 0
     assert "left            global_step, lm/CNN" in capsys.readouterr().out
     assert main(["convert", str(folder), str(tmp_path / "a")]) == 1
-    assert "expects a directory that is new or empty. Received: " in capsys.readouterr().err
+    received = f"Received: {tmp_path / 'a'}, which contains files. Choose another directory"
+    assert (
+        f"convert expects a directory that is new or empty. {received}" in capsys.readouterr().err
+    )
+    assert main(["convert", str(folder), str(tmp_path / "a" / "vocab.txt")]) == 1
+    assert "vocab.txt, which is a file. Choose another" in capsys.readouterr().err
     (tmp_path / "o.json").write_text(json.dumps(make_config(cell_clip=9).to_options()))
     given = ["--options", str(tmp_path / "o.json")]
     assert main(["convert", str(folder), str(tmp_path / "c"), *given]) == 0

@@ -366,7 +366,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint(corpus, small_preset,
     whole = begin("whole", **settings)
     whole.run(progress=False)
     begin("killed", **settings)
-    with pytest.raises(ValueError, match="Received .*: other values of seed$"):
+    with pytest.raises(ValueError, match="Received .*: another value of seed$"):
         begin("killed", resume=True, seed=3, negatives=None)
     resumed = begin("killed", resume=True, negatives=None)
     assert resumed.vocabulary == whole.vocabulary
@@ -652,9 +652,9 @@ def test_errors(corpus, finished, tmp_path):
         ({"init_from": "elmo_mini_en"}, "init_from"),
         ({"own_vocabulary": True, "init_from": "x"}, "init_from, own_vocabulary"),
     ):
-        with pytest.raises(ValueError, match=f"{changeable}. .*: other values of {words}$"):
+        with pytest.raises(ValueError, match=f"{changeable}. .*: another value of {words}$"):
             make_run(finished, corpus, 8, resume=True, **changes)
-    with pytest.raises(ValueError, match=f"{changeable}. Received .*: other values of corpus$"):
+    with pytest.raises(ValueError, match=f"{changeable}. Received .*: another value of corpus$"):
         make_run(finished, write_corpus(tmp_path, seed=1), 8, resume=True)
     assert json.loads((finished / "recipe.json").read_text())["seed"] == 0
     for name in ("save_every", "devices"):

@@ -114,8 +114,7 @@ def test_sentences_are_cut_first():
 
 @pytest.mark.parametrize("bad", [None, float("nan"), "", " \n", 3, ["a"], b"\xff"])
 def test_a_row_without_text(bad):
-    remedy = "Pass one column" if isinstance(bad, list) else "Drop such rows"
-    with pytest.raises(ValueError, match=f"text in every row. Received: row 1: .* {remedy}"):
+    with pytest.raises(ValueError, match="text in every row. Received: row 1: .* Drop other rows"):
         WordTokenizer("penn")(["A film.", bad])
 
 
