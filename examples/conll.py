@@ -32,7 +32,7 @@ def read_columns(path, token_column=None, tag_column=None, scheme=BIOES):
     rows = [line.strip().split("\t" if "\t" in line else None) for line in lines]
     widths = collections.Counter(len(row) for row in rows if len(row) > 1)
     width = max(widths, key=widths.get, default=0)
-    numbers = [row[0] for row in rows if len(row) == width > 1 and row[0] != "#"]
+    numbers = [row[0] for row in rows if len(row) == width > 1 and not row[0].startswith("#")]
     # Numbers such as 1-2 and 1.1 are of words that the next lines split, and of words left out.
     counted = width > 2 and all(re.fullmatch(r"\d+([-.]\d+)?", number) for number in numbers)
     token_column = token_column or (2 if counted else 1)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_elmo import BiLMConfig
+from keras_elmo.tokenizers.code_points import SPECIAL_CHARACTERS, CodePoints
 from tests.conftest import make_config
 
 OPTIONS = make_config().to_options()
@@ -207,3 +208,12 @@ def test_bad_options(bad, message):
 def test_bad_values(changes, message):
     with pytest.raises(ValueError, match=message):
         make_config(**changes)
+
+
+def test_a_biLM_over_code_points_always_projects():
+    """ELMoForManyLangs has a projection also where bilm-tf needs none."""
+    code_points = CodePoints(characters=(*SPECIAL_CHARACTERS, "a"))
+    for known in (None, code_points):
+        config = make_config(filters=((1, 2), (2, 4)), code_points=known)
+        assert config.n_filters == config.projection_dim
+        assert config.has_projection == (known is not None)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import keras_elmo
-from tests.conftest import numpy, slow
+from tests.conftest import make_config, numpy, slow
 from tests.example_runs import COLUMNS, EXAMPLES, TOKENS, run, write_columns, write_trees
 
 TAG_GUIDE = (EXAMPLES.parent / "docs/guide/tag.md").read_text("utf-8")
@@ -350,7 +350,10 @@ def test_ner_reads_columns(load, tmp_path):
     assert ner.read_columns(path) == expected
 
 
-@pytest.mark.parametrize("comment", ["# text = EU O", "#\thttp://a.b\t[2009-10-17]", "#"])
+@pytest.mark.parametrize(
+    "comment",
+    ["# text = EU O", "#\thttp://a.b\t[2009-10-17]", "#", "#newdoc id=a", "#newdoc id = a"],
+)
 def test_ner_reads_comments_and_numbered_tokens(load, tmp_path, comment):
     """As in files after CoNLL-U; but # is also a token."""
     read, path = load("ner").read_columns, tmp_path / "x.conll"
@@ -911,3 +914,67 @@ def test_proteins_pretrains(tmp_path, eager):
     given = "--data", write_proteins(tmp_path / "data"), "--units", 4, "--epochs", 1
     out = run(EXAMPLES / "proteins.py", *given, "--run", tmp_path / "run", "--run-epochs", 1)
     assert (tmp_path / "run/preset/weights.hdf5").exists() and "dev " in out
+
+
+def test_questions_scores_of_squad(load):
+    squad = load("squad")
+    assert squad.compare("an Ada", ["Ada"]).tolist() == [1, 1]
+    assert squad.compare("the", ["The!"]).tolist() == [1, 1]  # nothing is left of both
+    assert squad.compare("the", ["Ada"]).tolist() == [0, 0]
+    start, end = np.zeros(20), np.zeros(20)
+    start[0], end[14], end[15] = 9, 1, 9
+    assert squad.best_span(start, end, 20) == (0, 14)  # 15 tokens, and not 16
+
+
+def test_questions_answers_end_before_punctuation(load, tmp_path):
+    answers = [("Ada", 0), ("who left", 5), ("left", 9)]
+    questions = [
+        {"id": text, "question": "Who?", "answers": [{"answer_start": n, "text": text}]}
+        for text, n in answers
+    ]
+    article = {"paragraphs": [{"context": "Ada, who left.", "qas": questions}]}
+    (tmp_path / "squad.json").write_text(json.dumps({"data": [article]}))
+    found = load("squad").read_squad(tmp_path / "squad.json")
+    assert [(x["start"], x["end"]) for x in found] == [(0, 0), (2, 3), (3, 3)]
+
+
+def test_words_of_a_passage_with_several_questions_count_once(load):
+    training = [["a", "b"], ["a", "b"], ["b", "c"]]
+    ids, _ = load("words").words_and_embedding(None, training, [])
+    assert ids == {"b": 2}
+
+
+def test_a_text_is_split_after_its_stops(load):
+    found = load("parts").sentences_of("A b ! C ? D . E f .".split())
+    assert found == [["A", "b", "!"], ["C", "?"], ["D", "."], ["E", "f", "."]]
+
+
+def test_stored_layers_belong_to_weights_and_options(load, tmp_path):
+    one, two = (keras_elmo.ElmoLayer(make_config(cell_clip=clip)) for clip in (3.0, 0.01))
+    for layer in (one, two):
+        layer.build((None, None, 13))
+    two.set_weights(one.get_weights())
+    stored = load("cached_layers").StoredLayers
+    first, second = (
+        stored(elmo, [["a", "b"]], tmp_path).inputs([["a", "b"]]) for elmo in (one, two)
+    )
+    assert len(list(tmp_path.glob("*.hdf5"))) == 2
+    assert np.abs(first - second).max() > 1e-3
+
+
+def test_coreference_padding_changes_nothing(load):
+    keras.utils.set_random_seed(1)
+    model = load("coreference").build(keras.layers.Embedding(9, 5), (3, 4), 6)
+    random, mentions = np.random.default_rng(0), np.zeros((1, 7, 3), "float32")
+    mentions[0, [1, 3, 5, 6], [0, 1, 2, 2]] = 1
+    inputs = {
+        "words": random.integers(2, 9, (1, 7)),
+        "mentions": mentions,
+        "layers": random.normal(size=(1, 7, 3, 4)).astype("float32"),
+    }
+    padded = {
+        name: np.pad(x, [(0, 0), (0, 3), *[(0, 0)] * (x.ndim - 2)]) for name, x in inputs.items()
+    }
+    expected = numpy(model(inputs)["label"])
+    np.testing.assert_allclose(numpy(model(padded)["label"]), expected, atol=1e-5)
+    assert np.abs(expected).max() > 1e-3

@@ -318,3 +318,10 @@ def test_glove_writes_word2vec_text(experiments, word_vectors, tmp_path):
     pd.DataFrame({"index": ["b", "a"]}).to_parquet(tmp_path / "words.parquet")
     glove.main([str(tmp_path), str(tmp_path / "50.txt")])
     assert (tmp_path / "50.txt").read_text() == "2 3\nb 1 0 0\na 0 1 0\n"
+
+
+def test_words_without_a_vector_start_as_large_as_the_given_ones(word_vectors):
+    vectors = {"a": np.random.default_rng(0).normal(0, 0.01, 300).astype("float32")}
+    vocabulary = {"a": 2, **{f"word{n}": n for n in range(3, 53)}}
+    table = numpy(word_vectors.word_embedding(vocabulary, 100, vectors).embeddings)
+    np.testing.assert_allclose(table[3:].std(), vectors["a"].std(), rtol=0.1)

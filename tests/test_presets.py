@@ -543,3 +543,16 @@ def test_converted_weights_are_float32(tmp_path, dtype):
     for name, array in read_arrays(tmp_path / "out" / "weights.hdf5").items():
         assert array.dtype == "float32", name
         np.testing.assert_array_equal(array, arrays[name].astype("float32"))
+
+
+def test_members_with_holes(tmp_path):
+    """A sparse file declares any size, of which the archive stores nothing."""
+    member = tarfile.TarInfo("options.json")
+    facts = {"major": "1", "minor": "0", "name": "options.json", "realsize": "100000"}
+    member.pax_headers = {f"GNU.sparse.{name}": value for name, value in facts.items()}
+    content = b"1\n0\n0\n".ljust(512, b"\0")
+    member.size = len(content)
+    with tarfile.open(tmp_path / "evil.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(member, io.BytesIO(content))
+    with pytest.raises(ValueError, match="plain files only. Received: a link or a device, 'opt"):
+        ElmoLayer.from_preset(tmp_path / "evil.tar")

@@ -304,3 +304,16 @@ def test_a_cluster_that_loses_processes(
         rows = zip(inputs["layers"], inputs["mask"], strict=True)
         same([np.moveaxis(row[mask], 0, 1) for row, mask in rows], expected)
     assert labels.tolist() == list(range(len(LINES)))
+
+
+@pytest.mark.parametrize("gpus, engine", [(0, "onnxruntime"), (0.5, "keras")])
+def test_all_actors_have_one_engine_and_gpus_get_keras(
+    gpus, engine, tiny_preset, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
+    monkeypatch.setattr(on_ray, "choose_engine", lambda *_: ("onnxruntime", "float32"))
+    given: list[dict] = []
+    monkeypatch.setattr(on_ray, "_map_parts", lambda _, actor, *__: given.append(actor[2]) or [])
+    (tmp_path / "text.txt").write_text("a b\n")
+    on_ray.embed_files(str(tiny_preset), tmp_path / "text.txt", tmp_path / "out", gpus=gpus)
+    assert given[0]["engine"] == engine

@@ -15,6 +15,7 @@ from keras_elmo import CharacterTokenizer, ElmoLayer, ScalarMix
 from keras_elmo.cli import main
 from keras_elmo.formats import tensor_bundle
 from keras_elmo.formats.crc32c import crc32c, masked_crc32c
+from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.torch_weights import SUBTRACT_FORGET_BIAS
 from keras_elmo.presets import Preset, convert
 from keras_elmo.pretraining.language_model_files import read_language_model
@@ -674,3 +675,92 @@ def test_blocks_that_are_compressed(tmp_path):
     path.write_bytes(content)
     with pytest.raises(OSError, match="m.index is damaged.*its blocks are compressed"):
         Preset(tmp_path).read()
+
+
+def test_a_variable_in_slices_is_left(tmp_path):
+    """Optimizers store such variables."""
+    import tensorflow as tf
+
+    config = make_config()
+    arrays = make_arrays(config)
+    write_options(tmp_path, config)
+    variables = {**foreign_files.checkpoint_variables(arrays), "slot": np.zeros((2, 2), "float32")}
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / "model.ckpt-7"),
+        tensor_names=list(variables),
+        shape_and_slices=[*[""] * len(arrays), "4 2 0,2:-"],
+        tensors=list(map(tf.constant, variables.values())),
+    )
+    check_arrays(tmp_path, arrays)
+    assert "slot" in Preset(tmp_path).format.tensor_names()[1]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_checkpoint_in_other_precisions(tmp_path, dtype):
+    config = make_config()
+    arrays = {name: x.astype(dtype) for name, x in make_arrays(config).items()}
+    write_options(tmp_path, config)
+    variables = foreign_files.checkpoint_variables(arrays)
+    foreign_files.write_checkpoint(tmp_path / "model.ckpt-7", variables)
+    check_arrays(tmp_path, arrays)
+
+
+def test_a_checkpoint_of_a_big_endian_machine(tmp_path):
+    foreign_files.write_checkpoint(tmp_path / "m", {"char_embed": np.zeros((261, 4), "float32")})
+    content = bytearray((tmp_path / "m.index").read_bytes())
+    *_, offset, size = tensor_bundle._varints(bytes(content[-48:]), 4)
+    [(_, place), *_] = tensor_bundle._pairs(tensor_bundle._block(bytes(content), offset, size))
+    start, size = tensor_bundle._varints(place, 2)
+    header = content.index(b"\x08\x01\x1a\x02\x08\x01")  # one shard, version 1
+    content[header : header + 6] = b"\x08\x01\x10\x01\x20\x00"  # one shard, big-endian
+    crc = masked_crc32c(bytes(content[start : start + size + 1]))
+    content[start + size + 1 : start + size + 5] = struct.pack("<I", crc)
+    (tmp_path / "m.index").write_bytes(content)
+    with pytest.raises(OSError, match="m.index is damaged.*its numbers are big-endian"):
+        Preset(tmp_path).read()
+
+
+def test_allennlp_in_bfloat16(tmp_path):
+    import torch
+
+    config = make_config()
+    arrays = make_arrays(config)
+    tensors = foreign_files.allennlp_tensors(arrays)
+    folder = foreign_files.write_allennlp(tmp_path / "model", tensors)
+    half = {name: torch.tensor(np.array(x)).bfloat16() for name, x in tensors.items()}
+    torch.save(half, folder / "weights.th")
+    found = Preset(folder, config.to_options()).read().arrays
+    for name, array in arrays.items():
+        assert found[name].dtype == "float32"
+        np.testing.assert_allclose(found[name], array, atol=0.02, err_msg=name)
+
+
+def test_a_dictionary_with_one_blank_character_twice(tmp_path):
+    """No text uses the row of the first."""
+    folder = many_langs(tmp_path / "m")
+    rows = Preset(folder).read().arrays["char_embed"]
+    text = (folder / "char.dic").read_text("utf-8")
+    text = text.replace("!\t", "\xa0\t").replace("C\t", "\xa0\t")
+    (folder / "char.dic").write_text(text, "utf-8")
+    found = Preset(folder).read().arrays["char_embed"]
+    np.testing.assert_array_equal(np.sort(found, 0), np.sort(rows, 0))
+
+
+def test_the_softmax_file_goes_before_a_checkpoint(tmp_path, tiny_preset):
+    config = make_config()
+    folder = write_training(tmp_path / "model", config, make_arrays(config))
+    (folder / "model.hdf5").write_bytes((tiny_preset / "weights.hdf5").read_bytes())
+    own = {"softmax/W": np.full((5, 6), 7, "float32"), "softmax/b": np.ones(5, "float32")}
+    write_arrays(folder / "softmax.hdf5", own)
+    found = Preset(folder).read_softmax().arrays
+    np.testing.assert_array_equal(found["softmax/W"], own["softmax/W"])
+
+
+def test_no_vocabulary_is_guessed_of_several(tmp_path):
+    config = make_config()
+    folder = write_training(tmp_path / "model", config, make_arrays(config))
+    assert Preset(folder).format.vocabulary_file().name == "vocab.txt"
+    text = (folder / "vocab.txt").read_text()
+    (folder / "vocab.txt").rename(folder / "vocab-new.txt")
+    (folder / "old_vocab.txt").write_text(text)
+    assert Preset(folder).format.vocabulary_file() is None

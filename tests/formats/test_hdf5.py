@@ -239,3 +239,46 @@ def test_copy(tmp_path):
         with pytest.raises(ValueError, match="must contain '1'"):
             file.copy("1", target)
     assert read_arrays(tmp_path / "a")["0"].tolist() == read_arrays(tmp_path / "b")["0"].tolist()
+
+
+def test_text_of_some_rows(tmp_path):
+    lines = [str(i) for i in range(150)]
+    with h5py.File(tmp_path / "w", "w") as file:
+        file["lines"] = np.array(lines, h5py.string_dtype())
+    with Hdf5Reader(tmp_path / "w") as file:
+        assert file.read_strings("lines", 3, 70) == lines[3:70]
+        assert file.read_strings("lines", 140, 999) == lines[140:]
+
+
+def test_a_text_that_all_rows_refer_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(checks, "SLACK", 0)
+    with h5py.File(tmp_path / "w", "w") as file:
+        file["lines"] = np.array(["x" * 100_000, *["y"] * 599], h5py.string_dtype())
+        place = file["lines"].id.get_offset()
+    content = bytearray((tmp_path / "w").read_bytes())
+    content[place : place + 16 * 600] = content[place : place + 16] * 600
+    (tmp_path / "w").write_bytes(content)
+    with Hdf5Reader(tmp_path / "w") as file:
+        assert file.read_strings("lines", 300, 301) == ["x" * 100_000]
+        with pytest.raises(ValueError, match="more text than the file has room for, 'lines'"):
+            file.read_strings("lines")
+
+
+def test_many_datasets_that_unpack_to_far_more_than_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(checks, "SLACK", 10**6)  # each dataset alone fits
+    arrays = {str(i): np.zeros(250_000, "float32") for i in range(5)}
+    write_arrays(tmp_path / "w", arrays, compression="gzip")
+    with Hdf5Reader(tmp_path / "w") as file:
+        assert not file.read("0").any()
+    with pytest.raises(ValueError, match="5000000 bytes in a file of .* 'all datasets'"):
+        read_arrays(tmp_path / "w")
+
+
+def test_a_file_that_another_process_writes(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")  # Windows has none
+    monkeypatch.delenv("HDF5_USE_FILE_LOCKING", raising=False)
+    write_arrays(tmp_path / "w", {"a": np.zeros(3)})
+    with open(tmp_path / "w", "rb") as writing:
+        fcntl.flock(writing, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="Weight file .*w is being written by another process$"):
+            read_arrays(tmp_path / "w")

@@ -146,3 +146,24 @@ def test_frozen_weights_stay_frozen_through_every_toggle(frozen):
                 inner.trainable = toggle
             expected = 0 if frozen or not toggle else len(part.weights)
             assert len(part.trainable_weights) == expected
+
+
+def test_a_projection_between_equal_sizes_survives_the_config():
+    layer = CharCNN([[1, 2], [2, 4]], 4, 0, 6, has_projection=True)
+    again = CharCNN.from_config(layer.get_config())
+    for each in (layer, again):
+        each.build((None, 11))
+        assert each.has_projection and each.projection_kernel.shape == (6, 6)
+
+
+def test_an_initial_state_in_float32_keeps_the_dtype_of_the_layer():
+    """Keras casts the arguments of ``call``, and nobody those of ``run``."""
+    lstm = ProjectedLSTM(5, 3, dtype="mixed_bfloat16")
+    lstm.build((2, 4, 6))
+    x = np.random.default_rng(0).normal(size=(4, 2, 6)).astype("float32")
+    expected, _ = lstm.run(x)
+    zeros = [keras.ops.zeros((2, size), "float32") for size in (3, 5)]
+    outputs, state = lstm.run(x, state=zeros)
+    kinds = {keras.backend.standardize_dtype(y.dtype) for y in (expected, outputs, *state)}
+    assert kinds == {"bfloat16"}
+    np.testing.assert_array_equal(numpy(outputs), numpy(expected))

@@ -469,9 +469,10 @@ def test_integers_too_small_for_the_ids_are_refused(tiny_layer):
             tiny_layer(few)
 
 
-def test_a_fresh_biLM_is_the_one_in_its_file(tmp_path):
-    layer = ElmoLayer(make_config())
-    layer.build((None, None, 13))
+@pytest.mark.parametrize("code_points", [None, make_code_points("abc", ("one", "two"))])
+def test_a_fresh_biLM_is_the_one_in_its_file(code_points, tmp_path):
+    layer = ElmoLayer(make_config(code_points=code_points))
+    layer._build_unbuilt()
     layer.save_to_preset(tmp_path / "preset")
     assert ElmoLayer.from_preset(tmp_path / "preset").fingerprint() == layer.fingerprint()
 

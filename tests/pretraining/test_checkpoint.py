@@ -93,3 +93,14 @@ def test_a_full_disk(tmp_path):
         with pytest.raises(OSError, match="Expected room to write .*c.hdf5.*File too large"):
             writer.wait()
     assert load(path)[0] == {"step": 1} and [*tmp_path.iterdir()] == [path]
+
+
+def test_nothing_is_assigned_of_a_checkpoint_with_nan(tmp_path):
+    writer = CheckpointWriter(tmp_path / "c.hdf5")
+    values = np.ones(3), np.array([1, np.nan, 1])
+    writer.save({"model": [keras.Variable(x, name="w") for x in values]}, {})
+    writer.wait()
+    into = [keras.Variable(np.zeros(3), name="w") for _ in values]
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        load_checkpoint(tmp_path / "c.hdf5", {"model": into})
+    assert not any(numpy(variable.value).any() for variable in into)

@@ -308,3 +308,29 @@ def test_files_that_are_emptied_while_they_are_read(tmp_path):
         path.write_text("")
     with pytest.raises(ValueError, match="Corpus expects sentences, .* Received: none in"):
         list(batches)
+
+
+def test_long_and_short_batches_come_in_any_order():
+    lengths = np.repeat(np.arange(1, 21), 8)
+    batcher = Batcher(VOCABULARY, batch_tokens=40)
+
+    def longest(*rng):
+        return [lengths[rows].max() for rows in batcher.arrange(lengths, *rng)]
+
+    shuffled = longest(np.random.default_rng(0))
+    assert len(shuffled) > 20 and longest() == sorted(longest(), reverse=True)
+    assert shuffled not in (sorted(shuffled), sorted(shuffled, reverse=True))
+
+
+def test_every_epoch_reads_the_files_in_another_order(tmp_path):
+    for n in range(1, 9):
+        (tmp_path / f"{n}.txt").write_text(" ".join("a" * n) + "\n")
+    corpus = Corpus(sorted(tmp_path.iterdir()), Batcher(VOCABULARY))
+    tokens = [n for _, n, _ in take(corpus, 24)]
+    orders = {tuple(tokens[start : start + 8]) for start in (0, 8, 16)}
+    assert len(orders) == 3 and {tuple(sorted(order)) for order in orders} == {tuple(range(1, 9))}
+
+
+def test_lone_surrogates_are_left_out():
+    encoded = Batcher(VOCABULARY).encode([["\ud800x", "a"]])
+    np.testing.assert_array_equal(encoded.characters[2:], rows_of(["x", "a"]))

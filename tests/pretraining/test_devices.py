@@ -136,3 +136,10 @@ def test_a_part_without_a_sentence_has_a_token_to_read():
     batch = batcher.batch(encoded, np.array([0]))
     assert batch["characters"].shape[1] == 1
     assert not batch["words"].any() and not batch["weights"].any()
+
+
+@only_tensorflow
+def test_tf_config_without_a_cluster_is_one_process(set_variables):
+    """Services write such a TF_CONFIG for one machine."""
+    set_variables({"TF_CONFIG": '{"cluster": {}, "task": {"type": "worker", "index": 0}}'})
+    assert devices._count_processes() == 1

@@ -305,3 +305,18 @@ def test_each_device_computes_its_own_rows():
     }
     assert {11, 23, 77} <= sizes
     assert not {22, 46, 154} & sizes  # of both devices together
+
+
+def test_dropout_acts_on_the_input_of_every_layer():
+    model, seen = make_model(make_config(n_layers=3)), []
+    x = keras.ops.ones((4, 2, 6))
+    model.bilm.run_direction("forward", x, dropout=lambda y: seen.append(tuple(y.shape)) or y)
+    assert seen == [(4, 2, 6)] * 3
+
+
+def test_the_perplexity_of_a_bilm_that_diverged_is_infinite():
+    """Without a warning, which would be an error here."""
+    model = make_model()
+    model.softmax_bias.assign([0, 0, 0, 0, 0, 0, 5000])
+    scores = Scorer(model, VOCABULARY).perplexity([["The", "fox"]])
+    assert scores["perplexity"] == scores["forward"] == np.inf

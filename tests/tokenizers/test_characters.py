@@ -208,3 +208,7 @@ def test_symbolic():
     else:
         with pytest.raises(ValueError, match="part of a model only on TensorFlow"):
             CharacterTokenizer()(keras.Input((None,), dtype="string"))
+
+
+def test_an_argument_replaces_the_size_of_the_preset(tiny_preset):
+    assert CharacterTokenizer.from_preset(tiny_preset, max_characters=9).max_characters == 9
