@@ -41,11 +41,15 @@ def test_info(tiny_preset, capsys):
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_ends_a_command_with_one_line(capsys, monkeypatch, name):
     number = getattr(signal, name)
-    before = signal.getsignal(number)
-    monkeypatch.setattr(cli, "download", lambda name: signal.raise_signal(number))
-    assert main(["download", "name"]) == 128 + number
-    assert capsys.readouterr().err == f"keras-elmo download: ended by {name}\n"
-    assert signal.getsignal(number) is before
+    normal = signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL
+    before = signal.signal(number, normal)  # nohup ignores SIGHUP
+    try:
+        monkeypatch.setattr(cli, "download", lambda name: signal.raise_signal(number))
+        assert main(["download", "name"]) == 128 + number
+        assert capsys.readouterr().err == f"keras-elmo download: ended by {name}\n"
+        assert signal.getsignal(number) is normal
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_reader_that_ends_early(capsys, monkeypatch):
