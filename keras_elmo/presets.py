@@ -145,8 +145,7 @@ class Preset:
         found = next((f for f in FORMATS if f.recognises(self._folder)), None)
         if kind := self._kind_of_other_files(found is None):
             raise ValueError(f"from_preset expects {_EXPECTED}. Received: {self.path}, {kind}")
-        found = found or FORMATS[0]
-        self.format = found(self._folder, options)
+        self.format = (found or FORMATS[0])(self._folder, options)
 
     def _kind_of_other_files(self, has_no_format: bool) -> str:
         """Return what the files are and what to do with them, or "" if they may be a preset."""

@@ -47,7 +47,7 @@ class ReleasedModel:
         format: str. The format of the files.
         licence: str. The licence, as far as the publisher states one.
         tokens: str. How the training text was tokenised, as far as it is known.
-        files: tuple of dict. For each file ``file``, its name; ``urls``, its mirrors in order;
+        files: tuple of dict. For each file ``file``, the name; ``urls``, the mirrors in order;
             ``bytes``, ``sha256`` and ``md5`` where they are known. Empty if the files cannot
             be fetched by a program.
         page: str or None. Page of the publisher.

@@ -120,8 +120,14 @@ def test_not_a_preset(bad):
 @pytest.mark.parametrize(
     "names, message",
     [
-        ("options.json origin.json checkpoint.hdf5 vocab.txt", "Make .*: keras-elmo export {} DI"),
-        ("prepared.json vocab.txt lines.txt", "Train .* on it: keras-elmo pretrain {} RUN"),
+        (
+            "options.json origin.json checkpoint.hdf5 vocab.txt",
+            "pretrain. Make a preset of it: keras-elmo export {} DIRECTORY$",
+        ),
+        (
+            "prepared.json vocab.txt train-00000.txt",
+            "prepare. Train a biLM on it: keras-elmo pretrain {} RUN$",
+        ),
     ],
 )
 def test_a_folder_that_is_no_preset(tmp_path, names, message):
@@ -133,7 +139,7 @@ def test_a_folder_that_is_no_preset(tmp_path, names, message):
 
 def test_a_model_that_keras_saved(tmp_path):
     path = zipped(tmp_path / "m.keras", {"config.json": b"", "model.weights.h5": b""})
-    with pytest.raises(ValueError, match='a Keras model. Load it: keras.saving.load_model."/.*"'):
+    with pytest.raises(ValueError, match=f"Keras model. Load it: keras.saving.load_model..{path}"):
         ElmoLayer.from_preset(path)
 
 

@@ -189,18 +189,13 @@ class LayerFileWriter:
         return True
 
     def _check_finished(self) -> int:
-        """Check that the output has the settings of this run; return its number of lines."""
+        """Check that the output has the settings of this run; return the number of lines."""
         with self._open_finished() as file:
             names = file.names()
             settings, count = None, -1
             with contextlib.suppress(ValueError):  # a file without settings
                 count = file.declared("sentences").shape[0]
                 settings = json.loads(file.attribute("settings"))
-        if settings == self._settings and len(names) != count + 1:
-            raise ValueError(
-                f"{self._output} is damaged. Expected: {count} sentences. "
-                f"Received: {len(names) - 1}. {_REMEDY}"
-            )
         if settings != self._settings:
             ours, theirs = self._settings, settings if isinstance(settings, dict) else {}
             differing = [name for name in ours if ours[name] != theirs.get(name)]
@@ -208,6 +203,11 @@ class LayerFileWriter:
                 f"{self._output} exists and was made with other settings. "
                 f"Expected: { ({name: theirs.get(name) for name in differing}) }. "
                 f"Received: { ({name: ours[name] for name in differing}) }. {_REMEDY}"
+            )
+        if len(names) != count + 1:  # the sentences, and their text
+            raise ValueError(
+                f"{self._output} is damaged. Expected: {count} sentences. "
+                f"Received: {len(names) - 1}. {_REMEDY}"
             )
         return count
 

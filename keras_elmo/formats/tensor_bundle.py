@@ -109,7 +109,7 @@ class TensorBundle:
         if header.get(2, 0) != 0:
             raise ValueError("its numbers are big-endian")
         for key, value in pairs[1:]:
-            if key.startswith(b"\0"):  # a slice of a variable, which has an entry of its own too
+            if key.startswith(b"\0"):  # a slice; the variable has another entry
                 continue
             name, entry = key.decode("utf-8"), _entry(value)
             if entry is None:

@@ -278,14 +278,20 @@ def test_a_cell_of_several_lines(embedder, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["t.csv", "T.CSV", "T.TSV.GZ"])
-def test_endings_of_tables(embedder, tmp_path, name):
+@pytest.mark.parametrize(
+    "name, error, message",
+    [
+        ("t.csv", UserWarning, "reads each line of .* as a sentence. Pass column"),
+        ("T.CSV", UserWarning, "reads each line of .* as a sentence. Pass column"),
+        ("T.TSV.GZ", ValueError, "T.TSV.GZ, which is not UTF-8 .* Decompress the file first"),
+    ],
+)
+def test_endings_of_tables(embedder, tmp_path, name, error, message):
     with (gzip.open if name.endswith("GZ") else open)(tmp_path / name, "wt") as file:
         file.write("text\na b\n")
     embedder.embed_file(tmp_path / name, tmp_path / "o", "top", column="text", progress=False)
     assert read(tmp_path / "o")["sentences"].tolist() == [b"a b"]
-    error = ValueError if name.endswith("GZ") else UserWarning
-    with pytest.raises(error, match="reads each line of .* as a sentence. Pass column|not UTF-8"):
+    with pytest.raises(error, match=message):
         embedder.embed_file(tmp_path / name, tmp_path / "lines", progress=False)
 
 

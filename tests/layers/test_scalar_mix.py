@@ -162,7 +162,8 @@ def test_bad_arguments(arguments, message):
 def test_bad_shapes():
     with pytest.raises(ValueError, match=r"ScalarMix expects .* Received: shape=\(3, 4, 5\)"):
         ScalarMix()(X[:, :, 0])
-    with pytest.raises(ValueError, match=r"of layers. Received: shape=\(None, None, None, 5\)"):
+    message = r"with a known number of layers. Received: shape=\(None, None, None, 5\)"
+    with pytest.raises(ValueError, match=message):
         ScalarMix()(keras.Input((None, None, 5)))
     representations = {name: keras.Input((None, 5)) for name in ("token", "forward_1", "a", "b")}
     with pytest.raises(ValueError, match="of layers. Received: a dict of .'token', 'forward_1', "):

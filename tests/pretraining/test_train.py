@@ -634,7 +634,8 @@ def test_errors(corpus, finished, tmp_path):
     for name in ("vocab.txt", "tokenizer.json"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).write_text('{"name": "penn"}')
-        with pytest.raises(ValueError, match=f"with {name}, which the run would replace. Choose"):
+        message = f"{name}, with {name}, which the run would replace. Choose"
+        with pytest.raises(ValueError, match=message):
             make_run(tmp_path / name, corpus, 4, resume=True)
     with pytest.raises(ValueError, match="expects the config of a new run, .* config=None, init"):
         make_run(tmp_path / "new", corpus, 4, config=None)
@@ -652,7 +653,8 @@ def test_errors(corpus, finished, tmp_path):
         ({"init_from": "elmo_mini_en"}, "init_from"),
         ({"own_vocabulary": True, "init_from": "x"}, "init_from, own_vocabulary"),
     ):
-        with pytest.raises(ValueError, match=f"{changeable}. .*: another value of {words}$"):
+        message = f"{changeable}. Received .*: another value of {words}$"
+        with pytest.raises(ValueError, match=message):
             make_run(finished, corpus, 8, resume=True, **changes)
     with pytest.raises(ValueError, match=f"{changeable}. Received .*: another value of corpus$"):
         make_run(finished, write_corpus(tmp_path, seed=1), 8, resume=True)
