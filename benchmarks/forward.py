@@ -9,11 +9,11 @@ equal shapes in equal order.
 import argparse
 import json
 import platform
-import time
 
 import keras
 import numpy as np
 from keras import ops
+from limit import seconds
 from products import CharCNNProducts, LSTMProducts, as_model
 
 import keras_elmo
@@ -26,12 +26,7 @@ SIZES = {
 
 def best_time(model, inputs, repeats):
     model.predict_on_batch(inputs)
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        model.predict_on_batch(inputs)
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return seconds(lambda: model.predict_on_batch(inputs), repeats)
 
 
 def main():

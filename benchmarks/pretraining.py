@@ -20,12 +20,12 @@ import numpy as np
 from keras import ops
 
 import keras_elmo.layers.backend.half_precision as products_of
+from keras_elmo.formats.vocabulary import read_vocabulary
 from keras_elmo.pretraining.corpus import Batcher, Corpus
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.optimizers import make_optimizer
 from keras_elmo.pretraining.recipe import Recipe
 from keras_elmo.pretraining.settings import SIZES
-from keras_elmo.pretraining.vocabulary import read_vocabulary
 
 
 def compiled(function):

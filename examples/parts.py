@@ -125,8 +125,6 @@ def train(model, batches, score, settings, save=None):
     )
     # Batches shuffles.
     model.fit(batches, epochs=settings.epochs, callbacks=[scoring, best], shuffle=False, verbose=0)
-    if best.best_weights is not None:
-        model.set_weights(best.best_weights)
     # The first epoch compiles.
     facts = {"epochs_trained": len(seconds), "seconds_per_epoch": round(min(seconds), 1)}
     return {"dev": max(0.0, *progress), **facts}

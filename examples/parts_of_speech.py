@@ -9,13 +9,12 @@ The files are in the format of Universal Dependencies (.conllu or .conllu.xz).
 
 import argparse
 import json
-import lzma
-import pathlib
 
 import keras
 import numpy as np
 
 import keras_elmo
+from keras_elmo.pretraining.text_files import open_text
 
 COLUMNS = {"universal": 3, "penn": 4}
 
@@ -23,11 +22,9 @@ COLUMNS = {"universal": 3, "penn": 4}
 def read_conllu(path, column, limit=None):
     """Read a file; return its sentences as lists of tokens, and the tags of all tokens."""
     sentences, tags = [[]], []
-    with (lzma.open if pathlib.Path(path).suffix == ".xz" else open)(
-        path, "rt", encoding="utf-8"
-    ) as file:
+    with open_text(path) as file:
         for line in file:
-            fields = line.rstrip("\n").split("\t")
+            fields = line.rstrip("\r\n").split("\t")
             if fields[0].isdigit():  # skip comments, contractions and empty nodes
                 if len(sentences) > (limit or np.inf):
                     break

@@ -13,7 +13,6 @@ protein once. The classifier of residues is a biLSTM over [x_k; ELMo_k]. The sco
 of the scored residues with the right label. Runs on every Keras backend.
 """
 
-import lzma
 import pathlib
 
 import keras
@@ -26,6 +25,7 @@ import keras_elmo
 from keras_elmo.pretraining import Pretraining, Recipe
 from keras_elmo.pretraining.export import export_run
 from keras_elmo.pretraining.prepare import prepare
+from keras_elmo.pretraining.text_files import open_text
 
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"  # ids start at 2; 1 is any other letter, 0 padding
 LABELS = "HEC"  # -1 is a residue that is not scored, or padding
@@ -34,9 +34,9 @@ LABELS = "HEC"  # -1 is a residue that is not scored, or padding
 def read_proteins(path, limit=None):
     """Read a file; return the residues of each protein, and the ids of their labels."""
     sequences, labels = [], []
-    with lzma.open(path, "rt", encoding="utf-8") as file:
+    with open_text(path) as file:
         for number, line in enumerate(file, start=1):
-            fields = line.rstrip("\n").split("\t")
+            fields = line.rstrip("\r\n").split("\t")
             lengths = {len(field) for field in fields[1:]}
             if len(fields) != 4 or len(lengths) != 1 or set(fields[2]) - set(LABELS):
                 raise ValueError(

@@ -16,13 +16,12 @@ table with the columns sense_key and sense_number; either may be compressed with
 import argparse
 import collections
 import json
-import lzma
-import pathlib
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 
 import keras_elmo
+from keras_elmo.pretraining.text_files import open_text
 
 # The biLM was trained on plain quotes and brackets; the texts escape them.
 PLAIN = {"``": '"', "''": '"', "`": "'", "-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}"}
@@ -65,9 +64,7 @@ def read_text(path):
 def first_senses(path):
     """Return the first sense key of each lemma and part of speech."""
     columns, first = (0, 2), {}
-    with (lzma.open if pathlib.Path(path).suffix == ".xz" else open)(
-        path, "rt", encoding="utf-8"
-    ) as file:
+    with open_text(path) as file:
         for line in file:
             fields = line.split()
             if "sense_key" in fields:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import pathlib
 import re
 from collections.abc import Callable
@@ -109,9 +108,9 @@ class Preset:
     """
 
     def __init__(self, preset: PathLike, options: dict | PathLike | None = None) -> None:
-        if not isinstance(preset, str | os.PathLike) or not str(preset):
+        if not isinstance(preset, PathLike) or not str(preset):
             raise ValueError(f"from_preset expects {_EXPECTED}. Received: preset={preset!r}")
-        if not (options is None or isinstance(options, dict | str | os.PathLike)):
+        if not (options is None or isinstance(options, dict | PathLike)):
             raise ValueError(
                 "from_preset expects options as a dict, or as the path of an options file. "
                 f"Received: {type(options).__name__}. Pass to_options() of a BiLMConfig"

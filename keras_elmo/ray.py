@@ -29,8 +29,9 @@ from keras_elmo.presets import Preset, bundled
 from keras_elmo.released_models import is_released
 from keras_elmo.tokenizers.text import read_lines, split_tokens
 from keras_elmo.utils.batches import cut
+from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.file_lock import locked
-from keras_elmo.utils.files import atomic_write, digest_of, local_path
+from keras_elmo.utils.files import PathLike, atomic_write, digest_of, local_path
 
 __all__ = ["EmbedBatch", "embed_files", "read_layers"]
 
@@ -86,7 +87,7 @@ class EmbedBatch:
 
     def __init__(
         self,
-        preset: str | os.PathLike,
+        preset: PathLike,
         column: str = "tokens",
         output: str = "layers",
         layers: str | int = "all",
@@ -116,9 +117,9 @@ class EmbedBatch:
 
 
 def embed_files(
-    preset: str | os.PathLike,
-    input_path: str | os.PathLike,
-    output_folder: str | os.PathLike,
+    preset: PathLike,
+    input_path: PathLike,
+    output_folder: PathLike,
     *,
     address: str | None = None,
     column: str = "tokens",
@@ -162,10 +163,7 @@ def embed_files(
         ValueError: If an argument or the input is invalid; if the folder contains files and
             ``resume`` is False; if its run had other settings or input.
     """
-    try:
-        import ray  # noqa: F401
-    except ImportError as error:
-        raise ImportError("Ray is not installed: pip install 'keras-elmo[ray]'") from error
+    import_extra("ray", "embed_files", "Ray", "ray")
     if min(cpus, gpus) < 0 or max(cpus, gpus) == 0:
         raise ValueError(
             "embed_files expects cpus and gpus of 0 or more, and one of them above 0. "
@@ -371,5 +369,5 @@ def _absolute(path: Any) -> Any:
     """Return a path, or a list of paths, as absolute paths; keep the name of a preset."""
     if isinstance(path, list | tuple):
         return [_absolute(one) for one in path]
-    is_path = isinstance(path, str | os.PathLike) and path not in bundled()
+    is_path = isinstance(path, PathLike) and path not in bundled()
     return str(local_path(path).absolute()) if is_path and not is_released(path) else path

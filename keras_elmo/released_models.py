@@ -15,6 +15,7 @@ import tempfile
 from typing import Any
 
 from keras_elmo.utils.checks import nearest_names
+from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.files import (
     atomic_write,
     digest_of,
@@ -185,12 +186,7 @@ def _snapshot(address: str) -> pathlib.Path:
     expected = f"Expected a model of the Hugging Face Hub, as {HUB}user/model or {HUB}user/model@v1"
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         raise ValueError(f"{expected}. Received: {address!r}")
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise ImportError(
-            f"{address} needs huggingface_hub: pip install 'keras-elmo[hub]'"
-        ) from error
+    huggingface_hub = import_extra("huggingface_hub", address, "huggingface_hub", "hub")
     try:
         return pathlib.Path(
             huggingface_hub.snapshot_download(repository, revision=revision or None)

@@ -16,6 +16,7 @@ LINES = [
         "utils.batches",
         "utils.checks",
         "utils.cpu",
+        "utils.extras",
         "utils.forks",
         "utils.typing",
     },
@@ -59,7 +60,7 @@ LINES = [
     {"embed"},
     {"ray"},
     # Pretraining stands on the biLM, never on ElmoLayer.
-    {"pretraining.text_files", "pretraining.vocabulary"},
+    {"pretraining.text_files"},
     {"pretraining.sentences"},
     {"pretraining.prepare"},
     {"pretraining.recipe", "pretraining.devices"},

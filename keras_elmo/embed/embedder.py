@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import os
 import pathlib
 import time
 import warnings
@@ -31,14 +30,13 @@ from keras_elmo.tokenizers.text import rows_of
 from keras_elmo.tokenizers.words import WordTokenizer
 from keras_elmo.utils.batches import length_batches, token_batches
 from keras_elmo.utils.checks import check_whole, is_whole, shorten
-from keras_elmo.utils.files import local_path
+from keras_elmo.utils.files import PathLike, local_path
 from keras_elmo.utils.forks import check_fork
 
 _LAYERS = ("all", "top", "average")
 _BAR_DELAY = 5  # seconds
 
 Sentences = Iterable[Sequence[str | bytes]] | np.ndarray
-Path = str | os.PathLike
 
 
 class Embedder:
@@ -96,12 +94,12 @@ class Embedder:
 
     def __init__(
         self,
-        preset: Path | ElmoLayer,
+        preset: PathLike | ElmoLayer,
         dtype: str = "float32",
         cache: int = 100_000,
-        token_cache: Sequence[Path] | None = None,
+        token_cache: Sequence[PathLike] | None = None,
         batch_tokens: int = 2048,
-        options: dict | Path | None = None,
+        options: dict | PathLike | None = None,
         engine: str = "auto",
     ) -> None:
         check_fork()
@@ -156,7 +154,7 @@ class Embedder:
         self._table = self._new_table()
 
     @classmethod
-    def from_preset(cls, preset: Path, **kwargs: Any) -> Self:
+    def from_preset(cls, preset: PathLike, **kwargs: Any) -> Self:
         """Make an ``Embedder`` from a preset, as ``Embedder(preset, **kwargs)`` does.
 
         Args:
@@ -299,8 +297,8 @@ class Embedder:
 
     def embed_file(
         self,
-        input_file: Path | BinaryIO | TextIO,
-        output_file: Path,
+        input_file: PathLike | BinaryIO | TextIO,
+        output_file: PathLike,
         layers: str | int = "all",
         float16: bool = False,
         compression: str | None = None,
@@ -348,7 +346,7 @@ class Embedder:
                 f"Received: compression={compression!r}"
             )
         output = local_path(output_file)
-        path = local_path(input_file) if isinstance(input_file, str | os.PathLike) else None
+        path = local_path(input_file) if isinstance(input_file, PathLike) else None
         _check_output(path, output, resume, overwrite)
         if path and column is None and path.suffix.lower() in TABLES:
             warnings.warn(
@@ -377,7 +375,7 @@ class Embedder:
             yield from ((i, array.astype("float16") if float16 else array) for i, array in found)
 
         start = time.monotonic()
-        total = _count_lines(path) if path and column is None else None
+        total = _count_lines(path) if progress and path and column is None else None
         shown = str(path) if path else str(getattr(input_file, "name", "the input"))
         lines = input_lines(path or input_file, column, self.tokenize if raw else None)
         # Read the first line before the output is begun: the input may be invalid.
@@ -398,7 +396,7 @@ class Embedder:
         return {**counts, "seconds": seconds, "tokens_per_s": counts["tokens"] / seconds}
 
     def write_token_cache(
-        self, tokens: Sequence[str | bytes], vocabulary_file: Path, embedding_file: Path
+        self, tokens: Sequence[str | bytes], vocabulary_file: PathLike, embedding_file: PathLike
     ) -> None:
         """Write the token representations of a vocabulary, in bilm-tf's layout.
 
@@ -417,7 +415,7 @@ class Embedder:
         checked = CharacterTokenizer.check([tokens])
         write_token_cache(self._table, checked, vocabulary_file, embedding_file)
 
-    def write_word_vectors(self, tokens: Sequence[str | bytes], file: Path) -> None:
+    def write_word_vectors(self, tokens: Sequence[str | bytes], file: PathLike) -> None:
         """Write the token representations of a vocabulary as word2vec text.
 
         gensim reads the file: ``KeyedVectors.load_word2vec_format(file)``.

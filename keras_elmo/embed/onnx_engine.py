@@ -7,9 +7,8 @@ import threading
 from typing import Any
 
 import numpy as np
-from keras import ops
 
-from keras_elmo.formats.weight_mapping import variables_by_path
+from keras_elmo.formats.weight_mapping import to_float32, variables_by_path
 from keras_elmo.layers.bilm import DIRECTIONS
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.onnx.bilm_graph import check_alphabet
@@ -85,7 +84,7 @@ class OnnxEngine:
             if part not in self._sessions:
                 check_fork()  # a session computes in a forked process, but Keras made the weights
                 weights = {
-                    path: ops.convert_to_numpy(ops.cast(variable, "float32"))
+                    path: to_float32(variable)
                     for path, variable in variables_by_path(self._elmo.bilm).items()
                     if path.startswith(part)
                 }

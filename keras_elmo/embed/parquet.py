@@ -4,7 +4,6 @@ import bisect
 import contextlib
 import functools
 import math
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from keras_elmo.embed.run_folder import stored_settings
+from keras_elmo.utils.extras import import_extra
+from keras_elmo.utils.files import PathLike
 
 # Row groups that stay in memory while batches are read.
 _GROUPS_IN_MEMORY = 8
@@ -20,16 +21,14 @@ _GROUPS_IN_MEMORY = 8
 
 def import_pyarrow() -> tuple[Any, Any]:
     """Return the modules ``pyarrow`` and ``pyarrow.parquet``, or say how to install them."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError("Parquet needs pyarrow: pip install 'keras-elmo[ray]'") from error
-    return pyarrow, pyarrow.parquet
+    parquet = import_extra("pyarrow.parquet", "Parquet", "PyArrow", "ray")
+    import pyarrow
+
+    return pyarrow, parquet
 
 
 @contextlib.contextmanager
-def parquet_errors(path: str | os.PathLike) -> Iterator[None]:
+def parquet_errors(path: PathLike) -> Iterator[None]:
     """Replace errors of pyarrow, of several types, by an ``OSError`` that names the file."""
     pyarrow, _ = import_pyarrow()
     try:
@@ -132,7 +131,7 @@ def layers_shape(schema: Any, name: str) -> tuple[int, ...]:
     )
 
 
-def parquet_files(path: str | os.PathLike) -> list[Path]:
+def parquet_files(path: PathLike) -> list[Path]:
     """Return the Parquet files of a folder, sorted by name; or the path of a single file."""
     path = Path(path)
     return sorted(path.glob("*.parquet")) if path.is_dir() else [path]

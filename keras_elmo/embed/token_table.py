@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import os
 import threading
 from collections.abc import Callable, Sequence
 
@@ -10,7 +9,12 @@ import numpy as np
 
 from keras_elmo.formats.hdf5 import read_arrays, write_arrays
 from keras_elmo.utils.batches import cut
-from keras_elmo.utils.files import atomic_write, read_vocabulary_lines, to_vocabulary_lines
+from keras_elmo.utils.files import (
+    PathLike,
+    atomic_write,
+    read_vocabulary_lines,
+    to_vocabulary_lines,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +99,7 @@ class TokenTable:
 
 
 def read_token_cache(
-    vocabulary_file: str | os.PathLike, embedding_file: str | os.PathLike, width: int
+    vocabulary_file: PathLike, embedding_file: PathLike, width: int
 ) -> FixedTokens:
     """Read a token cache in bilm-tf's layout, for token representations of this width.
 
@@ -119,8 +123,8 @@ def read_token_cache(
 def write_token_cache(
     table: TokenTable,
     tokens: Sequence[bytes],
-    vocabulary_file: str | os.PathLike,
-    embedding_file: str | os.PathLike,
+    vocabulary_file: PathLike,
+    embedding_file: PathLike,
 ) -> None:
     """Write a token cache: a vocabulary, and an hdf5 file with the dataset ``embedding``.
 
@@ -136,7 +140,7 @@ def write_token_cache(
         write_arrays(embedding, {"embedding": rows})
 
 
-def write_word_vectors(table: TokenTable, tokens: Sequence[bytes], file: str | os.PathLike) -> None:
+def write_word_vectors(table: TokenTable, tokens: Sequence[bytes], file: PathLike) -> None:
     """Write the token representations of a vocabulary as word2vec text.
 
     Raises:

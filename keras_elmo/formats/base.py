@@ -48,11 +48,11 @@ class BiLMFile:
     @property
     def n_parameters(self) -> int:
         """Number of values in our variables. They include a character embedding for padding."""
-        return sum(array.size for array in self._values().values())
+        return sum(array.size for array in self.values().values())
 
     def fingerprint(self, dtype: str = "float32") -> str:
         """Return the fingerprint of variables of a dtype with these weights."""
-        values = self._values()
+        values = self.values()
         if dtype != "float32":
             import ml_dtypes  # Keras requires it; NumPy knows bfloat16 once it is imported
 
@@ -67,7 +67,8 @@ class BiLMFile:
             for path, array in load([tensor], self.arrays).items():
                 variables[path].assign(array)
 
-    def _values(self) -> dict[str, np.ndarray]:
+    def values(self) -> dict[str, np.ndarray]:
+        """Return the weights by the paths of the biLM's variables."""
         return load(bilm_mapping(self.config, self.arrays), self.arrays)
 
 
@@ -138,7 +139,7 @@ class Format(abc.ABC):
 
     def infer_config(self) -> BiLMConfig:
         """Infer the config from the tensors, if there are no options. By default this fails."""
-        return BiLMConfig.from_options(read_options(self.folder.pick(OPTIONS_NAMES)))
+        raise self.folder.refusal(OPTIONS_NAMES, [])
 
     @abc.abstractmethod
     def read(self) -> BiLMFile:

@@ -82,10 +82,9 @@ class Folder:
         path = self._directory / name
         return PresetFile(name, path, f"{self.path}!{name}" if self._is_archive else str(path))
 
-    def named(self, *bases: str) -> list[str]:
-        """Return the files with one of these names, in any folder."""
-        wanted = {base.lower() for base in bases}
-        return [name for name in self.names if base_name(name).lower() in wanted]
+    def named(self, base: str) -> list[str]:
+        """Return the files with this name, in any folder."""
+        return [name for name in self.names if base_name(name).lower() == base.lower()]
 
     def ending(self, end: str) -> list[str]:
         """Return the files whose names have this ending."""
@@ -99,11 +98,15 @@ class Folder:
         choices = choices or (self.named(expected),)
         candidates: list[str] = next((names for names in choices if names), [])
         if len(candidates) != 1:
-            raise ValueError(
-                f"Preset {self.path} must contain exactly one file named {expected}. "
-                f"Received: {sorted(candidates or self.names)[:20] or 'no files'}"
-            )
+            raise self.refusal(expected, candidates)
         return self.file(candidates[0])
+
+    def refusal(self, expected: str, candidates: list[str]) -> ValueError:
+        """Return the error for no candidate, or several, where one file is expected."""
+        return ValueError(
+            f"Preset {self.path} must contain exactly one file named {expected}. "
+            f"Received: {sorted(candidates or self.names)[:20] or 'no files'}"
+        )
 
 
 def checkpoint_prefix(path: pathlib.Path) -> pathlib.Path | None:

@@ -12,6 +12,7 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.bilm_weights import AS_IS, MISSING_TENSORS, shapes_of_series
 from keras_elmo.formats.checks import Arrays, largest_size
 from keras_elmo.formats.weight_mapping import Transform, WeightMapping
+from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.files import PathLike
 
 _NEEDS_PICKLE = re.compile("unsupported (global|class)|unrecognized function|blocked", re.I)
@@ -141,12 +142,7 @@ def read_tensors(file: PathLike) -> dict[str, np.ndarray]:
     Half precision becomes float32. Without PyTorch an ``ImportError`` says how to install it.
     """
     name = f"PyTorch file {file}"
-    try:
-        import torch
-    except ImportError:
-        raise ImportError(
-            f"Reading {file} needs PyTorch: pip install 'keras-elmo[torch]'"
-        ) from None
+    torch = import_extra("torch", f"Reading {file}", "PyTorch", "torch")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about old pickles, which load nevertheless

@@ -1,4 +1,4 @@
-"""The vocabulary of a softmax, in the layouts of other programs."""
+"""Read and write the vocabulary of a softmax: a file with one token per line."""
 
 import collections
 import re
@@ -6,6 +6,12 @@ import re
 import numpy as np
 
 from keras_elmo.tokenizers.characters import ByteAlphabet
+from keras_elmo.utils.files import (
+    PathLike,
+    local_path,
+    read_vocabulary_lines,
+    to_vocabulary_lines,
+)
 
 UNKNOWN = "<UNK>"
 # Our vocabularies start with these tokens, in this order.
@@ -14,6 +20,33 @@ SPECIAL_TOKENS = (*(token.decode() for token in ByteAlphabet.boundary_tokens), U
 SKIPPED = "!!!MAXTERMID"
 _COUNT = re.compile(r"\d[\d.,]*([eE][-+]?\d+)?")
 _COLUMN = re.compile(r"[^ \t]+")
+
+
+def write_vocabulary(path: PathLike, tokens: list[str]) -> None:
+    """Write a vocabulary, one token per line.
+
+    Raises:
+        OSError: If the file cannot be written.
+        ValueError: If a token is ``!!!MAXTERMID``, a line that readers of vocabularies skip, or
+            the tokens would not be read back; see ``to_vocabulary_lines``.
+    """
+    if SKIPPED in tokens:
+        raise ValueError(
+            f"A vocabulary must not contain {SKIPPED}, because readers skip this line. Received: "
+            f"{SKIPPED} as token {tokens.index(SKIPPED)} for {path}. Remove it. In text it counts "
+            f"as {UNKNOWN}"
+        )
+    local_path(path).write_bytes(to_vocabulary_lines(tokens))
+
+
+def read_vocabulary(path: PathLike) -> list[str]:
+    """Read a vocabulary. The tokens ``<S> </S> <UNK>`` come first, wherever the file has them.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is not UTF-8 or not a vocabulary; see ``arrange_vocabulary``.
+    """
+    return arrange_vocabulary(read_vocabulary_lines(path), path)[0]
 
 
 def arrange_vocabulary(lines: list[str], name: object) -> tuple[list[str], np.ndarray]:

@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_elmo.formats.checks import Arrays, Shape
@@ -83,6 +84,4 @@ def to_float32(value: Any) -> np.ndarray:
     """Return a NumPy array, or the value of a Keras variable, as a float32 array."""
     if isinstance(value, np.ndarray):
         return value.astype("float32")
-    import keras
-
     return keras.ops.convert_to_numpy(keras.ops.cast(value.value, "float32"))

@@ -25,7 +25,10 @@ class CarriedState:
         if self.values is None:
             return None
         return {
-            name: [ops.convert_to_tensor(_resize(x, max(n, len(x)))[:n]) for x in state]
+            name: [
+                ops.convert_to_tensor(np.pad(x[:n], [(0, max(0, n - len(x))), (0, 0)]))
+                for x in state
+            ]
             for name, state in self.values.items()
         }
 
@@ -52,11 +55,3 @@ class CarriedState:
             np.concatenate([np.stack([s[i] for s in states]) for states in directions], axis=-1)
             for i in (0, 1)
         )
-
-    def reset(self) -> None:
-        """Start all rows at zero again."""
-        self.values = None
-
-
-def _resize(x: np.ndarray, rows: int) -> np.ndarray:
-    return np.concatenate([x, np.zeros((rows - len(x), *x.shape[1:]), x.dtype)])

@@ -1,6 +1,7 @@
 """The linear-chain conditional random field over tags (Lafferty et al., 2001)."""
 
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -393,13 +394,11 @@ def _has_class_weight() -> bool:
 
     Keras turns class weights into sample weights, so a loss cannot see the difference.
     """
-    frame = sys._getframe().f_back
-    while frame:
-        if frame.f_globals.get("__name__", "").startswith("keras.src.backend"):
-            if frame.f_locals.get("class_weight") is not None:
-                return True
-        frame = frame.f_back
-    return False
+    return any(
+        frame.f_globals.get("__name__", "").startswith("keras.src.backend")
+        and frame.f_locals.get("class_weight") is not None
+        for frame, _ in traceback.walk_stack(sys._getframe())
+    )
 
 
 def _fit(tags: Any, scores: Any) -> bool:

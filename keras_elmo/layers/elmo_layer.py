@@ -1,7 +1,6 @@
 """The biLM in a Keras model: add boundary tokens, run the biLM, remove boundary tokens."""
 
 import functools
-import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +27,7 @@ from keras_elmo.layers.input_checks import check_inputs, check_shape
 from keras_elmo.presets import Preset, bundled_facts
 from keras_elmo.utils.batches import padding_to_few_shapes
 from keras_elmo.utils.checks import is_whole, shorten
+from keras_elmo.utils.files import PathLike
 from keras_elmo.utils.forks import check_fork
 from keras_elmo.utils.typing import Tensor
 
@@ -180,9 +180,7 @@ class ElmoLayer(keras.layers.Layer):
             self._warn_of_trainable()
 
     @classmethod
-    def from_hdf5(
-        cls, options_file: str | os.PathLike, weight_file: str | os.PathLike, **kwargs: Any
-    ) -> "ElmoLayer":
+    def from_hdf5(cls, options_file: PathLike, weight_file: PathLike, **kwargs: Any) -> "ElmoLayer":
         """Build the layer from an options file and a weight file in bilm-tf's layout.
 
         Args:
@@ -207,7 +205,8 @@ class ElmoLayer(keras.layers.Layer):
         """Build the layer from a preset, or from the files of another program.
 
         Args:
-            preset: str or path. Name of a bundled preset; or path of a directory, .zip or
+            preset: str or path. Name of a bundled preset; name of a released model, or
+                ``"hf://user/model"``, which is downloaded once; or path of a directory, .zip or
                 .tar.gz with a biLM: options and hdf5 file in bilm-tf's layout, checkpoint of
                 bilm-tf, TF-Hub module, AllenNLP archive or model of ELMoForManyLangs. The path
                 of a checkpoint may lack its ending, as in ``model.ckpt-400``.
@@ -221,9 +220,10 @@ class ElmoLayer(keras.layers.Layer):
             A built ``ElmoLayer``.
 
         Raises:
-            OSError: If a file is missing or damaged.
+            OSError: If a file is missing or damaged, or a download fails.
             ValueError: If the preset does not exist, or its files do not fit together.
-            ImportError: If the format needs PyTorch, and PyTorch is missing.
+            ImportError: If the format needs PyTorch or the Hub needs huggingface_hub, and it is
+                missing.
         """
         if load_weights:
             return cls._from_bilm(Preset(preset, options).read(), kwargs)
@@ -237,7 +237,7 @@ class ElmoLayer(keras.layers.Layer):
         layer._load(bilm)
         return layer
 
-    def load_hdf5(self, options_file: str | os.PathLike, weight_file: str | os.PathLike) -> None:
+    def load_hdf5(self, options_file: PathLike, weight_file: PathLike) -> None:
         """Build this layer and load its weights. Arguments and errors are as in ``from_hdf5``."""
         self._load(read_bilm(options_file, weight_file))
 
@@ -267,7 +267,7 @@ class ElmoLayer(keras.layers.Layer):
         if not self.built:
             self.build((None, None, self.alphabet.row_length))
 
-    def save_hdf5(self, directory: str | os.PathLike) -> None:
+    def save_hdf5(self, directory: PathLike) -> None:
         """Write ``options.json`` and ``weights.hdf5``, which AllenNLP and bilm-tf load.
 
         Args:
@@ -281,7 +281,7 @@ class ElmoLayer(keras.layers.Layer):
         self.check_weights()
         write_bilm(directory, self.config, variables_by_path(self.bilm))
 
-    def save_to_preset(self, directory: str | os.PathLike) -> None:
+    def save_to_preset(self, directory: PathLike) -> None:
         """Write a preset, as ``save_hdf5`` does. KerasHub uses this name."""
         self.save_hdf5(directory)
 
@@ -463,7 +463,7 @@ class ElmoLayer(keras.layers.Layer):
 
     def reset_state(self) -> None:
         """Start every row of the next batch from a zero state."""
-        self.carried_state.reset()
+        self.carried_state.values = None
 
     def save_own_variables(self, store: Any) -> None:
         if self._missing == _ANY_BILM and (self.built or not self.save_bilm):

@@ -1,21 +1,19 @@
 """Write a preset as one ONNX file."""
 
-import os
 from typing import Any
 
-from keras_elmo.formats.bilm_weights import bilm_mapping
-from keras_elmo.formats.weight_mapping import load
 from keras_elmo.onnx.models import bilm_model
 from keras_elmo.presets import Preset
-from keras_elmo.utils.files import atomic_write
+from keras_elmo.utils.extras import import_extra
+from keras_elmo.utils.files import PathLike, atomic_write
 
 
 def export_onnx(
-    preset: str | os.PathLike,
-    file: str | os.PathLike,
+    preset: PathLike,
+    file: PathLike,
     int8: bool = False,
     stateful: bool = False,
-    options: dict | str | os.PathLike | None = None,
+    options: dict | PathLike | None = None,
 ) -> dict[str, Any]:
     """Write the biLM of a preset to an ONNX file.
 
@@ -46,18 +44,11 @@ def export_onnx(
         >>> export_onnx("elmo_mini_en", "elmo.onnx")["outputs"]["layers"]
         ['batch', 'tokens', 3, 256]
     """
-    try:
-        import onnx  # noqa: F401
-    except ImportError:
-        raise ImportError(
-            "export_onnx needs ONNX. Received: no module onnx. Install it: "
-            "pip install 'keras-elmo[onnx]'"
-        ) from None
+    import_extra("onnx", "export_onnx", "ONNX", "onnx")
     bilm = Preset(preset, options).read()
     digest = bilm.fingerprint()
     metadata = {"fingerprint": digest, "max_characters": str(bilm.config.max_characters_per_token)}
-    weights = load(bilm_mapping(bilm.config, bilm.arrays), bilm.arrays)
-    weights = {path: array.astype("float32") for path, array in weights.items()}
+    weights = {path: array.astype("float32") for path, array in bilm.values().items()}
     model = bilm_model(bilm.config, weights, "int8" if int8 else "float32", stateful, metadata)
     content = model.SerializeToString()
     with atomic_write(file) as (temporary,):

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_elmo.formats.checks import check_tensors
 from keras_elmo.formats.hdf5 import Hdf5Reader, write_arrays
-from keras_elmo.utils.files import atomic_write
+from keras_elmo.utils.files import PathLike, atomic_write
 
 
 class CheckpointWriter:
@@ -30,7 +30,7 @@ class CheckpointWriter:
         {'step': 7}
     """
 
-    def __init__(self, path: str | pathlib.Path) -> None:
+    def __init__(self, path: PathLike) -> None:
         self.path = pathlib.Path(path)
         self._pending: concurrent.futures.Future | None = None
 
@@ -76,7 +76,7 @@ def to_numpy(variable: keras.Variable) -> np.ndarray:
     return keras.ops.convert_to_numpy(variable)
 
 
-def load_checkpoint(path: str | pathlib.Path, variables: dict) -> dict:
+def load_checkpoint(path: PathLike, variables: dict) -> dict:
     """Assign some groups of variables, all or none, and return the facts.
 
     Raises:

@@ -1,7 +1,6 @@
 """Make batches for a biLM from tokenised sentences, in an order that depends on a seed."""
 
 import dataclasses
-import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
@@ -9,10 +8,11 @@ import keras
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
+from keras_elmo.formats.vocabulary import SPECIAL_TOKENS
 from keras_elmo.pretraining.text_files import read_sentences
-from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS
 from keras_elmo.tokenizers.characters import ByteAlphabet
 from keras_elmo.utils.batches import group_by_length
+from keras_elmo.utils.files import PathLike
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL_TOKENS))
 # Epoch, index in the order of files of the epoch, index in the order of batches of the file, part
@@ -234,7 +234,7 @@ class Corpus:
 
     def __init__(
         self,
-        files: Iterable[str | pathlib.Path],
+        files: Iterable[PathLike],
         batcher: Batcher,
         max_tokens: int = 200,
         seed: int = 0,

@@ -4,8 +4,6 @@ import csv
 import dataclasses
 import importlib.util
 import json
-import os
-import pathlib
 from collections.abc import Iterable
 
 from keras_elmo.pretraining.language_model import BiLanguageModel
@@ -20,16 +18,22 @@ from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.train import read_run
-from keras_elmo.utils.files import atomic_write, check_new_directory, local_path, made_folder
+from keras_elmo.utils.files import (
+    PathLike,
+    atomic_write,
+    check_new_directory,
+    local_path,
+    made_folder,
+)
 
 # Held-out sentences that measure the effect of rounding the weights.
 _ROUNDING_SENTENCES = 500
 
 
 def export_run(
-    folder: str | pathlib.Path,
-    output: str | os.PathLike,
-    heldout: str | os.PathLike | Iterable[str | os.PathLike] = (),
+    folder: PathLike,
+    output: PathLike,
+    heldout: PathLike | Iterable[PathLike] = (),
     data: str = "",
     bits: tuple[int, int] = BITS,
     average: tuple[str, float] | None = None,
@@ -66,7 +70,7 @@ def export_run(
         remedy = "Choose another directory, or pass overwrite=True (--force)"
         check_new_directory(output, "export", remedy)
     texts = {}
-    heldout = [heldout] if isinstance(heldout, str | os.PathLike) else heldout
+    heldout = [heldout] if isinstance(heldout, PathLike) else heldout
     for file in map(local_path, heldout):
         sentences = read_sentences(file)
         if not sentences:
@@ -177,7 +181,7 @@ as `<UNK>`.
 {rows}{rounding_text}"""
 
 
-def _draw_curve(log: str | pathlib.Path, picture: str | pathlib.Path) -> None:
+def _draw_curve(log: PathLike, picture: PathLike) -> None:
     """Draw the loss and the held-out perplexity in a ``log.csv`` over the tokens, as a PNG."""
     from matplotlib.figure import Figure
 

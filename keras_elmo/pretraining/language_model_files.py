@@ -8,18 +8,18 @@ import numpy as np
 
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.hdf5 import write_arrays
+from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabulary
 from keras_elmo.formats.weight_mapping import extract, to_float32, variables_by_path
 from keras_elmo.presets import TOKENIZER_FILE, Preset
 from keras_elmo.pretraining.language_model import BiLanguageModel
-from keras_elmo.pretraining.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabulary
-from keras_elmo.utils.files import digest_of, write_files, write_json
+from keras_elmo.utils.files import PathLike, digest_of, write_files, write_json
 
 # Significant bits of the stored weights: biLM, softmax.
 BITS = (16, 12)
 
 
 def read_language_model(
-    preset: str | pathlib.Path,
+    preset: PathLike,
     vocabulary: list[str] | None = None,
     n_negatives: int | None = None,
     options: Any = None,
@@ -84,7 +84,7 @@ def _for_vocabulary(
 
 
 def write_language_model(
-    directory: str | pathlib.Path,
+    directory: PathLike,
     model: BiLanguageModel,
     vocabulary: list[str],
     card: str = "",
@@ -152,7 +152,7 @@ def round_weights(model: BiLanguageModel, bits: tuple[int, int] = BITS) -> None:
 
 
 def average_weights(
-    model: BiLanguageModel, vocabulary: list[str], preset: str | pathlib.Path, share: float
+    model: BiLanguageModel, vocabulary: list[str], preset: PathLike, share: float
 ) -> None:
     """Average the weights of a ``BiLanguageModel`` with the weights of a preset.
 

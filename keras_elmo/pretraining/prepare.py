@@ -17,34 +17,34 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from keras_elmo.presets import TOKENIZER_FILE
-from keras_elmo.pretraining.sentences import SentenceRules
-from keras_elmo.pretraining.text_files import open_text
-from keras_elmo.pretraining.vocabulary import (
+from keras_elmo.formats.vocabulary import (
     SKIPPED,
     SPECIAL_TOKENS,
     read_vocabulary,
     write_vocabulary,
 )
+from keras_elmo.presets import TOKENIZER_FILE
+from keras_elmo.pretraining.sentences import SentenceRules
+from keras_elmo.pretraining.text_files import open_text
 from keras_elmo.tokenizers.text import OPENERS
 from keras_elmo.utils.checks import check_whole, is_number
-from keras_elmo.utils.files import disk_errors, local_path, write_json
+from keras_elmo.utils.files import PathLike, disk_errors, local_path, write_json
 
 # Neighbouring lines often belong to one document, so they are held out together.
 _LINES_PER_BLOCK = 200
 # The held-out part of a file comes from at least this many places of the file.
 _FEWEST_BLOCKS = 4
 
-_Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+_Inputs = PathLike | Iterable[PathLike]
 _Run = Callable[[Iterable[list[str]]], Iterator[list[str]]]
 
 
 def prepare(
     inputs: _Inputs,
-    output: str | os.PathLike[str],
+    output: PathLike,
     *,
     vocabulary_size: int = 40_000,
-    vocabulary: str | os.PathLike[str] | None = None,
+    vocabulary: PathLike | None = None,
     heldout_share: float = 0.01,
     heldout: _Inputs = (),
     weights: dict[str, float] | None = None,
@@ -345,7 +345,7 @@ def _find_files(inputs: _Inputs) -> dict[str, str]:
     """Return the files that match paths and patterns, by unique short names."""
     files: dict[str, str] = {}
     seen = set()
-    for pattern in [inputs] if isinstance(inputs, str | os.PathLike) else inputs:
+    for pattern in [inputs] if isinstance(inputs, PathLike) else inputs:
         pattern = os.path.expanduser(pattern)
         matches = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern))
         matches = [match for match in matches if os.path.isfile(match)]

@@ -8,12 +8,13 @@ import pathlib
 from collections.abc import Callable
 
 from keras_elmo.config import BiLMConfig
+from keras_elmo.formats.vocabulary import read_vocabulary, write_vocabulary
 from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.pretraining.checkpoint import CheckpointWriter, load_checkpoint
 from keras_elmo.pretraining.recipe import CHANGEABLE, Recipe
-from keras_elmo.pretraining.vocabulary import read_vocabulary, write_vocabulary
 from keras_elmo.utils.file_lock import locked
 from keras_elmo.utils.files import (
+    PathLike,
     atomic_write,
     disk_errors,
     local_path,
@@ -41,7 +42,7 @@ class RunFolder:
         path: str or path. The folder; it need not exist.
     """
 
-    def __init__(self, path: str | pathlib.Path) -> None:
+    def __init__(self, path: PathLike) -> None:
         self.path = local_path(path)
         self.writer = CheckpointWriter(self.path / "checkpoint.hdf5")
         self._log = self.path / "log.csv"

@@ -1,15 +1,15 @@
 """Split paragraphs into tokenised sentences."""
 
 import contextlib
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from keras_elmo.pretraining.text_files import open_text, standard_input
 from keras_elmo.tokenizers.text import read_lines, without_end
-from keras_elmo.tokenizers.words import SENTENCES, WordTokenizer, nltk_tokenizers, plain_quotes
-from keras_elmo.utils.files import atomic_write, local_path
+from keras_elmo.tokenizers.words import SENTENCES, WordTokenizer, plain_quotes
+from keras_elmo.utils.extras import import_extra
+from keras_elmo.utils.files import PathLike, atomic_write, local_path
 
 # A sentence up to a mark that ends it. The full stop of an initial or a number does not.
 _STOPS = re.compile(r"""\S.*?(?:(?:(?<!\b[A-Za-z])(?<!\d)\.|[!?。])["')\]]*(?=\s)|$)""")
@@ -31,9 +31,7 @@ class SentenceRules:
         ['Dogs bark .']
     """
 
-    def __init__(
-        self, sentences: str, tokenizer: str, files: Iterable[str | os.PathLike[str]]
-    ) -> None:
+    def __init__(self, sentences: str, tokenizer: str, files: Iterable[PathLike]) -> None:
         if sentences not in SENTENCES:
             raise ValueError(
                 f"Expected sentences to be one of {', '.join(SENTENCES)}. "
@@ -60,8 +58,8 @@ class SentenceRules:
 
 
 def tokenize_file(
-    input_file: str | os.PathLike[str],
-    output_file: str | os.PathLike[str],
+    input_file: PathLike,
+    output_file: PathLike,
     *,
     sentences: str = "lines",
     tokenizer: str = "penn",
@@ -121,16 +119,14 @@ def tokenize_file(
     return counts
 
 
-def _open_lines(
-    file: str | os.PathLike[str], progress: bool
-) -> contextlib.AbstractContextManager[Iterable[str]]:
+def _open_lines(file: PathLike, progress: bool) -> contextlib.AbstractContextManager[Iterable[str]]:
     if file == "-":
         return contextlib.nullcontext(read_lines(standard_input()))
     return open_text(file, progress)
 
 
 @contextlib.contextmanager
-def _open_output(file: str | os.PathLike[str]) -> Iterator[Callable[[str], object]]:
+def _open_output(file: PathLike) -> Iterator[Callable[[str], object]]:
     """Yield a function that writes text; a file appears only when the block succeeds."""
     if file == "-":
         if sys.stdout is None:
@@ -142,12 +138,10 @@ def _open_output(file: str | os.PathLike[str]) -> Iterator[Callable[[str], objec
             yield opened.write
 
 
-def _make_splitter(
-    sentences: str, files: Iterable[str | os.PathLike[str]]
-) -> Callable[[str], list[str]]:
+def _make_splitter(sentences: str, files: Iterable[PathLike]) -> Callable[[str], list[str]]:
     if sentences != "punkt":
         return _whole_line if sentences == "lines" else _STOPS.findall
-    punkt = nltk_tokenizers().punkt
+    punkt = import_extra("nltk.tokenize.punkt", "sentences='punkt'", "NLTK", "pretrain")
     trainer = punkt.PunktTrainer()
     for file in files:
         with open_text(file) as text:

@@ -1,14 +1,13 @@
 """The settings of a run, merged from flags, a file and the run that is resumed."""
 
 import dataclasses
-import pathlib
 from typing import Any
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.presets import Preset
 from keras_elmo.pretraining.recipe import Recipe
 from keras_elmo.pretraining.run_folder import RunFolder
-from keras_elmo.utils.files import read_options
+from keras_elmo.utils.files import PathLike, read_options
 
 _ORIGINAL = BiLMConfig()
 _FILTERS = _ORIGINAL.filters
@@ -24,12 +23,12 @@ SIZES = {
 
 
 def merge_settings(
-    folder: str | pathlib.Path,
+    folder: PathLike,
     *,
     sizes: dict | None = None,
     recipe: dict | None = None,
     size: str | None = None,
-    file: str | pathlib.Path | None = None,
+    file: PathLike | None = None,
     resume: bool = False,
     init_from: str | None = None,
     own_vocabulary: bool = False,
@@ -101,7 +100,7 @@ def merge_settings(
     }
 
 
-def _read(file: str | pathlib.Path) -> dict:
+def _read(file: PathLike) -> dict:
     content = read_options(file)
     sections = ("options", "recipe")
     fits = isinstance(content, dict) and content.keys() <= set(sections)

@@ -15,6 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from keras_elmo.config import BiLMConfig
+from keras_elmo.formats.vocabulary import read_vocabulary
 from keras_elmo.presets import Preset
 from keras_elmo.pretraining.checkpoint import to_numpy
 from keras_elmo.pretraining.corpus import START, Batcher, Corpus
@@ -27,9 +28,8 @@ from keras_elmo.pretraining.recipe import CHANGEABLE, Recipe, Schedule
 from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
-from keras_elmo.pretraining.vocabulary import read_vocabulary
 from keras_elmo.utils.checks import check_whole
-from keras_elmo.utils.files import digest_of, local_path
+from keras_elmo.utils.files import PathLike, digest_of, local_path
 
 # Held-out tokens that are scored at every checkpoint.
 _SAMPLE_TOKENS = 10_000
@@ -85,8 +85,8 @@ class Pretraining:
 
     def __init__(
         self,
-        folder: str | pathlib.Path,
-        corpus: str | pathlib.Path,
+        folder: PathLike,
+        corpus: PathLike,
         config: BiLMConfig | None,
         recipe: Recipe,
         *,
@@ -241,6 +241,7 @@ class Pretraining:
                     steps_per_epoch=steps,
                     initial_epoch=before,
                     epochs=before + epochs,
+                    shuffle=False,  # the feed shuffles
                     verbose=0,
                     callbacks=[keeper, *callbacks],
                 )
@@ -350,7 +351,7 @@ class _Keeper(keras.callbacks.Callback):
             disable=not (progress and run.share.is_first),
         )
 
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict) -> None:
         facts = self.run.facts
         tokens, facts["position"] = self.ahead.popleft()
         facts["step"] += 1
@@ -361,10 +362,9 @@ class _Keeper(keras.callbacks.Callback):
             self.run.check()
             self.run.folder.writer.check()
             rate = self.new_tokens / (time.monotonic() - self.began)
-            self.bar.set_postfix_str(f"loss {(logs or {})['loss']:.3f}, {rate:.0f} tokens/s")
+            self.bar.set_postfix_str(f"loss {logs['loss']:.3f}, {rate:.0f} tokens/s")
 
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        logs = logs if logs is not None else {}
+    def on_epoch_end(self, epoch: int, logs: dict) -> None:
         run, facts = self.run, self.run.facts
         run.check()
         skipped, in_a_row = run.skipped()
@@ -427,7 +427,7 @@ def _first_model(
     return model, vocabulary
 
 
-def read_run(folder: str | pathlib.Path) -> tuple[BiLanguageModel, list[str], dict]:
+def read_run(folder: PathLike) -> tuple[BiLanguageModel, list[str], dict]:
     """Read the model of a run at its last checkpoint.
 
     Returns:

@@ -5,13 +5,13 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import keras
 
 from keras_elmo.tokenizers.penn import BLANK, cut_sentences, penn_tokens, penn_tokens_in_graph
 from keras_elmo.tokenizers.text import rows_of, split_tokens
+from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.typing import Tensor
 
 SENTENCES = ("punkt", "stops", "lines")
@@ -222,22 +222,11 @@ def check_row(text: Any, number: int) -> str:
     return text
 
 
-def nltk_tokenizers(owner: str = "sentences='punkt'") -> ModuleType:
-    """Return NLTK's package of tokenizers. ``owner`` is the setting that needs it, for errors."""
-    try:
-        import nltk.tokenize.punkt
-        import nltk.tokenize.toktok
-    except ImportError as error:
-        raise ImportError(
-            f"{owner} needs NLTK. Received: no module nltk. Install it: pip install "
-            "'keras-elmo[pretrain]'"
-        ) from error
-    return nltk.tokenize
-
-
 def _toktok() -> Callable[[str], list[str]]:
     """Return Toktok's function, without the entities it writes for & and |."""
-    tokenize = nltk_tokenizers("WordTokenizer('toktok')").toktok.ToktokTokenizer().tokenize
+    owner = "WordTokenizer('toktok')"
+    toktok = import_extra("nltk.tokenize.toktok", owner, "NLTK", "pretrain")
+    tokenize = toktok.ToktokTokenizer().tokenize
     return lambda sentence: [
         token.replace("&amp;", "&").replace("&#124;", "|")
         for token in tokenize(" ".join(sentence.split()))
@@ -246,14 +235,8 @@ def _toktok() -> Callable[[str], list[str]]:
 
 def _kiwi() -> Callable[[str], list[str]]:
     """Return Kiwi's function; it skips lone surrogates and composes syllables first."""
-    try:
-        from kiwipiepy import Kiwi
-    except ImportError as error:
-        raise ImportError(
-            "WordTokenizer('kiwi') needs Kiwi. Received: no module kiwipiepy. Install it: pip "
-            "install 'keras-elmo[korean]'"
-        ) from error
-    kiwi = Kiwi(num_workers=1)
+    kiwipiepy = import_extra("kiwipiepy", "WordTokenizer('kiwi')", "Kiwi", "korean")
+    kiwi = kiwipiepy.Kiwi(num_workers=1)
 
     def tokenize(sentence: str) -> list[str]:
         text = unicodedata.normalize("NFC", sentence.encode("utf-8", "ignore").decode("utf-8"))

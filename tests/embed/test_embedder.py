@@ -295,6 +295,13 @@ def test_token_cache_of_a_peer():
         ({"cache": True}, "cache to be a whole number, 1 or more. Received: cache=True"),
         ({"batch_tokens": 0.5}, "batch_tokens to be a whole number"),
         ({"dtype": "float16"}, "dtype to be one of .*'bfloat16'.*. Received: dtype='float16'"),
+        ({"dtype": "float64"}, "'int8'.* for engine='auto'. Received: dtype='float64'"),
+        ({"engine": "onnx"}, "engine to be one of .*'onnxruntime'.*. Received: engine='onnx'"),
+        (
+            {"engine": "keras", "dtype": "int8"},
+            "'bfloat16'.* for engine='keras'. Received: dtype='int8'",
+        ),
+        ({"engine": "onnxruntime", "dtype": "bfloat16"}, "'int8'.* for engine='onnxruntime'. Rec"),
     ],
 )
 def test_bad_arguments(tiny_preset, arguments, message):

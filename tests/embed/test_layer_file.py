@@ -27,6 +27,7 @@ from keras_elmo.utils import file_lock
 from keras_elmo.utils.file_lock import locked
 from tests.conftest import room_for
 from tests.embed.conftest import MANY, lines, read
+from tests.embed.test_threads import run_all
 
 
 @pytest.mark.parametrize("layers", ["all", "top"])
@@ -387,7 +388,7 @@ def test_the_lock_under_contention(tmp_path):
     """Only one thread at a time holds the lock, although each removes the lock file."""
     inside, most, refused = [], [], []
 
-    def work():
+    def work(_):
         for _ in range(200):
             try:
                 with locked(tmp_path / "lock", "writes"):
@@ -397,11 +398,7 @@ def test_the_lock_under_contention(tmp_path):
             except OSError:
                 refused.append(1)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    assert not run_all(work, range(4))
     assert set(most) == {1} and len(most) + len(refused) == 800
 
 

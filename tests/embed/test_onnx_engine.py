@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import pickle
-import random
 
 import h5py
 import numpy as np
@@ -16,7 +15,7 @@ from keras_elmo.embed.onnx_engine import OnnxEngine
 from keras_elmo.tokenizers.text import split_tokens
 from tests.conftest import GOLDEN, make_config
 from tests.embed.conftest import MANY, read
-from tests.embed.test_threads import run_all, sentences
+from tests.embed.test_threads import run_all
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -110,21 +109,6 @@ def test_int8_where_its_sums_can_overflow(tiny_preset, monkeypatch, flags, kind)
     assert made == [kind] * 2
 
 
-def test_many_threads(tiny_preset, embedder):
-    generator = random.Random(0)
-    calls = [sentences(generator, 2) for _ in range(24)]
-    shared, found = Embedder(tiny_preset, engine="onnxruntime", cache=5), [None] * len(calls)
-
-    def work(numbers):
-        for i in numbers:
-            found[i] = shared.embed(calls[i], "top")
-
-    assert not run_all(work, [range(k, len(calls), 6) for k in range(6)])
-    for arrays, call in zip(found, calls, strict=True):
-        for array, other in zip(arrays, embedder.embed(call, "top"), strict=True):
-            np.testing.assert_allclose(array, other, atol=1e-5)
-
-
 @pytest.mark.parametrize("settings", [{}, {"engine": "onnxruntime", "dtype": "int8"}], ids=str)
 def test_pickle(tiny_preset, tmp_path, settings):
     files = tmp_path / "vocab.txt", tmp_path / "tokens.hdf5"
@@ -156,23 +140,6 @@ def test_files_are_resumed_with_the_same_engine_only(text, tmp_path, tiny_preset
     for other in ([], ["--engine", "onnxruntime"]):
         assert main([*command, *other, "--resume"]) == 1
         assert "was made with other settings" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"engine": "onnx"}, "engine to be one of .*'onnxruntime'.*. Received: engine='onnx'"),
-        (
-            {"engine": "keras", "dtype": "int8"},
-            "'bfloat16'.* for engine='keras'. Received: dtype='int8'",
-        ),
-        ({"dtype": "float64"}, "'int8'.* for engine='auto'. Received: dtype='float64'"),
-        ({"engine": "onnxruntime", "dtype": "bfloat16"}, "'int8'.* for engine='onnxruntime'. Rec"),
-    ],
-)
-def test_bad_arguments(tiny_preset, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Embedder(tiny_preset, **arguments)
 
 
 @pytest.mark.parametrize(

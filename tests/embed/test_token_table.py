@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from keras_elmo.embed.token_table import TokenTable, read_token_cache, write_token_cache
 from keras_elmo.formats.hdf5 import write_arrays
+from tests.embed.test_threads import run_all
 
 
 def representation(token):
@@ -76,11 +77,7 @@ def test_threads_get_the_right_rows_although_tokens_are_forgotten():
             if not np.array_equal(table.look_up(batch), expected):
                 wrong.append(batch)
 
-    threads = [threading.Thread(target=work, args=(batches[i::6],)) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    assert not run_all(work, [batches[i::6] for i in range(6)])
     assert not wrong and len(table) <= 50
 
 

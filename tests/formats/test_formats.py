@@ -479,7 +479,7 @@ def test_torch_files_with_other_content(tmp_path, monkeypatch):
     refuse(ValueError, "'.*backward_layer_1.state_linearity.bias' is missing")
     path.write_bytes(good)
     monkeypatch.setitem(sys.modules, "torch", None)
-    refuse(ImportError, r"Reading .*weights.th needs PyTorch: pip install 'keras-elmo\[torch\]'")
+    refuse(ImportError, r"Reading .*weights.th needs PyTorch. .* pip install 'keras-elmo\[torch\]'")
 
 
 def test_storages_of_a_gpu(tmp_path, monkeypatch):

@@ -6,7 +6,8 @@ import pytest
 
 from keras_elmo.layers import CRF, ElmoLayer, ScalarMix
 from keras_elmo.pretraining.optimizers import Muon
-from tests.conftest import BACKEND, SENTENCES, make_config, numpy, only_tensorflow, tokenize
+from tests.conftest import BACKEND, SENTENCES, make_config, only_tensorflow, tokenize
+from tests.gradients import gradients_of
 from tests.pretraining.test_language_model import make_batch, make_model
 
 IDS = tokenize(SENTENCES, 13)
@@ -186,35 +187,6 @@ def test_no_gradient_passes_through_a_frozen_bilm(output, trainable):
     def loss():
         return sum(keras.ops.sum(x**2) for x in keras.tree.flatten(layer(IDS)))
 
-    gradients = _gradients(loss, variables)
+    gradients = gradients_of(loss, variables)
     assert len(gradients) == len(variables) > 10
     assert [bool(np.any(g)) for g in gradients] == [trainable] * len(variables)
-
-
-def _gradients(loss, variables):
-    """Return the gradients of any variables; 0 for a variable without gradient."""
-    if BACKEND == "jax":
-        import jax
-
-        def of_values(values):
-            with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-                return loss()
-
-        return [np.asarray(g) for g in jax.grad(of_values)([v.value for v in variables])]
-    if BACKEND == "torch":
-        import torch
-
-        values = [v.value.requires_grad_(True) for v in variables]
-        value = loss()
-        if not value.requires_grad:
-            return [0] * len(values)
-        gradients = torch.autograd.grad(value, values, allow_unused=True)
-    else:
-        import tensorflow as tf
-
-        values = [v.value for v in variables]
-        with tf.GradientTape() as tape:
-            tape.watch(values)
-            value = loss()
-        gradients = tape.gradient(value, values)
-    return [0 if g is None else numpy(g) for g in gradients]

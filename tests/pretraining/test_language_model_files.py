@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays as numpy_arrays
 
 import keras_elmo
 from keras_elmo.formats.hdf5 import read_arrays, write_arrays
+from keras_elmo.formats.vocabulary import read_vocabulary, write_vocabulary
 from keras_elmo.presets import convert
 from keras_elmo.pretraining.language_model_files import (
     read_language_model,
@@ -21,7 +22,6 @@ from keras_elmo.pretraining.language_model_files import (
     write_language_model,
 )
 from keras_elmo.pretraining.scores import Scorer
-from keras_elmo.pretraining.vocabulary import read_vocabulary, write_vocabulary
 from tests.conftest import numpy, room_for
 from tests.pretraining.test_language_model import SENTENCES, VOCABULARY, make_model
 

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_elmo.formats.vocabulary import read_vocabulary
 from keras_elmo.pretraining import checkpoint, train
 from keras_elmo.pretraining.checkpoint import load_checkpoint
 from keras_elmo.pretraining.devices import sharing
@@ -23,7 +24,6 @@ from keras_elmo.pretraining.language_model_files import read_language_model, wri
 from keras_elmo.pretraining.recipe import Recipe
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.train import Pretraining, read_run
-from keras_elmo.pretraining.vocabulary import read_vocabulary
 from tests.conftest import BACKEND, make_config, numpy, room_for, slow
 from tests.pretraining.conftest import write_corpus
 

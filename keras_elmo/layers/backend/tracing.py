@@ -1,6 +1,7 @@
 """Find out who calls a layer: a user, a compiler, an export, or Keras for the shapes."""
 
 import sys
+import traceback
 
 import keras
 
@@ -17,12 +18,8 @@ def is_exporting() -> bool:
     tf = sys.modules.get("tensorflow")  # other backends do not need it
     if tf is None or tf.executing_eagerly():
         return False
-    frame = sys._getframe().f_back
-    while frame:
-        if frame.f_globals.get("__name__") in _EXPORTERS:
-            return True
-        frame = frame.f_back
-    return False
+    callers = traceback.walk_stack(sys._getframe())
+    return any(frame.f_globals.get("__name__") in _EXPORTERS for frame, _ in callers)
 
 
 def computes_shapes_only() -> bool:

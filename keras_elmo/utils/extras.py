@@ -1,0 +1,25 @@
+"""Import packages that only some users need: the extras of the package."""
+
+import importlib
+from typing import Any
+
+
+def import_extra(module: str, owner: str, package: str, extra: str) -> Any:
+    """Import and return a module, or say how to install it.
+
+    Args:
+        module: str. Name of the module.
+        owner: str. What needs the module, as an error names it.
+        package: str. Name of the package, as an error names it.
+        extra: str. The extra of keras-elmo that installs it.
+
+    Raises:
+        ImportError: If the module is missing.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{owner} needs {package}. Received: no module {module}. Install it: pip install "
+            f"'keras-elmo[{extra}]'"
+        ) from error
