@@ -468,6 +468,12 @@ def test_architecture_only(tiny_preset, tmp_path):
     layer = ElmoLayer.from_preset(tmp_path, load_weights=False, output="top")
     assert layer.built and layer.config == make_config() and layer.output_kind == "top"
     assert layer.fingerprint() != ElmoLayer.from_preset(tiny_preset).fingerprint()
+    (tmp_path / "options.json").rename(tmp_path / "elsewhere")
+    options = make_config().to_options()
+    assert ElmoLayer.from_preset(tmp_path, load_weights=False, options=options).built
+    (tmp_path / "weights.hdf5").write_bytes((tiny_preset / "weights.hdf5").read_bytes())
+    layer.load_preset(tmp_path, options=options)
+    assert layer.fingerprint() == ElmoLayer.from_preset(tiny_preset).fingerprint()
 
 
 def test_options_that_are_a_config(tiny_preset):

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_elmo.layers.backend.scan import at_least_one_token
 from keras_elmo.layers.backend.tracing import is_eager, is_exporting
 from keras_elmo.utils.typing import Tensor
 
@@ -80,12 +81,7 @@ def pad_empty_batch(layer: keras.layers.Layer, ids: Tensor) -> Tensor:
     layer._maybe_reset_call_context()  # Keras creates the context again in __call__.
     if is_outermost and not is_compiled:
         return ids
-    if ids.shape[1] is None:  # in a graph of TensorFlow
-        import tensorflow as tf
-
-        more = tf.maximum(1 - tf.shape(ids)[1], 0)
-        return tf.ensure_shape(tf.pad(ids, [[0, 0], [0, more], [0, 0]]), ids.shape)
-    return ops.pad(ids, [(0, 0), (0, 1), (0, 0)]) if ids.shape[1] == 0 else ids
+    return at_least_one_token(ids)
 
 
 def with_boundaries(mask: Tensor) -> Tensor:

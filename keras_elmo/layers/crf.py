@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.layers.backend.scan import scan
+from keras_elmo.layers.backend.scan import at_least_one_token, scan
 from keras_elmo.layers.backend.tracing import is_eager
 from keras_elmo.utils.typing import Tensor
 
@@ -106,13 +106,13 @@ class CRF(keras.layers.Layer):
         if not decode:
             return scores
         mask = ops.ones_like(scores[..., 0], "bool") if mask is None else _as_mask(mask, scores)
-        if 0 in scores.shape[:2]:  # The scan needs a token.
+        if scores.shape[0] == 0:  # Keras refuses the maximum of an empty array.
             return ops.zeros(scores.shape[:2], "int32")
-        scores = _without_padding(scores, mask)
-        scores, is_token = _time_first(scores, mask)
+        scores, is_token = _time_first(*_centred(scores, mask))
         _, best = self._scan(_best_prefixes, self.start, (scores, is_token))
         _, path = self._scan(_best_path, self.end, (*best, is_token), reverse=True)
         tags = ops.transpose(ops.cast(_argmax(path[0]), "int32"))
+        # Without tokens, the tags have one column and the mask has none; so has the result.
         return ops.where(mask, tags, ops.zeros_like(tags))
 
     def decode(self, scores: Any, mask: Tensor | None = None) -> Tensor:
@@ -164,16 +164,14 @@ class CRF(keras.layers.Layer):
                 f"tags.shape={tuple(tags.shape)}"
             )
         tags = _whole(tags)
-        if 0 in scores.shape[:2]:  # The scan needs a token.
+        if scores.shape[0] == 0:  # as in call
             return ops.sum(scores, axis=(1, 2))
         if mask is not None:
             tags = ops.where(_as_mask(mask, scores), tags, -1)
-        real = tags >= 0
+        tags = at_least_one_token(tags, -1)
         largest = ops.max(tags, axis=1)
         _check_tags(largest, n_tags)
-        scores = _without_padding(scores, real)
-        # This changes log_z and score by the same amount, and avoids large numbers.
-        scores = scores - ops.stop_gradient(ops.max(scores, axis=-1, keepdims=True))
+        scores, real = _centred(scores, tags >= 0)
         is_tag = ops.equal(tags[..., None], ops.arange(n_tags, dtype="int32"))
         only_tags = ops.where(is_tag, scores, FORBIDDEN)
         # One scan over a batch of twice the size is faster than two scans.
@@ -260,6 +258,8 @@ class CRFLoss(keras.losses.Loss):
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Tensor:
         y_true, y_pred = _as_array(y_true, "tags"), _as_array(y_pred, "scores")
+        if 0 not in y_pred.shape:  # A model with ElmoLayer adds padding to a batch without tokens.
+            y_true = at_least_one_token(y_true, -1)
         sample_weight = _as_array(sample_weight, "sample_weight")
         if not _fit(y_true, y_pred):
             raise ValueError(
@@ -427,5 +427,12 @@ def _as_array(x: Any, name: str) -> Any:
     return x
 
 
-def _without_padding(scores: Tensor, mask: Tensor) -> Tensor:
-    return ops.where(mask[..., None], scores, 0.0)
+def _centred(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Subtract the largest score of each token, set padding to 0, and return also the mask.
+
+    This changes no probability, and avoids sums of large numbers. Both results have at least one
+    token, because the scan needs it.
+    """
+    scores, mask = at_least_one_token(scores), at_least_one_token(mask)
+    scores = ops.where(mask[..., None], scores, 0.0)
+    return scores - ops.stop_gradient(ops.max(scores, axis=-1, keepdims=True)), mask

@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_elmo.layers import CharCNN, Highway, ProjectedLSTM
+from keras_elmo.layers import BiLM, CharCNN, Highway, ProjectedLSTM
 from tests import reference
-from tests.conftest import BACKEND, numpy
+from tests.conftest import BACKEND, make_config, numpy
 
 RNG = np.random.default_rng(0)
 
@@ -110,6 +110,16 @@ def test_lstm(cell_clip, projection_clip, lstm_dim, go_backwards):
         assert not numpy(outputs)[row, n:].any()
         for found, value in zip(state, final):
             np.testing.assert_allclose(numpy(found)[row], value, atol=1e-5)
+
+
+def test_masks_of_the_outputs():
+    """Keras attaches them to the outputs, for the layers behind the LSTM or the biLM."""
+    inputs, mask = keras.Input((None, 4)), keras.Input((None,), dtype="bool")
+    outputs, _ = ProjectedLSTM(5, 3)(inputs, mask=mask)
+    assert outputs._keras_mask is mask
+    ids = keras.Input((None, 13), dtype="int32")
+    representations, _ = BiLM(make_config())(ids, mask=mask)
+    assert {id(x._keras_mask) for x in representations.values()} == {id(mask)}
 
 
 @pytest.mark.parametrize("go_backwards", [False, True])

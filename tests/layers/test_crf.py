@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_elmo import CRF
+from keras_elmo import CRF, ElmoLayer
 from keras_elmo.layers.crf import CRFLoss
-from tests.conftest import BACKEND, numpy, only_tensorflow, slow
+from tests.conftest import BACKEND, make_config, numpy, only_tensorflow, slow
 
 RNG = np.random.default_rng(0)
 # Many tests share this shape, because JAX compiles for each shape.
@@ -147,6 +147,27 @@ def test_batches_without_a_token_or_a_sentence(shape):
     scores, tags = np.zeros(shape, "float32"), np.zeros(shape[:2], "int32")
     assert numpy(crf.decode(scores)).shape == shape[:2]
     assert numpy(crf.log_likelihood(scores, tags)).tolist() == [0.0] * shape[0]
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        unknown = tf.TensorSpec((None, None, 3))
+        assert numpy(tf.function(crf.decode, [unknown])(scores)).shape == shape[:2]
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")  # one token has no transition
+@pytest.mark.parametrize("eager", [False, True])
+def test_labels_of_a_batch_of_empty_sentences(eager):
+    """The biLM adds a column of padding to such a batch; its labels have none."""
+    ids = keras.Input((None, 13), dtype="int32")
+    crf = CRF()
+    scores = keras.layers.Dense(3)(ElmoLayer(make_config(), output="top")(ids))
+    model = keras.Model(ids, crf(scores))
+    model.compile(keras.optimizers.SGD(1.0), loss=crf.loss, run_eagerly=eager, jit_compile=False)
+    before = model.get_weights()
+    history = model.fit(np.zeros((2, 0, 13), "int32"), np.zeros((2, 0), "int32"), verbose=0)
+    assert history.history["loss"] == [0]
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
 
 
 def test_long_sentences_and_large_scores():
@@ -157,6 +178,21 @@ def test_long_sentences_and_large_scores():
     assert -1 < log_p[0] <= 0
     worst = numpy(crf.log_likelihood(x, (best + 1) % 3))
     assert np.isfinite(worst).all() and worst[0] < -1e5
+    # Scores that are exact after the addition, too. The sums of 600 tokens would not be.
+    crf, _ = make()
+    x = np.round(RNG.normal(size=(1, 600, 3)) * 1024).astype("float32") / 1024
+    more = x + np.float32(1e4)
+    best = numpy(crf.decode(x))
+    np.testing.assert_array_equal(numpy(crf.decode(more)), best)
+    log_p, same = (numpy(crf.log_likelihood(scores, best)) for scores in (x, more))
+    np.testing.assert_allclose(same, log_p, rtol=1e-5)
+
+
+def test_an_impossible_tag_is_far_below_large_scores():
+    crf = CRF()
+    crf.build((None, None, 2))
+    found = numpy(crf.log_likelihood(np.float32([[[0, 3e4]]]), [[0]]))
+    np.testing.assert_allclose(found, [-3e4])
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16", "bfloat16"])
@@ -169,6 +205,7 @@ def test_half_precision(policy):
     dtype = keras.DTypePolicy(policy).compute_dtype
     rounded = keras.ops.cast(x, dtype)
     assert keras.backend.standardize_dtype(half(rounded).dtype) == "float32"
+    np.testing.assert_array_equal(numpy(half(x)), x)  # float32 inputs are not rounded
     found = numpy(half.log_likelihood(rounded, tags))
     assert np.isfinite(found).all()
     exact = numpy(keras.ops.cast(rounded, "float32"))
@@ -240,7 +277,9 @@ def test_loss_in_a_model(mask, eager):
     model.compile(loss=crf.loss, run_eagerly=eager)
     log_p = numpy(crf.log_likelihood(x, tags)).astype("float64")
     ids = np.where(MASK, ids, 0)
-    labels = [tags, tags.astype("float32")] + [np.maximum(tags, 0)] * mask
+    labels = [tags, tags.astype("float32")]
+    if mask:
+        labels += [np.maximum(tags, 0), np.maximum(tags, 0).astype("uint8")]
     for y in labels:
         assert model.evaluate(ids, y, verbose=0) == pytest.approx(-log_p.mean(), rel=1e-5)
     weights = np.array([1.0, 2.0, 0.5, 3.0])

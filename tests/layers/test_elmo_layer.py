@@ -467,6 +467,8 @@ def test_integers_too_small_for_the_ids_are_refused(tiny_layer):
     for few in (ids.astype("uint8"), keras.Input((None, 13), dtype="uint8")):
         with pytest.raises(ValueError, match="dtype=uint8, which is exact up to 255"):
             tiny_layer(few)
+    with pytest.raises(ValueError, match="dtype=int8, which is exact up to 127"):
+        tiny_layer(keras.Input((None, 13), dtype="int8"))
 
 
 @pytest.mark.parametrize("code_points", [None, make_code_points("abc", ("one", "two"))])

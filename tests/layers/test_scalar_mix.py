@@ -29,6 +29,12 @@ def test_untrained_is_the_average():
     np.testing.assert_allclose(mix.layer_weights, [0.5, 0.5])
 
 
+def test_weights_of_the_layers_are_float32():
+    mix = make(dtype="bfloat16")
+    assert mix.layer_weights.dtype == "float32"
+    np.testing.assert_allclose(mix.layer_weights.sum(), 1, atol=1e-6)
+
+
 def test_formula():
     expected = reference.scalar_mix(X, np.array([0.3, -1.2]), 0.7)
     np.testing.assert_allclose(numpy(make()(X)), expected, atol=1e-6)

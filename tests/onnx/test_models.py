@@ -2,6 +2,7 @@
 
 import collections
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import keras_elmo
 from keras_elmo.cli import main
 from keras_elmo.formats.bilm_weights import bilm_mapping
+from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.weight_mapping import load
 from keras_elmo.onnx.export import export_onnx
 from keras_elmo.onnx.graph import quantize
@@ -16,7 +18,7 @@ from keras_elmo.onnx.models import bilm_model
 from keras_elmo.tokenizers.code_points import CodePoints
 from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
 from tests import reference
-from tests.conftest import GOLDEN, SENTENCES, make_arrays, make_config, numpy, tokenize
+from tests.conftest import GOLDEN, SENTENCES, make_arrays, make_config, numpy, room_for, tokenize
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -77,6 +79,51 @@ def test_all_products_are_of_eight_bits(dtype, stateful, tmp_path):
     assert kinds["MatMulIntegerToFloat"] == 4 * (4 + 2)  # gates, and the projection in two parts
     assert not {"MatMul", "Gemm"} & set(kinds)
     assert kinds["DequantizeLinear"] == 4  # what the rounding of the outputs of the cells left
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_eight_bits_without_optimisation(dtype):
+    """The products are then computed in float32 of rounded values: they overflow on no CPU."""
+    config = make_config()
+    weights = load(bilm_mapping(config), make_arrays(config))
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    exact, rounded = (
+        onnxruntime.InferenceSession(
+            bilm_model(config, weights, kind).SerializeToString(), options
+        ).run(["layers"], {"ids": tokenize(SENTENCES, 13)})[0]
+        for kind in ("float32", dtype)
+    )
+    assert 0 < ((rounded - exact) ** 2).mean() < 0.01**2 * (exact**2).mean()
+
+
+def test_a_hole_counts_as_a_token(tiny_preset, tmp_path):
+    ids = tokenize([["a", "b", "c"], ["d"]], 13)
+    ids[0, 1] = 0
+    layers, mask = exported(tiny_preset, tmp_path).run(["layers", "mask"], {"ids": ids})
+    assert mask.tolist() == [[True, True, True], [True, False, False]]
+    expected = numpy(keras_elmo.ElmoLayer.from_preset(tiny_preset)(ids))
+    np.testing.assert_allclose(layers, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_other_dtypes_become_float32(dtype, tmp_path):
+    config = make_config()
+    arrays = {name: array.astype(dtype) for name, array in make_arrays(config).items()}
+    (tmp_path / "options.json").write_text(json.dumps(config.to_options()))
+    write_arrays(tmp_path / "weights.hdf5", arrays)
+    run = exported(tmp_path, tmp_path)
+    layers = run.run(["layers"], {"ids": tokenize(SENTENCES, 13)})[0]
+    expected = numpy(keras_elmo.ElmoLayer.from_preset(tmp_path)(tokenize(SENTENCES, 13)))
+    np.testing.assert_allclose(layers, expected, atol=1e-5)
+
+
+def test_a_full_disk_keeps_the_old_file(tiny_preset, tmp_path):
+    file = tmp_path / "bilm.onnx"
+    file.write_bytes(b"old")
+    with room_for(500), pytest.raises(OSError, match="bilm.onnx"):
+        export_onnx(tiny_preset, file)
+    assert file.read_bytes() == b"old" and list(tmp_path.iterdir()) == [file]
 
 
 def test_states_of_the_goldens(golden, tmp_path):
@@ -163,6 +210,7 @@ def test_int8_on_the_bundled_bilm(tmp_path):
     error, size = (rounded[0] - exact[0])[mask], exact[0][mask]
     shares = np.sqrt((error**2).mean((0, 2)) / (size**2).mean((0, 2)))
     assert (shares < 0.02).all() and shares[1] > 0.001
+    assert shares[0] < 0.01  # the projection of the character CNN stays in float32
     whole = keras_elmo.ElmoLayer.from_preset("elmo_mini_en")(ids)
     np.testing.assert_allclose(exact[0], numpy(whole), atol=5e-5)
 
@@ -203,6 +251,11 @@ def test_command_line(tiny_preset, tmp_path, capsys):
     assert facts["fingerprint"] == fingerprint
     metadata = session(file.read_bytes()).get_modelmeta().custom_metadata_map
     assert metadata == {"fingerprint": fingerprint, "max_characters": "13"}
+    (tmp_path / "only").mkdir()
+    shutil.copy(tiny_preset / "weights.hdf5", tmp_path / "only")
+    options = ["--options", str(tiny_preset / "options.json")]
+    assert main(["export-onnx", str(tmp_path / "only"), str(file), *options, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fingerprint"] == fingerprint
     assert main(["export-onnx", str(tiny_preset), str(tmp_path / "nowhere" / "x.onnx")]) == 1
     assert "nowhere" in capsys.readouterr().err
 

@@ -168,6 +168,16 @@ def test_rows_of_an_embedding_that_come_twice_are_one(name):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+@needs_muon
+def test_muon_of_a_gradient_of_zeros():
+    optimizer, variables = Muon(0.1, 2.0), make_variables()
+    optimizer.build(variables)
+    before = values(variables)
+    apply(optimizer, variables, [np.zeros(v.shape, "float32") for v in variables])
+    for old, new in zip(before, values(variables), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
 def make_model(name, jit_compile):
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(2)])

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_elmo.layers.backend.tracing import is_exporting
 from keras_elmo.utils.typing import Tensor
@@ -49,6 +50,19 @@ def scan(
     if output_dtypes is None:
         output_dtypes = [carry[0].dtype] * len(output_shapes)
     return _tensorflow_scan(step, carry, inputs, constants, output_shapes, reverse, output_dtypes)
+
+
+def at_least_one_token(x: Tensor, value: float = 0) -> Tensor:
+    """Add a column of padding to a batch without tokens: ``value`` on the second axis."""
+    tokens, rest = tuple(x.shape[1:2]), [[0, 0]] * (len(x.shape) - 2)
+    if tokens == (None,) and not is_exporting():  # in a graph of TensorFlow
+        import tensorflow as tf
+
+        more = [[0, 0], [0, tf.maximum(1 - tf.shape(x)[1], 0)], *rest]
+        return tf.ensure_shape(tf.pad(x, more, constant_values=tf.cast(value, x.dtype)), x.shape)
+    if tokens == (0,):
+        return ops.pad(x, [[0, 0], [0, 1], *rest], constant_values=ops.cast(value, x.dtype))
+    return x
 
 
 def _torch_scan(
