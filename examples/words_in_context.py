@@ -27,7 +27,7 @@ import numpy as np
 import keras_elmo
 
 HERE = pathlib.Path(__file__).parent
-PRESETS = {"en": "elmo_small_en", "ko": "elmo_mini_ko"}
+PRESETS = {"en": "elmo_small_en", "ko": "elmo_small_ko"}
 WORDS = {"en": ["play", "bank", "bear"], "ko": ["배", "잘 하 ㄴ다"]}
 
 

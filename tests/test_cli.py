@@ -384,7 +384,7 @@ def test_the_command_prints_no_log_lines(monkeypatch):
     )
     env = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
     run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert run.returncode == 0 and "elmo_mini_ko" in run.stdout and not run.stderr
+    assert run.returncode == 0 and "elmo_small_ko" in run.stdout and not run.stderr
     # Nothing is hidden from another program, or if the user has set the level.
     monkeypatch.setattr(os, "dup", lambda number: pytest.fail("stderr is closed"))
     for program, level in (("/bin/keras-elmo", "0"), ("/bin/python", None)):

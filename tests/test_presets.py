@@ -507,7 +507,7 @@ def test_save_to_preset(tiny_preset, tmp_path):
 
 def test_presets_record_their_tokenizer(tmp_path):
     assert Preset("elmo_small_en").read_tokenizer() == "penn"
-    assert Preset("elmo_mini_ko").read_tokenizer() == "kiwi"
+    assert Preset("elmo_small_ko").read_tokenizer() == "kiwi"
     shutil.copytree(GOLDEN / "a_standard", tmp_path / "unknown")
     with pytest.raises(
         ValueError, match=r"records its tokenizer in tokenizer.json. Received: .*un"
@@ -515,7 +515,7 @@ def test_presets_record_their_tokenizer(tmp_path):
         WordTokenizer.from_preset(tmp_path / "unknown")
     presets.convert(tmp_path / "unknown", tmp_path / "converted")
     assert not (tmp_path / "converted" / "tokenizer.json").exists()
-    presets.convert("elmo_mini_ko", tmp_path / "korean")
+    presets.convert("elmo_small_ko", tmp_path / "korean")
     assert Preset(tmp_path / "korean").read_tokenizer() == "kiwi"
 
 

@@ -24,7 +24,7 @@ from keras_elmo.tokenizers.words import _QUOTES
 
 HERE = pathlib.Path(__file__).parent
 read_package = runpy.run_path(str(HERE.parent / "npm.py"))["read_package"]
-PRESET, KOREAN_PRESET = "elmo_mini_en", "elmo_mini_ko"
+PRESET, KOREAN_PRESET = "elmo_mini_en", "elmo_small_ko"
 N_WORDS, N_SPECIAL = 5000, 3  # a vocabulary starts with <S> </S> <UNK>
 RUNTIME = "onnxruntime-web@1.20.1"
 RUNTIME_SHA512 = (
