@@ -112,7 +112,7 @@ class CRF(keras.layers.Layer):
         _, best = self._scan(_best_prefixes, self.start, (scores, is_token))
         _, path = self._scan(_best_path, self.end, (*best, is_token), reverse=True)
         tags = ops.transpose(ops.cast(_argmax(path[0]), "int32"))
-        # Without tokens, the tags have one column and the mask has none; so has the result.
+        # In a batch without tokens, the tags have one column more than the mask. This removes it.
         return ops.where(mask, tags, ops.zeros_like(tags))
 
     def decode(self, scores: Any, mask: Tensor | None = None) -> Tensor:
@@ -258,7 +258,7 @@ class CRFLoss(keras.losses.Loss):
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Tensor:
         y_true, y_pred = _as_array(y_true, "tags"), _as_array(y_pred, "scores")
-        if 0 not in y_pred.shape:  # A model with ElmoLayer adds padding to a batch without tokens.
+        if 0 not in y_pred.shape:  # ElmoLayer adds a token of padding to a batch without tokens.
             y_true = at_least_one_token(y_true, -1)
         sample_weight = _as_array(sample_weight, "sample_weight")
         if not _fit(y_true, y_pred):
@@ -428,7 +428,7 @@ def _as_array(x: Any, name: str) -> Any:
 
 
 def _centred(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Subtract the largest score of each token, set padding to 0, and return also the mask.
+    """Subtract the largest score of each token, and set padding to 0. Return scores and mask.
 
     This changes no probability, and avoids sums of large numbers. Both results have at least one
     token, because the scan needs it.

@@ -1,4 +1,4 @@
-"""Import packages that only some users need: the extras of the package."""
+"""Import optional dependencies, which the extras of keras-elmo install."""
 
 import importlib
 from typing import Any
@@ -9,8 +9,8 @@ def import_extra(module: str, owner: str, package: str, extra: str) -> Any:
 
     Args:
         module: str. Name of the module.
-        owner: str. What needs the module, as an error names it.
-        package: str. Name of the package, as an error names it.
+        owner: str. Name of the feature that needs the module, for the error.
+        package: str. Name of the package, for the error.
         extra: str. The extra of keras-elmo that installs it.
 
     Raises:

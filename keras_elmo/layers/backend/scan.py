@@ -53,7 +53,10 @@ def scan(
 
 
 def at_least_one_token(x: Tensor, value: float = 0) -> Tensor:
-    """Add a column of padding to a batch without tokens: ``value`` on the second axis."""
+    """Add one token of padding, with this value, to a batch without tokens.
+
+    The tokens are on the second axis. While a model is exported, an unknown size stays as it is.
+    """
     tokens, rest = tuple(x.shape[1:2]), [[0, 0]] * (len(x.shape) - 2)
     if tokens == (None,) and not is_exporting():  # in a graph of TensorFlow
         import tensorflow as tf
