@@ -380,7 +380,7 @@ def test_strings_in(tiny_preset):
     model.compile("adam", "sparse_categorical_crossentropy")
     ragged = tf.ragged.constant([["The", "fox"], ["Café"], ["a", "b", "c"]])
     data = tf.data.Dataset.from_tensor_slices((ragged, [0, 1, 2])).ragged_batch(2)
-    model.fit(data, verbose=0)
+    model.fit(data, shuffle=False, verbose=0)
     model.fit(ragged.to_tensor(), np.arange(3), verbose=0)
     expected = model.predict(ragged, verbose=0)
     np.testing.assert_allclose(model.predict(ragged.to_tensor(), verbose=0), expected, atol=1e-6)
@@ -464,6 +464,7 @@ def test_export_of_the_id_model(tiny_preset, tmp_path):
     np.testing.assert_allclose(served.numpy(), model.predict(IDS, verbose=0), atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*shuffle=True")  # its own fit, with a generator
 def test_keras_own_contract_test(tiny_preset):
     """Runs the test harness of Keras, which its wheel contains."""
     from keras.src.testing import TestCase
