@@ -324,8 +324,13 @@ def test_urls(tmp_path, url, message):
 def test_a_misspelt_name(tiny_preset, tmp_path):
     options, weights = tiny_preset / "options.json", tiny_preset / "weights.hdf5"
     shutil.copytree(tiny_preset, tmp_path / "Elmo_News")
-    for wrong in ("ELMO_MINI_EN", "elmo-mini-en", "weights/elmo_minni_en"):
-        with pytest.raises(ValueError, match=f"preset='{wrong}'. Similar names: elmo_mini_en[.,]"):
+    for wrong, rest in (
+        ("ELMO_MINI_EN", ", elmo_small_en"),
+        ("elmo-mini-en", ". Bundled"),
+        ("weights/elmo_minni_en", ", "),
+    ):
+        message = f"preset='{wrong}'. Similar names: elmo_mini_en{rest}"
+        with pytest.raises(ValueError, match=message):
             ElmoLayer.from_preset(wrong)
     for wrong in ("elmo_news", "Elmo_New", "elmo-news/part"):
         with pytest.raises(ValueError, match=f"Similar names: .*{tmp_path}/Elmo_News"):

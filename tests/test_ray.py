@@ -226,7 +226,9 @@ def test_flags_of_the_cluster(monkeypatch):
 
 def test_ray_is_missing(tiny_preset, text, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"embed_files needs Ray. .* 'keras-elmo\[ray\]'"):
+    with pytest.raises(
+        ImportError, match=r"embed_files needs Ray. .*: pip install 'keras-elmo\[ray\]'"
+    ):
         on_ray.embed_files(str(tiny_preset), text, tmp_path / "out")
 
 

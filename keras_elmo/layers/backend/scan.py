@@ -55,7 +55,7 @@ def scan(
 def at_least_one_token(x: Tensor, value: float = 0) -> Tensor:
     """Add one token of padding, with this value, to a batch without tokens.
 
-    The tokens are on the second axis. While a model is exported, an unknown size stays as it is.
+    The tokens are on the second axis. An unknown size is not changed while a model is exported.
     """
     tokens, rest = tuple(x.shape[1:2]), [[0, 0]] * (len(x.shape) - 2)
     if tokens == (None,) and not is_exporting():  # in a graph of TensorFlow
