@@ -285,11 +285,17 @@ def _start_workers(rules: SentenceRules, workers: int) -> Iterator[_Run]:
         workers, mp_context=_context(), initializer=_start_worker, initargs=(rules,)
     )
 
+    def submit(lines: list[str]) -> concurrent.futures.Future:
+        # This can start a worker. Ctrl-C interrupts the main thread alone, so here it cannot leave
+        # the worker half started: such a worker would print a traceback.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            return thread.submit(pool.submit, _tokenize_in_worker, lines).result()
+
     def run(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
         # Submit few blocks ahead, so that memory does not grow with the text.
         ahead: collections.deque[concurrent.futures.Future] = collections.deque()
         for lines in blocks:
-            ahead.append(pool.submit(_tokenize_in_worker, lines))
+            ahead.append(submit(lines))
             if len(ahead) > 8 * workers:
                 yield ahead.popleft().result()
         while ahead:

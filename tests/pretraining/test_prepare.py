@@ -389,6 +389,7 @@ with _start_workers(SentenceRules("lines", "whitespace", []), 2) as run:
 
 INTERRUPTED = """
 import sys, time
+from multiprocessing import forkserver
 from keras_elmo.cli import main
 from keras_elmo.pretraining import prepare
 from keras_elmo.pretraining.sentences import SentenceRules
@@ -398,7 +399,15 @@ class Slow(SentenceRules):
         print("started", flush=True)
         time.sleep(600)
 
+connect = forkserver.connect_to_new_process
+
+def connect_slowly(fds):
+    connection = connect(fds)
+    time.sleep(2)  # the signal comes here, at the start of the second worker
+    return connection
+
 if __name__ == "__main__":
+    forkserver.connect_to_new_process = connect_slowly
     prepare.SentenceRules = Slow
     flags = ["--workers", "2", "--sentences", "lines", "--tokenizer", "whitespace", "--quiet"]
     sys.exit(main(["prepare", "raw", "corpus", *flags]))
