@@ -256,11 +256,7 @@ def _embed(
     preset: str, input_file: str, output_file: str, as_json: bool = False, **given: Any
 ) -> None:
     """Write the layer representations of sentences to a file."""
-    if output_file == "-":
-        raise ValueError(
-            "embed expects the path of a new file. Received: -, the standard output, which cannot "
-            "take an hdf5 file. Choose a path"
-        )
+    _refuse_stdout("embed", output_file)
     if "ray" in given:
         from keras_elmo.ray import embed_files
 
@@ -308,6 +304,14 @@ def _tokenize(input_file: str, output_file: str, as_json: bool = False, **given:
     counts = tokenize_file(input_file, output_file, **given)
     if output_file != "-":
         _print(counts, as_json)
+
+
+def _refuse_stdout(command: str, output: str) -> None:
+    if output == "-":
+        raise ValueError(
+            f"{command} expects the path of a file to write. Received: -, the standard output. "
+            "Choose a path"
+        )
 
 
 def _parse_pair(text: str, expected: str) -> tuple[str, float]:
@@ -478,6 +482,7 @@ def _word_vectors(
     preset: str, vocabulary: str, output: str, options: str | None = None, as_json: bool = False
 ) -> None:
     """Write layer 0 of a vocabulary as word2vec text."""
+    _refuse_stdout("word-vectors", output)
     tokens = read_vocabulary_lines(vocabulary)
     embedder = Embedder(preset, options=options)
     embedder.write_word_vectors(tokens, output)

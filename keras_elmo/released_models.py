@@ -217,10 +217,12 @@ def _fetch(file: dict, folder: pathlib.Path, model: ReleasedModel) -> pathlib.Pa
             target.unlink(missing_ok=True)
             failures.append(f"{url} ({' '.join(str(error).split())[:200]})")
     size = f"{file['bytes']} bytes" if "bytes" in file else "size not known"
+    guessed = ". The address was guessed from those of similar models" if model.guessed else ""
+    page = f" from {model.page}" if model.page else ""
     raise OSError(
         f"No mirror of {model.name} gave {file['file']} ({size}). "
-        f"Received: {'; '.join(failures)}. Try again later, or fetch the file by hand and put it "
-        f"into {model.folder}"
+        f"Received: {'; '.join(failures)}{guessed}. Try again later, or fetch the file by hand"
+        f"{page} and put it into {model.folder}"
     )
 
 

@@ -312,7 +312,7 @@ def test_embed_says_what_it_made(tmp_path, capsys):
     assert main(["embed", "elmo_mini_en", str(tmp_path / "none.txt"), output + "2"]) == 1
     assert capsys.readouterr().err.count("\n") == 1  # no progress bar
     assert main(["embed", "elmo_mini_en", table, "-", "--column", "text"]) == 1
-    assert "path of a new file. Received: -, the standard output" in capsys.readouterr().err
+    assert "embed expects the path of a file to write. Received: -" in capsys.readouterr().err
     for flags in (["--force"], ["--raw"], ["--compression", "gzip"]):
         assert main(["embed", "elmo_mini_en", table, output, "--ray", *flags]) == 1
         assert "--compression, --raw and --force are for HDF5" in capsys.readouterr().err
@@ -371,6 +371,8 @@ def test_models_of_the_hub_are_no_runs(capsys):
 def test_word_vectors(tmp_path, capsys):
     (tmp_path / "vocab.txt").write_text("bank\nriver\n")
     vocabulary, output = str(tmp_path / "vocab.txt"), str(tmp_path / "vectors.txt")
+    assert main(["word-vectors", "elmo_mini_en", vocabulary, "-"]) == 1
+    assert "word-vectors expects the path of a file to write" in capsys.readouterr().err
     assert main(["word-vectors", "elmo_mini_en", vocabulary, output]) == 0
     assert "load_word2vec_format" in capsys.readouterr().out
     assert (tmp_path / "vectors.txt").read_text().startswith("2 128\nbank ")

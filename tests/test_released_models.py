@@ -132,6 +132,15 @@ def test_faults(model, kind, known, message):
     assert leftovers() == []
 
 
+def test_an_error_says_that_an_address_was_guessed(model, monkeypatch):
+    page = "http://hdl.handle.net/1"
+    tiny = dataclasses.replace(model("missing"), guessed=True, page=page)
+    monkeypatch.setattr(module, "released_models", lambda: {"tiny_en": tiny})
+    message = "address was guessed .* fetch the file by hand from http://hdl.handle.net/1 and put"
+    with pytest.raises(OSError, match=message):
+        download("tiny_en")
+
+
 def test_no_network(model, server):
     tiny = model("good")
     server.shutdown()
