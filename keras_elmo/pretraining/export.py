@@ -142,7 +142,8 @@ A bidirectional language model (biLM) for ELMo, trained with keras-elmo.
 ```python
 import keras_elmo
 
-layer = keras_elmo.ElmoLayer.from_preset("{name}")
+embedder = keras_elmo.Embedder("{name}")  # gives arrays from lists of tokens
+layer = keras_elmo.ElmoLayer.from_preset("{name}")  # for a Keras model, frozen
 ```
 
 ## Sizes
