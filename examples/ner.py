@@ -100,11 +100,12 @@ def score(tagger, known, some, tags):
 
 
 def save_tagger(folder, tagger, known):
-    """Write a tagger with its vocabulary and tag set; an interrupt leaves the earlier one."""
+    """Write a tagger with its vocabulary and tag set; both replace an earlier tagger last."""
     folder.mkdir(parents=True, exist_ok=True)
     tagger.save(folder / "new.keras")
-    (folder / "known.json").write_text(json.dumps(known), "utf-8")
+    (folder / "new.json").write_text(json.dumps(known), "utf-8")
     (folder / "new.keras").replace(folder / "tagger.keras")
+    (folder / "new.json").replace(folder / "known.json")
 
 
 def read_splits(settings):

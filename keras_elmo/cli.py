@@ -218,7 +218,7 @@ def _how_to_read(output: str) -> dict[str, str]:
             shape = file.declared("0").shape
             axes = "layers, tokens, width" if len(shape) == 3 else "tokens, width"
             facts["dataset 0"] = f"{shape}: {axes} of the first sentence"
-    return facts | {"read with": f"h5py.File({output!r})['0'][:]"}
+    return facts | {"read with": f"h5py.File({str(local_path(output))!r})['0'][:]"}
 
 
 @_command(
@@ -490,7 +490,8 @@ def _word_vectors(
         "tokens": len(tokens),
         "width": embedder.config.projection_dim,
         "output": output,
-        "read with": f"gensim.models.KeyedVectors.load_word2vec_format({output!r})",
+        "read with": "gensim.models.KeyedVectors.load_word2vec_format"
+        f"({str(local_path(output))!r})",
     }
     _print(facts, as_json)
 

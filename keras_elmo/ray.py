@@ -170,7 +170,7 @@ def embed_files(
             f"Received: cpus={cpus}, gpus={gpus}"
         )
     folder, source = local_path(output_folder).absolute(), local_path(input_path).absolute()
-    is_parquet = source.is_dir() or source.suffix == ".parquet"
+    is_parquet = source.is_dir() or source.suffix.lower() == ".parquet"
     parts = _parts_of_parquet(source, column) if is_parquet else _parts_of_text(source)
     if not parts:
         raise ValueError(f"Expected sentences to embed. Received: {source}, without any")

@@ -83,6 +83,14 @@ def test_closed_streams(tiny_preset, tmp_path, capsys, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
+def test_tokenize_writes_utf8_to_stdout(tmp_path, monkeypatch):
+    (tmp_path / "in").write_text("배 ô\n", "utf-8")
+    with open(tmp_path / "out", "w", encoding="cp1252") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert main(["tokenize", str(tmp_path / "in"), "-", "--tokenizer", "whitespace"]) == 0
+    assert (tmp_path / "out").read_bytes() == "배 ô\n".encode()
+
+
 @pytest.mark.parametrize("pack", [None, "zip"])
 def test_info_holds_the_files_against_the_model_card(tiny_preset, tmp_path, capsys, pack):
     def info(*lines):

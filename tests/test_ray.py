@@ -257,14 +257,16 @@ def workers_of(node):
 def when_begun(folder, act):
     """Call ``act`` once the folder contains a file, in a thread."""
 
+    done = threading.Event()
+
     def wait():
         while not list(folder.glob("*.parquet")):
             time.sleep(0.01)
         act()
+        done.set()
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
+    threading.Thread(target=wait, daemon=True).start()
+    return done
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray warns.
@@ -275,7 +277,7 @@ def test_a_cluster_that_loses_processes(
     arguments = {"progress": False}
 
     def kill_a_worker():
-        [worker, *_] = workers_of(cluster.head_node)
+        [worker, *_] = [x for node in cluster.list_all_nodes() for x in workers_of(node)]
         os.kill(worker.pid, signal.SIGKILL)
 
     def kill_a_node():
@@ -283,11 +285,10 @@ def test_a_cluster_that_loses_processes(
 
     for name, act in (("whole", None), ("worker", kill_a_worker), ("node", kill_a_node)):
         folder = tmp_path / name
-        thread = act and when_begun(folder, act)
+        done = act and when_begun(folder, act)
         counts = on_ray.embed_files(str(tiny_preset), text, folder, **arguments)
         assert counts["sentences"] == len(LINES) and counts["files"] == 23, name
-        if thread:
-            thread.join()
+        assert not act or done.wait(60), f"no {name} was killed"
         table = parquet.read_table(folder)
         assert table["id"].to_pylist() == list(range(len(LINES)))
         same(on_ray.read_layers(table), expected)

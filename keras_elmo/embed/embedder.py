@@ -170,6 +170,7 @@ class Embedder:
         return cls(preset, **kwargs)
 
     def __getstate__(self) -> dict:
+        check_fork()
         state = vars(self).copy()
         for name in ("_word_tokenizer", "_engine", "_table"):
             del state[name]
@@ -321,8 +322,8 @@ class Embedder:
             float16: bool. Whether to store float16, half the size.
             compression: str or None. ``"gzip"`` or ``"lzf"``, as in ``h5py``.
             resume: bool. Whether to continue an interrupted run. An unfinished output is a
-                folder next to it, ``OUTPUT.parts``. A finished output of the same settings and
-                lines is left unchanged.
+                folder next to it, ``OUTPUT.parts``. A finished output of the same lines and
+                settings is left unchanged; its engine, backend and batches may be others.
             progress: bool. Whether to show a progress bar on stderr.
             raw: bool. Whether the lines or cells are raw text, for ``tokenize``.
             column: str or None. Column of the sentences, if the input is the path of a table:
@@ -374,9 +375,13 @@ class Embedder:
             found = self._arrays(*_flatten(part.sentences), layers, self._new_table())
             yield from ((i, array.astype("float16") if float16 else array) for i, array in found)
 
-        start = time.monotonic()
+        start = time.perf_counter()
         total = _count_lines(path) if progress and path and column is None else None
-        shown = str(path) if path else str(getattr(input_file, "name", "the input"))
+        name: object = path or getattr(input_file, "name", "the input")
+
+        def place(i: int) -> str:
+            return f"row {i} of {name}" if column else f"line {i + 1} of {name}"
+
         lines = input_lines(path or input_file, column, self.tokenize if raw else None)
         # Read the first line before the output is begun: the input may be invalid.
         first = list(itertools.islice(lines, 1))
@@ -384,15 +389,17 @@ class Embedder:
             LayerFileWriter(output, settings, resume, compression) as writer,
             tqdm.tqdm(total=total, unit=" sentences", disable=not progress) as bar,
         ):
-            for part in writer.parts(itertools.chain(first, lines), shown):
+            for part in writer.parts(itertools.chain(first, lines), place):
                 if not part.already_written:
                     writer.write(part, arrays(part))
                 counts["sentences"] += len(part.sentences)
                 counts["resumed_tokens" if part.already_written else "tokens"] += part.tokens
                 bar.update(len(part.sentences))
-                bar.set_postfix_str(f"{counts['tokens'] / (time.monotonic() - start):.0f} tokens/s")
+                bar.set_postfix_str(
+                    f"{counts['tokens'] / (time.perf_counter() - start):.0f} tokens/s"
+                )
             writer.finish()
-        seconds = time.monotonic() - start
+        seconds = time.perf_counter() - start
         return {**counts, "seconds": seconds, "tokens_per_s": counts["tokens"] / seconds}
 
     def write_token_cache(

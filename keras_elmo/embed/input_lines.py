@@ -5,8 +5,8 @@ import csv
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
 
 from keras_elmo.embed.parquet import import_pyarrow, parquet_errors
 from keras_elmo.tokenizers.text import OPENERS, decompression_errors, join_tokens, read_lines
@@ -15,6 +15,8 @@ from keras_elmo.tokenizers.words import check_row
 Source = Any  # str, path or open file
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+# A cell that is quoted as in CSV.
+_QUOTED = re.compile('"((?:[^"]|"")*)"')
 # The ends of the names of tables.
 TABLES = (*_DELIMITERS, ".jsonl", ".ndjson", ".parquet")
 
@@ -96,12 +98,23 @@ def _cells(source: Source, column: str) -> Iterator[Any]:
         ) from None
 
 
-def _rows_of_csv(
-    text: Iterable[str], path: pathlib.Path, column: str, delimiter: str
-) -> Iterator[dict]:
+def _rows_of_csv(text: TextIO, path: pathlib.Path, column: str, delimiter: str) -> Iterator[dict]:
     """Yield the rows; raise if a row has more fields than the header, or two columns one name."""
-    reader = csv.DictReader(text, delimiter=delimiter, strict=True)
+    is_line = False
+    if delimiter == "\t":
+        # If all lines have the same number of tabs, each is a row: a quote that is not closed may
+        # belong to the text.
+        is_line = len({line.count("\t") for line in text if line.strip("\r\n")}) == 1
+        text.seek(0)
+    reader = csv.DictReader(
+        text,
+        delimiter=delimiter,
+        strict=True,
+        quoting=csv.QUOTE_NONE if is_line else csv.QUOTE_MINIMAL,
+    )
     names = list(reader.fieldnames or [])
+    if is_line:
+        reader.fieldnames = names = [*map(_unquoted, names)]
     if column not in names:
         raise _no_column(path, column, names)
     if names.count(column) > 1:
@@ -115,7 +128,14 @@ def _rows_of_csv(
                 f"{len(names) + len(row[None])} in row {number}. Put text that contains "
                 f"{delimiter!r} between quotes"
             )
+        if is_line:
+            row[column] = _unquoted(row[column])
         yield row
+
+
+def _unquoted(cell: str) -> str:
+    quoted = _QUOTED.fullmatch(cell)
+    return quoted[1].replace('""', '"') if quoted else cell
 
 
 def _cells_of_parquet(path: pathlib.Path, column: str) -> Iterator[Any]:

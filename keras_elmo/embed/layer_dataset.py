@@ -209,7 +209,7 @@ class LayerDataset(keras.utils.PyDataset):
         """Return the open file."""
         with _OPENING:
             if self._file is None or self._process != os.getpid():  # A forked process opens it.
-                is_parquet = self._path.is_dir() or self._path.suffix == ".parquet"
+                is_parquet = self._path.is_dir() or self._path.suffix.lower() == ".parquet"
                 self._file = (ParquetLayers if is_parquet else _Hdf5Layers)(self._path)
                 self._process = os.getpid()
             return self._file

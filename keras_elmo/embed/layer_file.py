@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -33,6 +33,9 @@ TOKENS_IN_A_PART = 50_000
 
 # A sentence is in memory as a whole: 40,000 tokens take 4 GB in the largest released biLM.
 _MOST_TOKENS = 40_000
+
+# A finished file may have other values of these settings: only the rounding differs.
+_CHANGES_ROUNDING = {"engine", "backend", "batch_tokens"}
 
 _REMEDY = "Remove it, or call embed_file with overwrite=True (--force) and without resume"
 _NOT_IN_HDF5 = re.compile("[\0\ud800-\udfff]")
@@ -79,7 +82,9 @@ class LayerFileWriter:
     def __init__(
         self, output: Path, settings: dict, resume: bool = False, compression: str | None = None
     ) -> None:
-        self._output = output = local_path(output)
+        output = local_path(output)
+        # A rename would replace a link, and the parts would be next to it.
+        self._output = output = output.resolve() if output.is_symlink() else output
         self._folder = output.with_name(output.name + ".parts")
         bounds = {"sentences": SENTENCES_IN_A_PART, "tokens": TOKENS_IN_A_PART}
         self._settings = json.loads(json.dumps({**settings, "part": bounds}))
@@ -105,10 +110,12 @@ class LayerFileWriter:
         leave_folder(self._folder)
         self._exit.close()
 
-    def parts(self, lines: Iterable[str], name: str = "the input") -> Iterator[Part]:
+    def parts(
+        self, lines: Iterable[str], place: Callable[[int], str] = "sentence {}".format
+    ) -> Iterator[Part]:
         """Cut lines without line ends into parts, and check which parts are written.
 
-        ``name`` is the name of the input in errors.
+        ``place`` describes in errors where in the input a line, numbered from 0, is.
 
         Raises:
             OSError: If a written part is damaged.
@@ -118,7 +125,7 @@ class LayerFileWriter:
         start = 0
         bounds = SENTENCES_IN_A_PART, TOKENS_IN_A_PART
         for part in cut(lines, lambda line: len(split_tokens(line)), *bounds):
-            _check_lines(part, start, name)
+            _check_lines(part, start, place)
             if self._finished_lines is None:
                 is_written = self._is_written(self._count, part)
             else:
@@ -196,13 +203,14 @@ class LayerFileWriter:
             with contextlib.suppress(ValueError):  # a file without settings
                 count = file.declared("sentences").shape[0]
                 settings = json.loads(file.attribute("settings"))
-        if settings != self._settings:
-            ours, theirs = self._settings, settings if isinstance(settings, dict) else {}
-            differing = [name for name in ours if ours[name] != theirs.get(name)]
+        ours, theirs = self._settings, settings if isinstance(settings, dict) else {}
+        names_of_both = sorted(ours.keys() | theirs.keys())
+        differing = [name for name in names_of_both if ours.get(name) != theirs.get(name)]
+        if not _CHANGES_ROUNDING.issuperset(differing):
             raise ValueError(
                 f"{self._output} exists and was made with other settings. "
                 f"Expected: { ({name: theirs.get(name) for name in differing}) }. "
-                f"Received: { ({name: ours[name] for name in differing}) }. {_REMEDY}"
+                f"Received: { ({name: ours.get(name) for name in differing}) }. {_REMEDY}"
             )
         if len(names) != count + 1:  # the sentences, and their text
             raise ValueError(
@@ -227,15 +235,15 @@ def _append_lines(lines: list[str], whole: h5py.File) -> None:
     sentences[start:] = lines
 
 
-def _check_lines(lines: list[str], start: int, name: str) -> None:
-    for i, line in enumerate(lines, start=start + 1):
+def _check_lines(lines: list[str], start: int, place: Callable[[int], str]) -> None:
+    for i, line in enumerate(lines, start=start):
         if wrong := _NOT_IN_HDF5.search(line):
             raise ValueError(
                 "The output also stores the lines, and hdf5 cannot store NUL characters or lone "
-                f"surrogates. Received: {wrong[0]!r} in line {i} of {name}"
+                f"surrogates. Received: {wrong[0]!r} in {place(i)}. Remove it"
             )
         if len(line) > _MOST_TOKENS and (tokens := len(split_tokens(line))) > _MOST_TOKENS:
             raise ValueError(
-                f"Expected sentences of at most {_MOST_TOKENS} tokens. Received: {tokens} in line "
-                f"{i} of {name}. Put each sentence on its own line"
+                f"Expected sentences of at most {_MOST_TOKENS} tokens. Received: {tokens} in "
+                f"{place(i)}. Put each sentence on its own line"
             )

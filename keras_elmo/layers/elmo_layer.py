@@ -287,6 +287,7 @@ class ElmoLayer(keras.layers.Layer):
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the weights of the biLM, in hexadecimal."""
+        check_fork()  # weights in bfloat16 are cast
         self.check_weights()
         return fingerprint(variables_by_path(self.bilm))
 

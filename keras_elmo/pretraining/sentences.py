@@ -1,6 +1,7 @@
 """Split paragraphs into tokenised sentences."""
 
 import contextlib
+import io
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -131,6 +132,8 @@ def _open_output(file: PathLike) -> Iterator[Callable[[str], object]]:
     if file == "-":
         if sys.stdout is None:
             raise OSError("Expected an open stdout. Received: stdout is closed")
+        if isinstance(sys.stdout, io.TextIOWrapper):  # whose encoding may be another one
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         yield sys.stdout.write
         return
     with atomic_write(file) as (temporary,):

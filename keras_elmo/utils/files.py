@@ -205,12 +205,12 @@ def deferred_signals() -> Iterator[None]:
     known = {number: signal.getsignal(number) for number in _SIGNALS}
     handlers: dict[int, Any] = {n: handler for n, handler in known.items() if callable(handler)}
     try:
-        for number in handlers:
-            signal.signal(number, lambda *arguments: received.append(arguments))
-        yield
+        with contextlib.ExitStack() as stack:  # restores all handlers, though one may raise
+            for number, handler in handlers.items():
+                stack.callback(signal.signal, number, handler)
+                signal.signal(number, lambda *arguments: received.append(arguments))
+            yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
         for number, frame in received:
             handlers[number](number, frame)
 

@@ -21,6 +21,7 @@ import pytest
 from keras_elmo import ElmoLayer, Embedder
 from keras_elmo.cli import main
 from keras_elmo.embed import layer_file
+from keras_elmo.embed.input_lines import input_lines
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.tokenizers.text import OPENERS
 from keras_elmo.utils import file_lock
@@ -139,14 +140,14 @@ def test_killed_and_resumed(tiny_preset, embedder, tmp_path, monkeypatch):
     parts = output.with_name("out.hdf5.parts")
     command = [sys.executable, "-c", KILLED, parts, "embed", tiny_preset, text, output, "--resume"]
     command += ["--engine", "keras"]
-    process = subprocess.Popen(
-        command, cwd=pathlib.Path(__file__).parents[2], stderr=subprocess.DEVNULL
-    )
+    with open(tmp_path / "errors", "w") as errors:  # not a pipe, which could fill up
+        process = subprocess.Popen(command, cwd=pathlib.Path(__file__).parents[2], stderr=errors)
     monkeypatch.setattr(layer_file, "SENTENCES_IN_A_PART", 1000)
     embedder.embed_file(text, tmp_path / "whole.hdf5", progress=False)
-    assert process.wait() == 0
+    assert process.wait() == 0, (tmp_path / "errors").read_text()
     assert filecmp.cmp(output, tmp_path / "whole.hdf5", shallow=False)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.txt", "out.hdf5", "whole.hdf5"]
+    expected = ["errors", "in.txt", "out.hdf5", "whole.hdf5"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == expected
 
 
 def test_a_part_is_bounded_by_tokens(embedder, tmp_path, monkeypatch):
@@ -270,6 +271,23 @@ def test_a_column_of_raw_text(tmp_path, name):
     assert not (tmp_path / "no.parts").exists()
 
 
+def test_tsv_without_quoting(embedder, tmp_path):
+    """Quotes inside text do not join rows. Cells that are quoted as in CSV lose their quotes."""
+    text = 'label\ttext\n1\t"Great , he said\n0\tBad film .\n1\t"It" ended "\n0\t"a ""b"""\n'
+    (tmp_path / "t.tsv").write_text(text)
+    embedder.embed_file(tmp_path / "t.tsv", tmp_path / "o", "top", column="text", progress=False)
+    assert read(tmp_path / "o")["sentences"].tolist() == [
+        b'"Great , he said',
+        b"Bad film .",
+        b'"It" ended "',
+        b'a "b"',
+    ]
+    (tmp_path / "t.tsv").write_text('"label"\t"text"\n"1"\t"a"\n')
+    assert list(input_lines(tmp_path / "t.tsv", "text", None)) == ["a"]
+    (tmp_path / "t.tsv").write_text('label\ttext\n1\t"a\nb"\n')  # a cell of two lines
+    assert list(input_lines(tmp_path / "t.tsv", "text", None)) == ["a b"]
+
+
 def test_a_cell_of_several_lines(embedder, tmp_path):
     (tmp_path / "t.csv").write_bytes(b'text\r\n"a b\r\nc\rd\ne"\r\n')
     embedder.embed_file(tmp_path / "t.csv", tmp_path / "o", "top", column="text", progress=False)
@@ -321,6 +339,7 @@ def test_lines_of_raw_text(tmp_path):
         ("t.csv", "text;label\nGood.;1\n", "Received: columns text;label. Choose"),
         ("t.csv", "id\n", "a column 'text' in .* Received: columns id. Choose"),
         ("t.csv", "", "a column 'text' in .* Received: columns none. Choose"),
+        ("t.csv", "text\nfine\na\0b\n", r"NUL .* Received: '\\x00' in row 1 of .*t.csv. Remove it"),
         ("t.jsonl", '{"text": "a"}\n{"text": null}\n', "Received: row 1: 'None', NoneType"),
         ("t.jsonl", '{"text": 5}\n', "Received: row 0: '5', int"),
         ("t.jsonl", '{"text": ["a b"]}\n', "no white space. Received: 'a b' in row 0"),
@@ -478,6 +497,28 @@ def interrupt(embedder, text, output, monkeypatch, **settings):
     return output.with_name(output.name + ".parts")
 
 
+def test_a_finished_file_is_right_for_other_batches(embedder, text, tmp_path):
+    """They change only the rounding, as another engine or backend does."""
+    output = tmp_path / "out.hdf5"
+    embedder.embed_file(text, output, progress=False)
+    before = output.read_bytes()
+    other = Embedder(embedder.elmo, batch_tokens=512)
+    assert other.embed_file(text, output, progress=False, resume=True)["tokens"] == 0
+    other._engine.settings = {"dtype": "float32", "engine": "another"}
+    assert other.embed_file(text, output, progress=False, resume=True)["tokens"] == 0
+    assert output.read_bytes() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
+def test_a_link_is_kept(embedder, text, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out.hdf5").symlink_to(tmp_path / "disk" / "real.hdf5")
+    for overwrite in (False, True):
+        embedder.embed_file(text, tmp_path / "out.hdf5", progress=False, overwrite=overwrite)
+        assert (tmp_path / "out.hdf5").is_symlink()
+        assert sorted(path.name for path in tmp_path.rglob("*.hdf5")) == ["out.hdf5", "real.hdf5"]
+
+
 def test_a_run_that_replaces_a_file_is_resumed(embedder, text, tmp_path, monkeypatch):
     output = tmp_path / "out.hdf5"
     embedder.embed_file(io.StringIO("other lines\n"), output, progress=False)
@@ -579,7 +620,7 @@ def test_command_line(tiny_preset, embedder, text, tmp_path, capsys, monkeypatch
     assert read(output).keys() == first.keys()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    writer = threading.Thread(target=lambda: pipe.write_bytes(text.read_bytes()))
+    writer = threading.Thread(target=pipe.write_bytes, args=(text.read_bytes(),), daemon=True)
     writer.start()
     piped = tmp_path / "piped.hdf5"
     assert embedder.embed_file(pipe, piped, "average", progress=False)["sentences"] == len(MANY)

@@ -78,9 +78,9 @@ def test_layer_dataset_of_parquet_is_that_of_hdf5(embedder, text, tmp_path):
 
 def test_threads_share_a_dataset(tmp_path):
     arrays = [RANDOM.normal(size=(3, n % 4, 4)).astype("float32") for n in range(200)]
-    parquet.write_table(table_of(arrays), tmp_path / "a.parquet", row_group_size=5)
+    parquet.write_table(table_of(arrays), tmp_path / "a.PARQUET", row_group_size=5)
     orders = [RANDOM.permutation(200) for _ in range(8)]
-    with LayerDataset(tmp_path / "a.parquet") as dataset:
+    with LayerDataset(tmp_path / "a.PARQUET") as dataset:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             found = list(pool.map(lambda rows: [dataset.gather([row]) for row in rows], orders))
     for rows, batches in zip(orders, found, strict=True):

@@ -79,7 +79,7 @@ def in_fork(work):
     """Return the exit status of some work in a forked process, which may hang."""
 
     def alarmed():
-        signal.alarm(20)
+        signal.alarm(120)
         return work()
 
     return run_in_fork(alarmed)
@@ -87,6 +87,7 @@ def in_fork(work):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "work",
     [
@@ -95,17 +96,28 @@ def in_fork(work):
         lambda embedder, _: embedder.embed_means(SENTENCES),
         lambda embedder, folder: embedder.embed_file(io.StringIO("a b"), folder / "out.hdf5"),
         lambda embedder, _: Embedder(embedder.elmo),
-        lambda embedder, _: pickle.loads(pickle.dumps(embedder)),
+        lambda embedder, _: pickle.dumps(embedder),
+        lambda embedder, _: embedder.__setstate__({}),  # an Embedder pickled in the parent
         lambda embedder, _: BiLanguageModel(embedder.config, 9),
         lambda embedder, _: embedder.elmo(np.zeros((1, 1, 13), "int32")),
     ],
-    ids=["embed", "tokens", "means", "file", "new", "pickle", "language model", "layer"],
+    ids=[
+        "embed",
+        "tokens",
+        "means",
+        "file",
+        "new",
+        "pickle",
+        "unpickle",
+        "language model",
+        "layer",
+    ],
 )
-def test_a_forked_process_is_told_to_spawn(tiny_preset, tmp_path, work, monkeypatch):
+def test_a_forked_process_is_told_to_spawn(tiny_preset, tmp_path, work, dtype, monkeypatch):
     """It would wait forever for threads that only its parent has."""
     # PyTorch with one thread could compute in it.
     monkeypatch.setattr("keras_elmo.utils.forks._is_single_threaded", lambda: False)
-    embedder = Embedder(tiny_preset)
+    embedder = Embedder(tiny_preset, dtype=dtype, engine="keras")
     embedder.embed(SENTENCES)
 
     def child():

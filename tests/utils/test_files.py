@@ -6,6 +6,7 @@ import pytest
 
 from keras_elmo.utils.files import (
     atomic_write,
+    deferred_signals,
     read_options,
     read_vocabulary_lines,
     write_files,
@@ -125,6 +126,29 @@ def test_a_signal_does_not_part_files(tmp_path, monkeypatch):
         with atomic_write(*paths):
             pass
     assert sorted(tmp_path.iterdir()) == paths
+
+
+def test_an_interrupt_does_not_lose_other_handlers(monkeypatch):
+    """An exception of a restored handler comes after all handlers are restored and have run."""
+    ran, set_handler = [], signal.signal
+    handlers = {n: lambda n, _: ran.append(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: set_handler(number, handler) for number, handler in handlers.items()}
+
+    def interrupted(number, handler):
+        set_handler(number, handler)
+        if handler is handlers.get(number):
+            raise KeyboardInterrupt
+
+    try:
+        monkeypatch.setattr(signal, "signal", interrupted)
+        with pytest.raises(KeyboardInterrupt), deferred_signals():
+            signal.raise_signal(signal.SIGTERM)
+            assert ran == []
+        assert ran == [signal.SIGTERM]
+        assert {number: signal.getsignal(number) for number in handlers} == handlers
+    finally:
+        for number, handler in before.items():
+            set_handler(number, handler)
 
 
 def test_write_files(tmp_path):
