@@ -104,7 +104,8 @@ def _rows_of_csv(text: TextIO, path: pathlib.Path, column: str, delimiter: str) 
     if delimiter == "\t":
         # If all lines have the same number of tabs, each is a row: a quote that is not closed may
         # belong to the text.
-        is_line = len({line.count("\t") for line in text if line.strip("\r\n")}) == 1
+        tabs = {line.count("\t") for line in text if line.strip("\r\n")}
+        is_line = len(tabs) == 1 and tabs != {0}
         text.seek(0)
     reader = csv.DictReader(
         text,

@@ -284,8 +284,9 @@ def test_tsv_without_quoting(embedder, tmp_path):
     ]
     (tmp_path / "t.tsv").write_text('"label"\t"text"\n"1"\t"a"\n')
     assert list(input_lines(tmp_path / "t.tsv", "text", None)) == ["a"]
-    (tmp_path / "t.tsv").write_text('label\ttext\n1\t"a\nb"\n')  # a cell of two lines
-    assert list(input_lines(tmp_path / "t.tsv", "text", None)) == ["a b"]
+    for table in ('label\ttext\n1\t"a\nb"\n', 'text\n"a\nb"\n'):  # a cell of two lines
+        (tmp_path / "t.tsv").write_text(table)
+        assert list(input_lines(tmp_path / "t.tsv", "text", None)) == ["a b"]
 
 
 def test_a_cell_of_several_lines(embedder, tmp_path):
