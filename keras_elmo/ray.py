@@ -19,6 +19,7 @@ from keras_elmo.embed.engine_choice import choose_engine
 from keras_elmo.embed.parquet import (
     add_layers,
     import_pyarrow,
+    is_parquet,
     parquet_errors,
     parquet_files,
     read_layers,
@@ -170,15 +171,15 @@ def embed_files(
             f"Received: cpus={cpus}, gpus={gpus}"
         )
     folder, source = local_path(output_folder).absolute(), local_path(input_path).absolute()
-    is_parquet = source.is_dir() or source.suffix.lower() == ".parquet"
-    parts = _parts_of_parquet(source, column) if is_parquet else _parts_of_text(source)
+    has_columns = is_parquet(source)
+    parts = _parts_of_parquet(source, column) if has_columns else _parts_of_text(source)
     if not parts:
         raise ValueError(f"Expected sentences to embed. Received: {source}, without any")
     # Actors have another working directory.
     arguments = {"preset": preset, **kwargs}
     for name in {"preset", "options", "token_cache"} & arguments.keys():
         arguments[name] = _absolute(arguments[name])
-    arguments |= {"column": column if is_parquet else "tokens"}
+    arguments |= {"column": column if has_columns else "tokens"}
     arguments |= {"layers": layers, "float16": float16}
     bilm = Preset(preset, kwargs.get("options")).read()
     fingerprint = _fingerprint(bilm)

@@ -320,7 +320,7 @@ def test_embed_says_what_it_made(tmp_path, capsys):
     assert main(["embed", "elmo_mini_en", str(tmp_path / "none.txt"), output + "2"]) == 1
     assert capsys.readouterr().err.count("\n") == 1  # no progress bar
     assert main(["embed", "elmo_mini_en", table, "-", "--column", "text"]) == 1
-    assert "embed expects the path of a file to write. Received: -" in capsys.readouterr().err
+    assert "path of a file to write. Received: -, the standard output" in capsys.readouterr().err
     for flags in (["--force"], ["--raw"], ["--compression", "gzip"]):
         assert main(["embed", "elmo_mini_en", table, output, "--ray", *flags]) == 1
         assert "--compression, --raw and --force are for HDF5" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias
 import keras
 import numpy as np
 
-from keras_elmo.embed.parquet import ParquetLayers
+from keras_elmo.embed.parquet import ParquetLayers, is_parquet
 from keras_elmo.formats.hdf5 import Hdf5Reader
 from keras_elmo.tokenizers.text import join_tokens, rows_of, split_tokens
 from keras_elmo.utils.checks import check_whole, shorten
@@ -209,8 +209,8 @@ class LayerDataset(keras.utils.PyDataset):
         """Return the open file."""
         with _OPENING:
             if self._file is None or self._process != os.getpid():  # A forked process opens it.
-                is_parquet = self._path.is_dir() or self._path.suffix.lower() == ".parquet"
-                self._file = (ParquetLayers if is_parquet else _Hdf5Layers)(self._path)
+                reader = ParquetLayers if is_parquet(self._path) else _Hdf5Layers
+                self._file = reader(self._path)
                 self._process = os.getpid()
             return self._file
 

@@ -39,6 +39,11 @@ def parquet_errors(path: PathLike) -> Iterator[None]:
         raise OSError(f"{path} is damaged or not a Parquet file ({error})") from None
 
 
+def is_parquet(path: Path) -> bool:
+    """Return whether a path names Parquet: a file, or a folder of files."""
+    return path.is_dir() or path.suffix.lower() == ".parquet"
+
+
 def add_layers(
     table: Any,
     name: str,

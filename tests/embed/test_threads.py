@@ -79,7 +79,7 @@ def in_fork(work):
     """Return the exit status of some work in a forked process, which may hang."""
 
     def alarmed():
-        signal.alarm(120)
+        signal.alarm(20)
         return work()
 
     return run_in_fork(alarmed)
