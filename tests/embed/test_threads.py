@@ -117,7 +117,7 @@ def test_a_forked_process_is_told_to_spawn(tiny_preset, tmp_path, work, dtype, m
     """It would wait forever for threads that only its parent has."""
     # PyTorch with one thread could compute in it.
     monkeypatch.setattr("keras_elmo.utils.forks._is_single_threaded", lambda: False)
-    embedder = Embedder(tiny_preset, dtype=dtype, engine="keras")
+    embedder = Embedder(tiny_preset, dtype=dtype)
     embedder.embed(SENTENCES)
 
     def child():
