@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import inspect
 import json
+import math
 import os
 import re
 import signal
@@ -129,7 +130,9 @@ def _read_texts(source: Callable) -> dict[str, str]:
 
 def _print(facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(facts))
+        # A biLM that diverged has an infinite perplexity, but JSON has no infinity.
+        infinite = [k for k, v in facts.items() if isinstance(v, float) and not math.isfinite(v)]
+        print(json.dumps(facts | dict.fromkeys(infinite)))
         return
     for name, value in facts.items():
         if isinstance(value, float):

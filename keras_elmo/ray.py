@@ -14,8 +14,8 @@ from typing import Any
 
 import keras
 
-from keras_elmo.embed.embedder import Embedder
-from keras_elmo.embed.engine_choice import choose_engine
+from keras_elmo.embed.embedder import Embedder, check_layers
+from keras_elmo.embed.engine_choice import check_engine, choose_engine
 from keras_elmo.embed.parquet import (
     add_layers,
     import_pyarrow,
@@ -180,12 +180,16 @@ def embed_files(
     for name in {"preset", "options", "token_cache"} & arguments.keys():
         arguments[name] = _absolute(arguments[name])
     arguments |= {"column": column if has_columns else "tokens"}
-    arguments |= {"layers": layers, "float16": float16}
     bilm = Preset(preset, kwargs.get("options")).read()
+    arguments |= {"layers": check_layers(layers, bilm.config), "float16": float16}
     fingerprint = _fingerprint(bilm)
-    if arguments.get("engine", "auto") == "auto":  # The nodes may have different CPUs.
-        dtype = arguments.get("dtype", "float32")
-        arguments["engine"] = "keras" if gpus else choose_engine(bilm.config, dtype)[0]
+    engine, dtype = arguments.get("engine", "auto"), arguments.get("dtype", "float32")
+    if engine == "auto" and gpus:
+        engine = "keras"
+    check_engine(engine, dtype)
+    if engine == "auto":  # The nodes may have different CPUs.
+        engine, _ = choose_engine(bilm.config, dtype)
+    arguments["engine"] = engine
     cache = arguments.get("token_cache")
     defaults = inspect.signature(Embedder).parameters.values()
     settings = {

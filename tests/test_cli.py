@@ -52,6 +52,16 @@ def test_a_signal_ends_a_command_with_one_line(capsys, monkeypatch, name):
         signal.signal(number, before)
 
 
+def test_a_perplexity_that_json_cannot_hold_is_null(capsys, monkeypatch, tmp_path):
+    (tmp_path / "text").write_text("a\n")
+    scores = {"perplexity": float("inf"), "backward": float("nan"), "forward": 2.5, "tokens": 1}
+    scorer = types.SimpleNamespace(perplexity=lambda sentences: scores)
+    monkeypatch.setattr(cli, "_scorer", lambda *_: scorer)
+    assert main(["perplexity", "preset", str(tmp_path / "text"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found == {"perplexity": None, "backward": None, "forward": 2.5, "tokens": 1}
+
+
 def test_a_reader_that_ends_early(capsys, monkeypatch):
     reader, writer = os.pipe()
     os.close(reader)

@@ -105,6 +105,11 @@ def test_inputs_that_do_not_fit(tiny_preset, text, tmp_path, monkeypatch):
         ValueError, match="Expected sentences to embed. Received: .*folder, without any"
     ):
         on_ray.embed_files(str(tiny_preset), tmp_path / "folder", tmp_path / "new")
+    with pytest.raises(ValueError, match="from -3 to 2. Received: layers=3"):
+        on_ray.embed_files(str(tiny_preset), text, tmp_path / "new", layers=3)
+    with pytest.raises(ValueError, match="'bfloat16'.* for engine='keras'. Received: dtype='int8'"):
+        on_ray.embed_files(str(tiny_preset), text, tmp_path / "new", gpus=1, dtype="int8")
+    assert not (tmp_path / "new").exists()
 
 
 def test_parts_hold_every_line_once(tiny_preset, tmp_path, monkeypatch):

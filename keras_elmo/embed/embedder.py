@@ -13,7 +13,7 @@ import tqdm
 from keras import ops
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.embed.engine_choice import ALL_DTYPES, DTYPES, choose_engine
+from keras_elmo.embed.engine_choice import check_engine, choose_engine
 from keras_elmo.embed.input_lines import TABLES, input_lines
 from keras_elmo.embed.keras_engine import KerasEngine
 from keras_elmo.embed.layer_file import LayerFileWriter, Part
@@ -103,16 +103,7 @@ class Embedder:
         engine: str = "auto",
     ) -> None:
         check_fork()
-        if engine not in (*DTYPES, "auto"):
-            raise ValueError(
-                f"Embedder expects engine to be one of {(*DTYPES, 'auto')}. "
-                f"Received: engine={engine!r}"
-            )
-        if dtype not in (dtypes := DTYPES.get(engine, ALL_DTYPES)):
-            raise ValueError(
-                f"Embedder expects dtype to be one of {dtypes} for engine={engine!r}. "
-                f"Received: dtype={dtype!r}"
-            )
+        check_engine(engine, dtype)
         cache = check_whole("Embedder", "cache", cache)
         batch_tokens = check_whole("Embedder", "batch_tokens", batch_tokens)
         is_pair = isinstance(token_cache, list | tuple) and len(token_cache) == 2
@@ -236,7 +227,7 @@ class Embedder:
         Raises:
             ValueError: If an argument is invalid.
         """
-        layers = self._check_layers(layers)
+        layers = check_layers(layers, self.config)
         table = self._table if remember else self._new_table()
         # Copy: a view of a sentence would keep its whole batch in memory.
         arrays = {
@@ -283,7 +274,7 @@ class Embedder:
         Raises:
             ValueError: If an argument is invalid.
         """
-        layers = self._check_layers(layers)
+        layers = check_layers(layers, self.config)
         tokens, lengths = _flatten(sentences)
         width = 2 * self.config.projection_dim
         shape = (self.config.n_layers + 1, width) if layers == "all" else (width,)
@@ -355,7 +346,7 @@ class Embedder:
                 "read one column of a table",
                 stacklevel=2,
             )
-        layers = self._check_layers(layers)
+        layers = check_layers(layers, self.config)
         settings = {
             "biLM": self.elmo.fingerprint(),
             "options": self.config.digest(),
@@ -438,18 +429,6 @@ class Embedder:
         """
         write_word_vectors(self._table, CharacterTokenizer.check([tokens]), file)
 
-    def _check_layers(self, layers: str | int) -> str | int:
-        """Return the requested layers; a number is counted from the first layer."""
-        n = self.config.n_layers + 1
-        if is_whole(layers, -n) and layers < n:
-            return int(layers) % n
-        if isinstance(layers, str) and layers in _LAYERS:
-            return layers
-        raise ValueError(
-            f"Embedder expects layers to be one of {_LAYERS}, or a number from {-n} to {n - 1}. "
-            f"Received: layers={layers!r}"
-        )
-
     def _new_table(self) -> TokenTable:
         """Return a table that knows only the tokens of the token cache."""
         compute = functools.partial(_represent, self._engine, self.config)
@@ -489,6 +468,19 @@ class Embedder:
                 yield int(i), np.moveaxis(array, 1, 0) if layers == "all" else array
             bar.update(len(batch))
         bar.close()
+
+
+def check_layers(layers: str | int, config: BiLMConfig) -> str | int:
+    """Return the requested layers; a number is counted from the first layer."""
+    n = config.n_layers + 1
+    if is_whole(layers, -n) and layers < n:
+        return int(layers) % n
+    if isinstance(layers, str) and layers in _LAYERS:
+        return layers
+    raise ValueError(
+        f"Embedder expects layers to be one of {_LAYERS}, or a number from {-n} to {n - 1}. "
+        f"Received: layers={layers!r}"
+    )
 
 
 def _represent(

@@ -11,6 +11,19 @@ DTYPES = {"keras": ("float32", "bfloat16"), "onnxruntime": ("float32", "int8")}
 ALL_DTYPES = tuple(dict.fromkeys(dtype for dtypes in DTYPES.values() for dtype in dtypes))
 
 
+def check_engine(engine: str, dtype: str) -> None:
+    """Check that an ``Embedder`` can have this engine with this dtype."""
+    if engine not in (*DTYPES, "auto"):
+        raise ValueError(
+            f"Embedder expects engine to be one of {(*DTYPES, 'auto')}. Received: engine={engine!r}"
+        )
+    if dtype not in (dtypes := DTYPES.get(engine, ALL_DTYPES)):
+        raise ValueError(
+            f"Embedder expects dtype to be one of {dtypes} for engine={engine!r}. "
+            f"Received: dtype={dtype!r}"
+        )
+
+
 def choose_engine(config: BiLMConfig, dtype: str = "float32") -> tuple[str, str]:
     """Return the engine that ``Embedder(engine="auto")`` uses, and the reason.
 
