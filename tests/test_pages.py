@@ -173,6 +173,11 @@ def check_tag(names):
     assert names["scores"].shape == (2, 6, 9)
     mask = names["tagger"](names["tokens"])._keras_mask
     assert keras.ops.convert_to_numpy(mask).sum(1).tolist() == [6, 3]
+    ids = keras_elmo.CharacterTokenizer()(names["sentences"])
+    words = np.array([[1, 2, 3, 4, 5, 6], [7, 8, 9, 0, 0, 0]])
+    # Untrained, the nine tags are about equally probable; the padding counts for nothing.
+    loss = names["model"].train_on_batch([ids, words], words - 1)
+    assert loss == pytest.approx(4.5 * np.log(9), rel=0.5)
 
 
 def check_serve(names):
