@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import importlib.util
 import inspect
+import io
 import json
 import math
 import os
@@ -25,7 +26,7 @@ from keras_elmo.embed.embedder import Embedder
 from keras_elmo.embed.engine_choice import ALL_DTYPES, DTYPES, choose_engine
 from keras_elmo.formats.hdf5 import Hdf5Reader
 from keras_elmo.onnx.export import export_onnx
-from keras_elmo.presets import Preset, bundled_facts, convert
+from keras_elmo.presets import Preset, bundled, bundled_facts, convert
 from keras_elmo.pretraining.devices import sharing
 from keras_elmo.pretraining.export import export_run
 from keras_elmo.pretraining.language_model_files import BITS, read_language_model
@@ -399,8 +400,10 @@ def _pretrain(
         run = Pretraining(
             folder, corpus, **settings, devices=devices, save_every=save_every, resume=resume
         )
-        is_shown = tensorboard and run.share.is_first
-        run.run([keras.callbacks.TensorBoard(tensorboard)] if is_shown else [], progress)
+        callbacks = []
+        if tensorboard and run.share.is_first:
+            callbacks.append(keras.callbacks.TensorBoard(local_path(tensorboard)))
+        run.run(callbacks, progress)
         facts = {name: run.facts[name] for name in ("step", "tokens", "seconds")}
         facts["perplexity"] = run.heldout_perplexity()
     if run.share.is_first:
@@ -408,7 +411,7 @@ def _pretrain(
 
 
 def _is_run(path: str) -> bool:
-    return not is_released(path) and RunFolder(path).has_checkpoint
+    return not (path in bundled() or is_released(path)) and RunFolder(path).has_checkpoint
 
 
 def _tokenizer_of(path: str, options: str | None) -> Callable[[str], list[str]]:
@@ -416,7 +419,7 @@ def _tokenizer_of(path: str, options: str | None) -> Callable[[str], list[str]]:
     name = None
     if _is_run(path):
         stored = read_tokenizer(local_path(path))
-        name = stored and stored["name"]
+        name = stored and stored.get("name")
     else:
         preset = Preset(path, options)
         with contextlib.suppress(ValueError):  # the tokenizer is not known
@@ -572,6 +575,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ``keras-elmo`` and return its exit status."""
     given = vars(make_parser().parse_args(argv))
     command, run = given.pop("command"), given.pop("run")
+    if sys.stderr is None:  # started without it: progress bars and messages need one
+        sys.stderr = open(os.devnull, "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # it may be unable to encode a name or a token
+        sys.stdout.reconfigure(errors="backslashreplace")
     message, status = "", 1
     try:
         with _interrupted_by_signals(), warnings.catch_warnings():

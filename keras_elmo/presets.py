@@ -215,7 +215,8 @@ class Preset:
         if not cards:
             return ""
         card = min(cards, key=lambda name: name.count("/"))
-        return read_bytes(self._folder.file(card), most=_LARGEST_CARD).decode("utf-8", "replace")
+        text = read_bytes(self._folder.file(card), most=_LARGEST_CARD).decode("utf-8", "replace")
+        return text.replace("\r\n", "\n")
 
     def check_sums(self) -> str:
         """Compare the files with the checksums in the model card.

@@ -4,13 +4,16 @@ The registry, ``released_models.json``, was collected from public pages; its add
 tried. A downloaded model is a folder in the cache, which ``from_preset`` reads without a network.
 """
 
+import contextlib
 import dataclasses
 import functools
 import importlib.resources
+import io
 import json
 import os
 import pathlib
 import re
+import sys
 import tempfile
 from typing import Any
 
@@ -20,7 +23,7 @@ from keras_elmo.utils.files import (
     atomic_write,
     digest_of,
     made_folder,
-    read_options,
+    read_object,
     without_scheme,
 )
 
@@ -207,10 +210,11 @@ def _fetch(file: dict, folder: pathlib.Path, model: ReleasedModel) -> pathlib.Pa
     for url in file["urls"]:
         target = folder / file["file"]
         try:
-            # Keras joins cache_dir and cache_subdir, and shows the progress.
-            keras.utils.get_file(
-                file["file"], url, cache_dir=str(folder.parent), cache_subdir=folder.name
-            )
+            # Keras joins cache_dir and cache_subdir, and prints the progress.
+            with contextlib.redirect_stdout(sys.stderr or io.StringIO()):
+                keras.utils.get_file(
+                    file["file"], url, cache_dir=str(folder.parent), cache_subdir=folder.name
+                )
             _check(target, file, model.name)
             return target
         except Exception as error:  # get_file raises bare Exceptions
@@ -260,7 +264,7 @@ def _ledger() -> pathlib.Path:
 
 def _read_ledger() -> dict[str, Any]:
     """Return the digests of the first downloads, by model and file."""
-    return read_options(_ledger(), "Digest file") if _ledger().is_file() else {}
+    return read_object(_ledger(), "Digest file") if _ledger().is_file() else {}
 
 
 def _compare_digests(model: ReleasedModel, paths: dict[str, pathlib.Path]) -> None:

@@ -1,5 +1,6 @@
 import gzip
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -361,6 +362,38 @@ def test_substitutes(capsys):
     assert capsys.readouterr().out.splitlines()[1].split()[0] == found["forward"][0][0]
     assert main(["substitutes", "elmo_mini_en", "No brackets."]) == 1
     assert "one word in brackets, as in 'Out of [order].'" in capsys.readouterr().err
+
+
+def test_a_bundled_name_is_not_the_folder_of_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "elmo_mini_en"
+    run.mkdir()
+    (run / "checkpoint.hdf5").touch()
+    assert not cli._is_run("elmo_mini_en") and cli._is_run("./elmo_mini_en")
+    (run / "tokenizer.json").write_text('["penn"]')
+    with pytest.raises(ValueError, match="Tokenizer file .* must contain a JSON object. Received:"):
+        cli._tokenizer_of("./elmo_mini_en", None)
+
+
+def test_a_stdout_that_cannot_encode_a_token(monkeypatch):
+    scorer = types.SimpleNamespace(substitutes=lambda *_: {"joint": [("배", 0.5)]})
+    monkeypatch.setattr(cli, "_scorer", lambda *_: scorer)
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="cp1252"))
+    assert main(["substitutes", "elmo_mini_en", "A [word]."]) == 0
+    assert b"\\ubc30 " in printed.getvalue()
+
+
+def test_a_start_without_stderr(tmp_path, monkeypatch, capsys):
+    (tmp_path / "in.txt").write_text("A film.\n")
+    monkeypatch.setattr(sys, "stderr", None)
+    try:
+        assert main(["tokenize", str(tmp_path / "in.txt"), str(tmp_path / "out.txt")]) == 0
+        assert main(["tokenize", str(tmp_path / "gone.txt"), "-"]) == 1
+    finally:
+        sys.stderr.close()
+    assert (tmp_path / "out.txt").read_text() == "A film .\n"
+    assert "gone.txt" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("path", ["elmo_mini_en", "run"])

@@ -431,6 +431,8 @@ def test_two_files_of_one_name_have_no_checksum(tmp_path, files):
     card = f"## Checksums (SHA-256)\n\n```\n{line}\n```\n".encode()
     once = {**files, "README.md": card}
     assert presets.Preset(zipped(tmp_path / "once.zip", once)).check_sums() == "ok"
+    crlf = {**once, "README.md": card.replace(b"\n", b"\r\n")}
+    assert presets.Preset(zipped(tmp_path / "crlf.zip", crlf)).check_sums() == "ok"
     twice = {**once, "a/options.json": files["options.json"]}
     found = presets.Preset(zipped(tmp_path / "twice.zip", twice)).check_sums()
     assert found == "mismatch: options.json"

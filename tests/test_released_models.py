@@ -87,9 +87,11 @@ def leftovers():
     return sorted(p.name for p in cache_folder().iterdir() if p.name != "digests.json")
 
 
-def test_files_are_downloaded_once(model, server):
+def test_files_are_downloaded_once(model, server, capsys):
     tiny = model("good")
     path = download("tiny_en")
+    printed = capsys.readouterr()
+    assert "Downloading" in printed.err and not printed.out  # stdout is for results, as JSON
     assert path == tiny.folder and tiny.is_downloaded
     assert (path / "options.json").read_bytes() == OPTIONS
     assert (path / "weights.hdf5").read_bytes() == WEIGHTS

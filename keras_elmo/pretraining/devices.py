@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import keras
 
+from keras_elmo.utils.checks import shorten
+
 _ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
 _COUNT = "KERAS_DISTRIBUTION_NUM_PROCESSES"
 # Launchers give the number of a process in one of these variables. Open MPI comes before Slurm:
@@ -111,10 +113,9 @@ def sharing(devices: int | None = None, resume: bool = False) -> Iterator[int]:
 
 def _count_processes() -> int:
     if keras.backend.backend() == "tensorflow" and os.environ.get("TF_CONFIG"):
-        cluster = json.loads(os.environ["TF_CONFIG"]).get("cluster", {})
-        return sum(len(cluster.get(role, ())) for role in ("chief", "worker")) or 1
+        return _count_in_cluster(os.environ["TF_CONFIG"])
     if addresses := _addresses():
-        count = int(os.environ.get(_COUNT) or len(addresses))
+        count = _number(_COUNT) or len(addresses)
         if len(addresses) not in (1, count):
             raise ValueError(
                 f"Expected the addresses of {count} processes, or of the first one. "
@@ -122,7 +123,29 @@ def _count_processes() -> int:
             )
         return count
     sizes = ("OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-    return max(int(os.environ.get(name) or 1) for name in sizes)
+    return max(_number(name) or 1 for name in sizes)
+
+
+def _number(name: str) -> int:
+    """Return the number in an environment variable, 0 if it is not set."""
+    text = os.environ.get(name) or "0"
+    if not text.isdecimal():
+        raise ValueError(f"Expected a number of processes. Received: {name}={text}")
+    return int(text)
+
+
+def _count_in_cluster(text: str) -> int:
+    """Return the number of processes in the text of ``TF_CONFIG``."""
+    with contextlib.suppress(ValueError, AttributeError, TypeError):
+        config = json.loads(text)
+        cluster, task = config.get("cluster", {}), config.get("task", {})
+        count = sum(len(cluster.get(role, ())) for role in ("chief", "worker")) or 1
+        if count == 1 or {"type", "index"} <= task.keys():
+            return count
+    raise ValueError(
+        "TensorFlow expects TF_CONFIG to be JSON with a cluster, and the type and index of the "
+        f"task of this process. Received: TF_CONFIG={shorten(text)}"
+    )
 
 
 def _addresses() -> list[str]:

@@ -134,7 +134,9 @@ def write_language_model(
         return write_and_digest
 
     writers = {name: write and with_digest(name, write) for name, write in writers.items()}
-    writers["README.md"] = lambda path: path.write_text("\n".join([*lines, "```", ""]), "utf-8")
+    writers["README.md"] = lambda path: path.write_text(
+        "\n".join([*lines, "```", ""]), "utf-8", newline="\n"
+    )
     write_files(directory, writers)  # in this order
 
 

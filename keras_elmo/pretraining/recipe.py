@@ -24,14 +24,19 @@ CHOICES = {
 # Names of settings, what their values must be, and the same in words.
 _CHECKS: list[tuple[str, Callable[[Any], bool], str]] = [
     ("batch_tokens max_tokens", lambda x: is_whole(x, 1), "whole, 1 or more"),
-    ("warmup ramp_steps seed", lambda x: is_whole(x), "whole, 0 or more"),
+    ("warmup ramp_steps", lambda x: is_whole(x), "whole, 0 or more"),
+    ("seed", lambda x: is_whole(x) and x < 2**32, "whole, from 0 to 2**32 - 1"),
     (
         "steps negatives first_batch_tokens",
         lambda x: x is None or is_whole(x, 1),
         "whole, 1 or more, or None",
     ),
     ("learning_rate clip_norm", lambda x: is_number(x, above=0), "more than 0"),
-    ("epochs", lambda x: x is None or is_number(x, above=0), "more than 0, or None"),
+    (
+        "epochs",
+        lambda x: x is None or (is_number(x, above=0) and x <= 1e6),
+        "more than 0 and at most 1,000,000, or None",
+    ),
     ("decay", lambda x: is_number(x) and 0 <= x <= 1, "from 0 to 1"),
     ("dropout", lambda x: is_number(x) and 0 <= x < 1, "0 or more and below 1"),
     ("frozen_bilm", lambda x: isinstance(x, bool), "True or False"),

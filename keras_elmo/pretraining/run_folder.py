@@ -18,7 +18,7 @@ from keras_elmo.utils.files import (
     atomic_write,
     disk_errors,
     local_path,
-    read_options,
+    read_object,
     read_vocabulary_lines,
     write_files,
     write_json,
@@ -76,15 +76,7 @@ class RunFolder:
                 "Expected a folder of keras-elmo pretrain. "
                 f"Received: {self.path}, without origin.json"
             )
-        contents = []
-        for path in (self.path / f"{name}.json" for name in _SETTINGS):
-            content = read_options(path)
-            if not isinstance(content, dict):
-                raise ValueError(
-                    f"{path} must contain a JSON object. Received: {type(content).__name__}"
-                )
-            contents.append(content)
-        options, recipe, origin = contents
+        options, recipe, origin = (read_object(self.path / f"{x}.json") for x in _SETTINGS)
         recipe = {**_ADDED_LATER, **recipe}
         if differing := sorted(
             recipe.keys() ^ {field.name for field in dataclasses.fields(Recipe)}
@@ -235,4 +227,4 @@ class RunFolder:
 def read_tokenizer(folder: pathlib.Path) -> dict | None:
     """Read the ``tokenizer.json`` of a corpus or a run; None if the tokenizer is not known."""
     path = folder / TOKENIZER_FILE
-    return read_options(path) if path.is_file() else None
+    return read_object(path, "Tokenizer file") if path.is_file() else None

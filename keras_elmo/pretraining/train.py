@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import time
 from collections.abc import Iterable, Iterator
@@ -57,8 +58,8 @@ class Pretraining:
             change ``steps`` or ``epochs``, ``learning_rate``, ``decay``, ``decay_shape`` and
             ``clip_norm``; the log records the change. All other settings, the backend and
             the number ``devices`` must be equal, but fewer GPUs may share the parts.
-        init_from: str or None. Preset to start from (fine-tuning). With a larger ``config`` its
-            biLM grows first.
+        init_from: str, path or None. Preset to start from (fine-tuning). With a larger
+            ``config`` its biLM grows first.
         own_vocabulary: bool. With ``init_from``, predict the tokens of the corpus instead of the
             preset's, which then needs no softmax.
 
@@ -93,7 +94,7 @@ class Pretraining:
         save_every: int = 500,
         devices: int = 1,
         resume: bool = False,
-        init_from: str | None = None,
+        init_from: PathLike | None = None,
         own_vocabulary: bool = False,
     ) -> None:
         self.save_every = check_whole("Pretraining", "save_every", save_every)
@@ -111,7 +112,10 @@ class Pretraining:
             )
         origin = {
             "corpus": _digest(files),
-            "init_from": init_from and str(init_from),
+            # A path is never the name of a bundled preset.
+            "init_from": str(local_path(init_from).absolute())
+            if isinstance(init_from, os.PathLike)
+            else init_from,
             "own_vocabulary": own_vocabulary,
             # The position in the corpus depends on these two.
             "devices": devices,
@@ -150,6 +154,7 @@ class Pretraining:
                 self.folder.write_settings(
                     self.model.config, recipe, origin, self.vocabulary, tokenizer
                 )
+                self._settings = self.folder.read_settings()
 
     def _stored_settings(
         self, config: BiLMConfig | None, recipe: Recipe, origin: dict, resume: bool
@@ -216,13 +221,19 @@ class Pretraining:
         Raises:
             OSError: If another process trains in the folder, or a checkpoint could not be
                 written.
-            ValueError: If the run diverged; the last checkpoint stays.
+            ValueError: If the run diverged; the last checkpoint stays. If another ``Pretraining``
+                has begun in the folder since, with other settings.
         """
         keeper = _Keeper(self, progress)
         with contextlib.ExitStack() as stack:
             stack.callback(keeper.bar.close)
             if self.share.is_first:
                 stack.enter_context(self.folder.locked())
+                if self.folder.read_settings() != self._settings:
+                    raise ValueError(
+                        f"Expected the settings of this run in {self.folder.path}. Received: those "
+                        "of a run that was begun later. Make a new Pretraining, in another folder"
+                    )
             stack.callback(self.folder.writer.wait)
             self._fit(keeper, callbacks)
 

@@ -181,7 +181,7 @@ class WordTokenizer(keras.layers.Layer):
         }
 
     def __reduce__(self) -> tuple:
-        return WordTokenizer, (self.tokenizer, self.split_sentences)
+        return WordTokenizer.from_config, (self.get_config(),)
 
 
 def make_tokenizer(name: str, split_sentences: bool = False) -> Callable[[str], list[str]]:

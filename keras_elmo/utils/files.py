@@ -92,6 +92,16 @@ def check_file(file: PathLike, name: str) -> None:
         raise OSError(f"{name} is a device or a pipe, not a file")
 
 
+def read_object(file: PathLike, kind: str = "Options file") -> dict[str, Any]:
+    """Read a small JSON file that must contain an object. For errors see ``read_options``."""
+    content = read_options(file, kind)
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"{kind} {file} must contain a JSON object. Received: {type(content).__name__}"
+        )
+    return content
+
+
 def read_options(file: PathLike, kind: str = "Options file") -> Any:
     """Read an options file, or any other small JSON file, whose ``kind`` errors contain.
 
@@ -249,7 +259,11 @@ def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
         2
     """
     targets = [local_path(path) for path in paths]
+    # A rename would replace a link instead of its file.
+    targets = [target.resolve() if target.is_symlink() else target for target in targets]
     for target in targets:
+        if not target.parent.is_dir():
+            raise FileNotFoundError(f"There is no folder {target.parent} for {target.name}")
         if target.exists() and not target.is_file():
             raise OSError(f"Expected a file to write. Received: {target}, which is something else")
     temporary: list[pathlib.Path] = []

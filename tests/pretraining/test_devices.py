@@ -50,8 +50,23 @@ def test_number_of_processes(variables, count, set_variables):
 
 @only_tensorflow
 def test_processes_of_tf_config(set_variables):
-    set_variables({"TF_CONFIG": '{"cluster": {"chief": ["c:1"], "worker": ["a:1", "b:1"]}}'})
+    set_variables(
+        {
+            "TF_CONFIG": '{"cluster": {"chief": ["c:1"], "worker": ["a:1", "b:1"]}, '
+            '"task": {"type": "worker", "index": 0}}'
+        }
+    )
     assert devices._count_processes() == 3
+
+
+@only_tensorflow
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"cluster": 1}', '{"cluster": {"worker": ["a", "b"]}}']
+)
+def test_an_incomplete_tf_config(text, set_variables):
+    set_variables({"TF_CONFIG": text})
+    with pytest.raises(ValueError, match="TF_CONFIG to be JSON with a cluster, .* Received: TF_CO"):
+        devices._count_processes()
 
 
 @only_tensorflow
@@ -84,6 +99,11 @@ def test_addresses_that_do_not_fit(set_variables):
     set_variables({**ADDRESSES, f"{KERAS}NUM_PROCESSES": "3"})
     with pytest.raises(ValueError, match="addresses of 3 processes, or of the first one. Received"):
         devices._count_processes()
+    for name in (f"{KERAS}NUM_PROCESSES", "SLURM_STEP_NUM_TASKS"):
+        addresses = {} if name.startswith("SLURM") else ADDRESSES
+        set_variables({f"{KERAS}JOB_ADDRESSES": "", **addresses, name: "two"})
+        with pytest.raises(ValueError, match=f"a number of processes. Received: {name}=two"):
+            devices._count_processes()
 
 
 def test_shares():

@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from keras_elmo.formats.vocabulary import read_vocabulary
+from keras_elmo.presets import Preset
 from keras_elmo.pretraining import checkpoint, train
 from keras_elmo.pretraining.checkpoint import load_checkpoint
 from keras_elmo.pretraining.devices import sharing
@@ -148,6 +150,23 @@ def test_one_run_in_a_folder(corpus, finished):
             with pytest.raises(OSError, match="trains .*run already. Received: its lock"):
                 begin()
     run.run(progress=False)
+
+
+def test_a_run_does_not_train_in_the_folder_of_a_later_one(corpus, tmp_path):
+    run = make_run(tmp_path / "run", corpus, 2)
+    later = make_run(tmp_path / "run", corpus, 2, seed=1)
+    with pytest.raises(ValueError, match="Expected the settings of this run in .*run. Received: t"):
+        run.run(progress=False)
+    later.run(progress=False)
+    assert read_run(tmp_path / "run")[2]["step"] == 2
+
+
+def test_a_path_is_never_a_bundled_preset(corpus, small_preset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(small_preset, "elmo_mini_en")
+    settings = {"config": None, "negatives": None, "own_vocabulary": True}
+    run = make_run("run", corpus, 2, init_from=pathlib.Path("elmo_mini_en"), **settings)
+    assert run.model.config == Preset(small_preset).read_config()
 
 
 def test_a_resumed_run_may_have_fewer_steps_or_more(corpus, finished):

@@ -61,8 +61,9 @@ def test_they_pickle_and_serve_threads(name):
     expected = [tokenizer(text) for text in texts]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(again, texts)) == expected
-    whole = pickle.loads(pickle.dumps(WordTokenizer("penn", split_sentences=False)))
-    assert whole("A fine film. Too long!")[2] == "film."
+    whole = WordTokenizer("penn", split_sentences=False, layer_name="words")
+    whole = pickle.loads(pickle.dumps(whole))
+    assert whole("A fine film. Too long!")[2] == "film." and whole.name == "words"
 
 
 @pytest.mark.parametrize(

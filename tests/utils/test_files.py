@@ -86,6 +86,22 @@ def test_atomic_write_is_all_or_nothing(tmp_path):
                 raise AssertionError
     pipe.unlink()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["first", "second"]
+    with pytest.raises(FileNotFoundError, match="There is no folder .*gone for out.txt$"):
+        with atomic_write(tmp_path / "gone" / "out.txt"):
+            raise AssertionError
+
+
+def test_atomic_write_keeps_links(tmp_path):
+    (tmp_path / "disk").mkdir()
+    for name in ("old", "new"):  # the file of the second link does not exist yet
+        link = tmp_path / name
+        link.symlink_to(tmp_path / "disk" / name)
+        if name == "old":
+            link.write_text("old")
+        with atomic_write(link) as (temporary,):
+            temporary.write_text("written")
+        assert link.is_symlink() and (tmp_path / "disk" / name).read_text() == "written"
+    assert sorted(p.name for p in (tmp_path / "disk").iterdir()) == ["new", "old"]
 
 
 def test_atomic_write_restores_what_it_replaced(tmp_path, monkeypatch):
