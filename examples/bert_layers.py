@@ -141,6 +141,8 @@ def main(arguments=None):
     uses = {"both": ("elmo", "bert")}.get(settings.input, (settings.input,))
     if ("elmo" in uses and not settings.preset) or (uses != ("elmo",) and not settings.bert):
         parser.error("expected --preset for ELMo, and --bert for every other --input")
+    if settings.vectors and uses == ("tuned",):
+        parser.error("--input tuned has no word embeddings: leave --vectors out")
     keras.utils.set_random_seed(settings.seed)
 
     texts, labels = {}, {}

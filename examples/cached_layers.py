@@ -119,7 +119,7 @@ class StoredLayers:
         path = folder / f"sentences-{digest[:16]}.hdf5"
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            text, state = io.StringIO("\n".join(texts)), random.getstate()
+            text, state = io.StringIO("".join(f"{x}\n" for x in texts)), random.getstate()
             keras_elmo.Embedder(elmo).embed_file(text, path, float16=True, resume=True)
             # Keras draws seeds from this state. Later runs, which read the file, start from it.
             random.setstate(state)
@@ -141,7 +141,11 @@ def elmo_input(elmo, sentences):
     """Return what a model reads for ELMo: stored layers, or character ids."""
     if isinstance(elmo, StoredLayers):
         return elmo.inputs(sentences)
-    tokenize = keras_elmo.CharacterTokenizer(elmo.config.max_characters_per_token)
+    config = elmo.config
+    if config.code_points is None:
+        tokenize = keras_elmo.CharacterTokenizer(config.max_characters_per_token)
+    else:
+        tokenize = config.alphabet.make_tokenizer()
     return ops.convert_to_numpy(tokenize(sentences))
 
 
@@ -151,7 +155,11 @@ def representations_of(elmo, inputs, characters=None):
         inputs.append(keras.Input(elmo.shape))
         return inputs[-1]
     if characters is None:
-        shape = None, elmo.config.max_characters_per_token
-        characters = keras.Input(shape, dtype="int32")
+        characters = keras.Input((None, elmo.config.alphabet.row_length), dtype="int32")
         inputs.append(characters)
+    elif elmo.config.code_points is not None:
+        raise ValueError(
+            "Expected a biLM that reads bytes, as the characters of this model. Received: one that "
+            "reads code points. Use --cache"
+        )
     return elmo(characters)

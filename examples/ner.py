@@ -165,6 +165,8 @@ def main(arguments=None):
     settings = parser.parse_args(arguments)
     if settings.cache and (settings.save or settings.tag):
         parser.error("--cache leaves the biLM out of the tagger: use it without --save and --tag")
+    if settings.scores and not (settings.train and settings.test):
+        parser.error("--scores needs --train and --test")
     keras.utils.set_random_seed(settings.seed)
 
     if settings.load:

@@ -101,6 +101,8 @@ def main(arguments=None):
     settings = parser.parse_args(arguments)
     if bool(settings.run) == (settings.preset != ""):
         parser.error("expected --run, --preset or --no-elmo")
+    if settings.vectors:
+        parser.error("residues have no word vectors: leave --vectors out")
     keras.utils.set_random_seed(settings.seed)
 
     names = "train", "dev", "test"

@@ -46,6 +46,11 @@ def read_frames(path):
                 f"Received: line {number} of {path}: {line[:60]!r}"
             )
         flags.append(int(fields[1]))
+    if len(flags) != (n_tokens := sum(map(len, sentences))):
+        raise ValueError(
+            f"Expected a flag for each of {n_tokens} tokens. Received: {len(flags)} in {path}. "
+            "Remove comments"
+        )
     rest = iter(flags)
     return [list(zip(tokens, rest)) for tokens in sentences], tags
 

@@ -109,7 +109,7 @@ def scores(right):
     sets = collections.defaultdict(list)
     for name, values in right:
         sets["ALL"].append(values)
-        if "." in name:
+        if name.count(".") == 3:  # set, document, sentence and instance
             sets[name.split(".")[0]].append(values)
     if len(sets) == 2:  # with a single set, ALL is enough
         sets = {"ALL": sets["ALL"]}

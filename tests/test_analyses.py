@@ -66,6 +66,14 @@ def test_word_senses(tmp_path, preset):
     assert "3 senses; 3 of 4 tokens have a centroid" in out and "layer 2" in out
 
 
+def test_only_a_joint_file_has_evaluation_sets():
+    scores = runpy.run_path(str(EXAMPLES / "wsd.py"))["scores"]
+    alone = [("d000.s000.t000", [True]), ("d001.s000.t000", [False])]
+    assert scores(alone) == {"ALL": [50]}
+    joint = [(f"senseval{n}.{name}", right) for n, (name, right) in enumerate(alone, start=2)]
+    assert scores(joint) == {"ALL": [50], "senseval2": [100], "senseval3": [0]}
+
+
 def test_centroids(tmp_path, preset):
     """The centroid of a sense is the mean over its tokens, of a compound over its words."""
     example = runpy.run_path(str(EXAMPLES / "wsd.py"))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import keras_elmo
+from keras_elmo.tokenizers.code_points import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
 from tests.conftest import make_config, numpy, slow
 from tests.example_runs import COLUMNS, EXAMPLES, TOKENS, run, write_columns, write_trees
 
@@ -445,6 +446,9 @@ def test_ner_names_what_is_missing(load, capsys):
     with pytest.raises(SystemExit):
         load("ner").main(["--tag", "a"])
     assert "expected --train, to train a tagger, or --load" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        load("ner").main(["--train", "a", "--scores", "b"])
+    assert "--scores needs --train and --test" in capsys.readouterr().err
 
 
 PAIRS = [
@@ -597,6 +601,14 @@ def test_srl_reads_frames(load, tmp_path):
 def test_srl_malformed(load, tmp_path, text):
     (tmp_path / "train.conll").write_text("x 0 O\n" + text)
     with pytest.raises(ValueError, match="then 1 .predicate. or 0, .* line 2 of"):
+        load("srl").read_frames(tmp_path / "train.conll")
+
+
+def test_srl_refuses_comments_which_would_move_the_flags(load, tmp_path):
+    (tmp_path / "train.conll").write_text("# 1 text\n" + ROLES)
+    with pytest.raises(
+        ValueError, match="a flag for each of 10 tokens. Received: 11 in .*Remove c"
+    ):
         load("srl").read_frames(tmp_path / "train.conll")
 
 
@@ -947,6 +959,27 @@ def test_words_of_a_passage_with_several_questions_count_once(load):
 def test_a_text_is_split_after_its_stops(load):
     found = load("parts").sentences_of("A b ! C ? D . E f .".split())
     assert found == [["A", "b", "!"], ["C", "?"], ["D", "."], ["E", "f", "."]]
+
+
+def test_a_bilm_that_reads_code_points_reads_its_own_ids(load, tmp_path):
+    cached, sentences = load("cached_layers"), [["ab", "b"], [], ["a"]]
+    names = {"characters": (*SPECIAL_CHARACTERS, "a", "b"), "words": (*SPECIAL_WORDS, "ab")}
+    config = make_config(code_points=CodePoints(**names, word_dim=3))
+    elmo = keras_elmo.ElmoLayer(config)
+    elmo.build((None, None, config.alphabet.row_length))
+    inputs = []
+    model = keras.Model(inputs, cached.representations_of(elmo, inputs))
+    found = numpy(model([cached.elmo_input(elmo, sentences)]))
+    stored = cached.StoredLayers(elmo, sentences, tmp_path).inputs(sentences)
+    np.testing.assert_allclose(found[0, :2], stored[0, :2], atol=2e-3)
+    with pytest.raises(ValueError, match="reads bytes.* Received: one that reads code points. Use"):
+        cached.representations_of(elmo, [], characters=keras.Input((None, 50)))
+
+
+def test_stored_layers_of_an_empty_sentence(load, tmp_path):
+    elmo = keras_elmo.ElmoLayer(make_config())
+    elmo.build((None, None, 13))
+    assert load("cached_layers").StoredLayers(elmo, [[]], tmp_path).inputs([[]]).shape[:2] == (1, 0)
 
 
 def test_stored_layers_belong_to_weights_and_options(load, tmp_path):

@@ -172,7 +172,9 @@ def test_paper_tables_print_the_finished_runs(paper_tables, tmp_path):
     ]
 
 
-def test_paper_tables_draw_the_mean_weights_of_each_mix(paper_tables, tmp_path):
+def test_paper_tables_draw_the_mean_weights_of_each_mix(
+    paper_tables, tmp_path, monkeypatch, capsys
+):
     write_runs(tmp_path, "ner", "elmo", [0.4, 0.6])
     write_runs(tmp_path, "ner", "elmo_0.05", [0.9])
     write_runs(tmp_path, "sst5", "elmo", [0.7])
@@ -183,6 +185,11 @@ def test_paper_tables_draw_the_mean_weights_of_each_mix(paper_tables, tmp_path):
     with pytest.raises(SystemExit):
         paper_tables.main([f"--results={tmp_path / 'none'}", f"--plot={tmp_path / 'none.png'}"])
     assert not (tmp_path / "none.png").exists()
+    monkeypatch.setattr(paper_tables, "run", lambda *_: None)  # runs of baselines only
+    given = [f"--data={tmp_path}", "--vectors=v.txt", f"--results={tmp_path / 'none'}"]
+    with pytest.raises(SystemExit):
+        paper_tables.main([*given, f"--plot={tmp_path / 'none.png'}"])
+    assert "expected runs with ELMo to --plot. Received: none in" in capsys.readouterr().err
 
 
 def test_paper_tables_run_what_is_missing(paper_tables, tmp_path, monkeypatch):

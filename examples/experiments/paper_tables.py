@@ -331,8 +331,6 @@ def main(arguments=None):
     add("--results", type=pathlib.Path, default=HERE / "results")
     add("--plot", type=pathlib.Path, help="picture of the layer weights to write (figure 2)")
     settings = parser.parse_args(arguments)
-    if settings.plot and not (settings.data or list(settings.results.glob("*-elmo-*.json"))):
-        parser.error(f"expected runs with ELMo to --plot. Received: none in {settings.results}")
     if settings.data and not settings.vectors:
         parser.error("expected --vectors with --data. glove.py writes such a file")
     if settings.data:
@@ -343,7 +341,10 @@ def main(arguments=None):
                     run(settings, name, variant, added, seed)
     print("\n".join(to_markdown(settings.results)), end="")
     if settings.plot:
-        plot_weights(mean_layer_weights(settings.results), settings.plot)
+        weights = mean_layer_weights(settings.results)
+        if not weights:
+            parser.error(f"expected runs with ELMo to --plot. Received: none in {settings.results}")
+        plot_weights(weights, settings.plot)
 
 
 if __name__ == "__main__":

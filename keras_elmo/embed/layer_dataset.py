@@ -115,6 +115,11 @@ class LayerDataset(keras.utils.PyDataset):
         # One dtype for all batches: the dtype of a single batch could cut 0.5 to 0.
         arrays = [np.asarray(label) for label in ([] if labels is None else labels)]
         self._dtype = np.result_type(*(array.dtype for array in arrays if array.size), "int8")
+        if self._dtype.kind not in "biuf" or len({array.ndim for array in arrays}) > 1:
+            raise ValueError(
+                "LayerDataset expects labels to be numbers, or all of them lists of numbers. "
+                f"Received: {shorten(labels)}"
+            )
         self._order = np.arange(count)
         self._random = np.random.default_rng(seed) if shuffle else None
         self.on_epoch_end()

@@ -4,6 +4,7 @@ import concurrent.futures
 import importlib.util
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,10 +67,7 @@ class OnnxEngine:
             found = self._session(direction).run(names, inputs, _run_options()) if names else []
             return [tokens, *found] if 0 in wanted else found
 
-        # Two cores take a direction each, so that no product must be split between them. ONNX
-        # Runtime computes without the lock of Python.
-        with concurrent.futures.ThreadPoolExecutor(min(_count_cores(), len(DIRECTIONS))) as pool:
-            stacked = _stack(*pool.map(run, DIRECTIONS))
+        stacked = _stack(*(_run_both if _count_cores() > 1 else map)(run, DIRECTIONS))
         if layers == "all":
             return stacked
         return stacked.mean(axis=2) if layers == "average" else stacked[:, :, 0]
@@ -99,6 +97,29 @@ class OnnxEngine:
                     cores = -(-cores // len(DIRECTIONS))
                 self._sessions[part] = _start(model, constants, cores), constants
             return self._sessions[part][0]
+
+
+def _run_both(run: Callable[[str], Any], directions: tuple[str, str]) -> tuple[Any, Any]:
+    """Return the results of both directions, each of which takes a core.
+
+    So no product must be split between cores. ONNX Runtime computes without the lock of Python.
+    """
+    forward: concurrent.futures.Future = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            forward.set_result(run(directions[0]))
+        except Exception as error:
+            forward.set_exception(error)
+
+    # An executor would refuse the work of other threads once the main thread has ended.
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        backward = run(directions[1])
+    finally:
+        thread.join()
+    return forward.result(), backward
 
 
 def missing_packages() -> list[str]:

@@ -156,6 +156,8 @@ def write_word_vectors(table: TokenTable, tokens: Sequence[bytes], file: PathLik
 
 
 def _check_vocabulary(tokens: Sequence[bytes], separators: bytes) -> None:
+    if not tokens:
+        raise ValueError("Expected a vocabulary of a token or more. Received: no token")
     for token in _places(tokens, "Vocabulary"):
         if not token or any(byte in separators for byte in token):
             raise ValueError(

@@ -68,6 +68,9 @@ def test_layer_dataset(embedder, text, tmp_path):
     for labels in ({"label": [0] * count}, 3):
         with pytest.raises(ValueError, match="or one column of a table. Received: (dict|int)"):
             LayerDataset(path, labels)
+    for labels in (["a"] * count, [1, None] * count, [0, [0]] * count):
+        with pytest.raises(ValueError, match="numbers, or all of them lists of numbers. Received:"):
+            LayerDataset(path, labels[:count])
     with pytest.raises(ValueError, match="one number as the label of sentence 0, or a list of 5"):
         LayerDataset(path, [[0]] * count)[0]
     with pytest.raises(

@@ -6,6 +6,8 @@ import os
 import pickle
 import random
 import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -140,6 +142,26 @@ def test_onnxruntime_computes_in_a_forked_process(tiny_preset):
             np.testing.assert_allclose(array, other, atol=1e-6)
 
     assert in_fork(child) == 0
+
+
+@pytest.mark.parametrize("engine", ["keras", "onnxruntime"])
+def test_a_thread_may_embed_after_the_main_thread_has_ended(tiny_preset, engine):
+    if engine == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    code = f"""
+import threading
+from keras_elmo import Embedder
+
+def work():
+    threading.main_thread().join()
+    print(embedder.embed([["a", "b"]])[0].shape)
+
+embedder = Embedder({str(tiny_preset)!r}, engine={engine!r})
+embedder.embed([["a"]])
+threading.Thread(target=work).start()
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout == "(3, 2, 12)\n", run.stderr
 
 
 def test_a_thread_may_write_files(embedder, text, tmp_path):

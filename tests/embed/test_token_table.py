@@ -122,6 +122,7 @@ def test_files(tmp_path):
 @pytest.mark.parametrize(
     "words, message",
     [
+        ([], "a vocabulary of a token or more. Received: no token"),
         ([b"a", b""], "must not be empty or contain .* Received: ''"),
         ([b"a\nb"], "must not be empty or contain .* Received: 'a.nb'"),
         ([b"a", b"b", b"a"], "Vocabulary must contain every token once. Received: 'a' twice"),
