@@ -231,8 +231,8 @@ class Pretraining:
                 stack.enter_context(self.folder.locked())
                 if self.folder.read_settings() != self._settings:
                     raise ValueError(
-                        f"Expected the settings of this run in {self.folder.path}. Received: those "
-                        "of a run that was begun later. Make a new Pretraining, in another folder"
+                        f"Expected {self.folder.path} to have the settings of this run. Received: "
+                        "the settings of a later run. Make a new Pretraining, in another folder"
                     )
             stack.callback(self.folder.writer.wait)
             self._fit(keeper, callbacks)
