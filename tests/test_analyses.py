@@ -47,10 +47,10 @@ def test_word_senses(tmp_path, preset):
         tmp_path,
         "test",
         [
-            ("one.b1", "the {bank} lent money", "money"),  # as in train: nearest to itself
-            ("one.b2", "a river {bank} of sand", "water"),
-            ("two.b3", "they {hide} away", "first"),  # not in train: the first sense, wrong
-            ("two.b4", "they {run} away", "other"),
+            ("one.d000.s000.b1", "the {bank} lent money", "money"),  # as in train: nearest to itself
+            ("one.d000.s000.b2", "a river {bank} of sand", "water"),
+            ("two.d000.s000.b3", "they {hide} away", "first"),  # not in train: the first sense, wrong
+            ("two.d000.s000.b4", "they {run} away", "other"),
         ],
     )
     senses = tmp_path / "index.sense"
