@@ -25,7 +25,7 @@ from keras_elmo.formats.hdf5 import Hdf5Reader, Hdf5Writer
 from keras_elmo.tokenizers.text import split_tokens
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.file_lock import locked
-from keras_elmo.utils.files import atomic_write, digest_of, local_path
+from keras_elmo.utils.files import atomic_write, digest_of, output_path
 
 # The bounds of a part.
 SENTENCES_IN_A_PART = 2000
@@ -82,9 +82,7 @@ class LayerFileWriter:
     def __init__(
         self, output: Path, settings: dict, resume: bool = False, compression: str | None = None
     ) -> None:
-        output = local_path(output)
-        # A rename would replace a link, and the parts would be next to it.
-        self._output = output = output.resolve() if output.is_symlink() else output
+        self._output = output = output_path(output)  # the parts are next to it
         self._folder = output.with_name(output.name + ".parts")
         bounds = {"sentences": SENTENCES_IN_A_PART, "tokens": TOKENS_IN_A_PART}
         self._settings = json.loads(json.dumps({**settings, "part": bounds}))

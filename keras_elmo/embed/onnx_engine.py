@@ -109,7 +109,7 @@ def _run_both(run: Callable[[str], Any], directions: tuple[str, str]) -> tuple[A
     def work() -> None:
         try:
             forward.set_result(run(directions[0]))
-        except Exception as error:
+        except BaseException as error:  # result raises it; without it, result would wait forever
             forward.set_exception(error)
 
     # An executor would refuse the work of other threads once the main thread has ended.

@@ -61,6 +61,12 @@ def similar_paths(path: pathlib.Path) -> list[str]:
         return []
 
 
+def output_path(path: PathLike) -> pathlib.Path:
+    """Return the path to write: of a link its target, because a rename would replace the link."""
+    path = local_path(path)
+    return path.resolve() if path.is_symlink() else path
+
+
 def read_bytes(file: PathLike, kind: str = "File", most: int | None = None) -> bytes:
     """Read a whole file of at most ``most`` bytes. Errors contain its ``kind`` and name.
 
@@ -258,9 +264,7 @@ def atomic_write(*paths: PathLike) -> Iterator[list[pathlib.Path]]:
         ...     temporary.write_text("{}")
         2
     """
-    targets = [local_path(path) for path in paths]
-    # A rename would replace a link instead of its file.
-    targets = [target.resolve() if target.is_symlink() else target for target in targets]
+    targets = [output_path(path) for path in paths]
     for target in targets:
         if not target.parent.is_dir():
             raise FileNotFoundError(f"There is no folder {target.parent} for {target.name}")
