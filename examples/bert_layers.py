@@ -9,8 +9,7 @@ is the accuracy. KerasHub reads the BERT (pip install keras-hub): --bert takes a
 or a folder of Hugging Face. --input elmo, bert and both compute the frozen layers once. A ScalarMix
 for each of ELMo and BERT mixes them, and a biLSTM reads the mixes. --input tuned fine-tunes the
 BERT with a linear output. BERT's vector of a word is the vector of its first word piece. --scores
-also writes the seconds of an epoch, and the seconds to compute the layers. Runs on every Keras
-backend.
+also writes the seconds of an epoch and of computing the layers. Runs on every Keras backend.
 """
 
 import pathlib
@@ -154,13 +153,12 @@ def main(arguments=None):
     given = settings.vectors, texts["train"], texts["dev"] + texts["test"]
     vocabulary, embedding = words_and_embedding(*given)
     embedding = embedding if settings.vectors else None
-    with settings.folder() as temporary:
+    with parts.layer_folder(settings.cache) as folder:
         if uses != ("elmo",):
             backbone = keras_hub.models.BertBackbone.from_preset(settings.bert)
             tokenizer = keras_hub.models.BertTokenizer.from_preset(settings.bert)
             longest = (backbone.max_sequence_length - 1) // 8 * 8  # Batches may add one
         begin, batches, inputs = time.perf_counter(), {}, {}
-        folder = settings.cache or pathlib.Path(temporary)
         elmo = open_elmo(settings.preset) if "elmo" in uses else None
         for part, text in texts.items():
             inputs = {"words": ids_of(vocabulary, text)}

@@ -20,7 +20,7 @@ import keras
 import numpy as np
 from cached_layers import open_elmo
 from keras import layers, ops
-from parts import JIT, TextLayers, make_parser, padded_batches, report, train
+from parts import JIT, TextLayers, layer_folder, make_parser, padded_batches, report, train
 from word_vectors import PADDING
 from words import ids_of, tokens_and_spans, words_and_embedding
 
@@ -125,8 +125,7 @@ def main(arguments=None):
     texts = {part: [row["tokens"] for row in rows] for part, rows in parts.items()}
     others = texts["dev"] + texts["test"]
     vocabulary, embedding = words_and_embedding(settings.vectors, texts["train"], others)
-    with settings.folder() as temporary:
-        folder = settings.cache or pathlib.Path(temporary)
+    with layer_folder(settings.cache) as folder:
         elmo = open_elmo(settings.preset)
         batches, shape = {}, None
         for part, rows in parts.items():

@@ -10,10 +10,10 @@ sentence. Comments and token numbers are skipped, as in CoNLL-U. The model is th
 paper's: two biLSTMs and a CRF over word embeddings, a CNN over the characters of each word, and
 ELMo (--no-elmo leaves it out). --vectors reads the word embeddings from a word2vec text file, such
 as GloVe; without it they start random. The frozen biLM runs inside the model; --cache computes its
-layers once instead, but not for --save or --tag. The script keeps the epoch with the best F1 on
---dev, and saves each epoch that is better than all before. Without --dev it holds out every tenth
-sentence of --train for this. A few hundred sentences need more epochs, such as --epochs 100
---patience 20. Runs on every Keras backend.
+layers once instead, but not for --save or --tag. The learning rate falls to zero over --epochs. The
+script keeps the epoch with the best F1 on --dev, and saves each epoch that is better than all
+before. Without --dev it holds out every tenth sentence of --train for this. A few hundred sentences
+need more epochs, such as --epochs 100. Runs on every Keras backend.
 """
 
 import json
@@ -50,14 +50,15 @@ def build(known, elmo, vectors=None, learning_rate=1e-3):
     letters = layers.Embedding(262, 16)(characters[:, :, :25])
     letters = layers.Conv2D(128, (1, 3), padding="same", activation="relu")(letters)
     embedded = word_embedding(known["words"], 100, vectors)(words)
-    h = layers.Dropout(0.5)(layers.Concatenate()([embedded, ops.max(letters, axis=2)]))
+    # As in the paper, dropout removes the same features at all tokens of a sentence.
+    h = layers.SpatialDropout1D(0.5)(layers.Concatenate()([embedded, ops.max(letters, axis=2)]))
     if elmo:
         mix = keras_elmo.ScalarMix(dropout=0.5, l2=0.1, name="at_input")
         representations = representations_of(elmo, inputs, characters)
         h = layers.Concatenate()([h, mix(representations, mask=mask)])
     for units in (200, 100):
         birnn = layers.Bidirectional(layers.LSTM(units, return_sequences=True))
-        h = layers.Dropout(0.5)(birnn(h, mask=mask))
+        h = layers.SpatialDropout1D(0.5)(birnn(h, mask=mask))
     return with_crf(inputs, h, len(known["tags"]), mask, learning_rate)
 
 
@@ -134,9 +135,11 @@ def train_tagger(settings):
     sentences, tags = draw_share(settings.share, settings.seed, sentences, tags)
     words, rare, vectors = read_words(settings.vectors, lower(sentences), lower(everything))
     known = {"words": words, "tags": tag_set(tags)}
-    model, tagger = build(known, elmo, vectors, settings.learning_rate)
     shuffled = {"size": settings.batch_size, "seed": settings.seed, "rare": rare}
     on_train = batches(known, sentences, tags, elmo=elmo, **shuffled)
+    steps = settings.epochs * len(on_train)
+    rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, steps)
+    model, tagger = build(known, elmo, vectors, rate)
     on_dev = batches(known, dev, elmo=elmo)
 
     def save():
@@ -151,7 +154,7 @@ def train_tagger(settings):
 
 
 def main(arguments=None):
-    parser = make_parser(__doc__, epochs=30)
+    parser = make_parser(__doc__, epochs=30, patience=None)
     add = parser.add_argument
     for name in ("train", "dev", "test"):
         add(f"--{name}", type=pathlib.Path, help="column file")

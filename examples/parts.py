@@ -1,6 +1,7 @@
 """Shared parts of the task models: options, training, scores, and layers of longer texts."""
 
 import argparse
+import contextlib
 import json
 import pathlib
 import tempfile
@@ -76,6 +77,13 @@ class TextLayers:
         return np.concatenate([self.stored.inputs([x])[0] for x in self.sentences[i]])
 
 
+@contextlib.contextmanager
+def layer_folder(cache):
+    """Yield the folder of the layers: ``cache``, or a temporary one if it is None."""
+    with tempfile.TemporaryDirectory() as temporary:
+        yield cache or pathlib.Path(temporary)
+
+
 def fraction(text):
     """Return a number above 0 and up to 1, for an option."""
     if not 0 < float(text) <= 1:
@@ -99,7 +107,7 @@ def train(model, batches, score, settings, save=None):
         batches: Batches. Training examples.
         score: function. Returns the score on dev, or an array that begins with it.
         settings: namespace. ``epochs`` is the largest number of epochs, ``patience`` the number
-            of epochs without a better score after which training stops.
+            of epochs without a better score after which training stops; None for all epochs.
         save: function or None. Called after each epoch that is better than all before.
 
     Returns:
@@ -120,8 +128,9 @@ def train(model, batches, score, settings, save=None):
     scoring = keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda epoch, logs: begin.append(time.perf_counter()), on_epoch_end=end
     )
+    patience = settings.epochs if settings.patience is None else settings.patience
     best = keras.callbacks.EarlyStopping(
-        "progress", mode="max", patience=settings.patience, restore_best_weights=True
+        "progress", mode="max", patience=patience, restore_best_weights=True
     )
     # Batches shuffles.
     model.fit(batches, epochs=settings.epochs, callbacks=[scoring, best], shuffle=False, verbose=0)
@@ -157,16 +166,16 @@ def make_parser(text, epochs, patience=5):
     add("--learning-rate", type=float, default=1e-3)
     add("--seed", type=int, default=1)
     add("--scores", type=pathlib.Path, help="JSON file to write")
-    parser.set_defaults(folder=tempfile.TemporaryDirectory)
     return parser
 
 
 def report(settings, model, dev, test, **facts):
     """Print the scores in percent; write them to --scores, with backend and layer weights."""
     weights = layer_weights(model)
-    given = {name: value for name, value in vars(settings).items() if name != "folder"}
-    for name, value in given.items():
-        given[name] = value.name if isinstance(value, pathlib.Path) else value
+    given = {
+        name: value.name if isinstance(value, pathlib.Path) else value
+        for name, value in vars(settings).items()
+    }
     if settings.scores:
         facts |= {"backend": keras.backend.backend(), "layer_weights": weights, "settings": given}
         content = {"dev": float(dev), "test": float(test), **facts}

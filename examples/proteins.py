@@ -19,7 +19,7 @@ import keras
 import numpy as np
 from cached_layers import open_elmo
 from keras import layers, ops
-from parts import JIT, TextLayers, make_parser, padded_batches, report, train
+from parts import JIT, TextLayers, layer_folder, make_parser, padded_batches, report, train
 
 import keras_elmo
 from keras_elmo.pretraining import Pretraining, Recipe
@@ -113,14 +113,13 @@ def main(arguments=None):
         keras.utils.set_random_seed(settings.seed)
     elmo = open_elmo(settings.preset)
     ids = {residue: n for n, residue in enumerate(RESIDUES, start=2)}
-    with settings.folder() as temporary:
+    with layer_folder(settings.cache) as folder:
         batches, targets, shape = {}, {}, None
         for part, file in files.items():
             limit = settings.limit if part == "train" else None
             sequences, labels = read_proteins(file, limit)
             inputs = {"residues": [np.array([ids.get(x, 1) for x in s]) for s in sequences]}
             if elmo:
-                folder = settings.cache or pathlib.Path(temporary)
                 inputs["layers"] = TextLayers(elmo, sequences, folder, split=False)
                 shape = inputs["layers"].shape
             seed = settings.seed if part == "train" else None

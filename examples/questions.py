@@ -21,7 +21,7 @@ import keras
 import numpy as np
 from cached_layers import open_elmo
 from keras import layers, ops
-from parts import JIT, TextLayers, make_parser, padded_batches, report, train
+from parts import JIT, TextLayers, layer_folder, make_parser, padded_batches, report, train
 from squad import best_span, compare, read_squad
 from word_vectors import PADDING
 from words import ids_of, words_and_embedding
@@ -90,9 +90,8 @@ def build(embedding, elmo_shape, units, dropout):
             open_share = gate(h)
             h = open_share * transform(h) + (1 - open_share) * h
         if mixes:
-            given = inputs[f"{text}_layers"] = keras.Input(
-                (None, *elmo_shape), name=f"{text}_layers"
-            )
+            name = f"{text}_layers"
+            given = inputs[name] = keras.Input((None, *elmo_shape), name=name)
             h = layers.Concatenate()([h, mixes["input"](given, mask=mask)])
         h = encoder(drop(h), mask=mask)
         if mixes:
@@ -161,8 +160,7 @@ def main(arguments=None):
     lengths = list(map(len, texts["context"]))
     all_parts = [*splits(examples, tested, settings.folds)]
     tokenizer = keras_elmo.CharacterTokenizer(LETTERS)
-    with settings.folder() as temporary:
-        folder = settings.cache or pathlib.Path(temporary)
+    with layer_folder(settings.cache) as folder:
         elmo = open_elmo(settings.preset)
         inputs, shape = {}, None
         for name, text in texts.items():
@@ -173,11 +171,8 @@ def main(arguments=None):
 
         folds, sizes = [], []
         for parts in all_parts:
-            known, others = ([examples[i] for i in x] for x in (parts[0], parts[1] + parts[2]))
-            known, others = (
-                [y for x in z for y in (x["context"], x["question"])] for z in (known, others)
-            )
-            vocabulary, embedding = words_and_embedding(settings.vectors, known, others)
+            known, *others = ([examples[i][x] for i in part for x in texts] for part in parts)
+            vocabulary, embedding = words_and_embedding(settings.vectors, known, sum(others, []))
             inputs |= {name: ids_of(vocabulary, text) for name, text in texts.items()}
             batches = [
                 padded_batches(inputs, targets, lengths, settings.batch_size, seed, part)

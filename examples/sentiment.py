@@ -124,7 +124,7 @@ def main(arguments=None):
         help="dropout of the word embeddings and of the pooled vector",
     )
     settings = parser.parse_args(arguments)
-    settings.patience = settings.epochs  # train all epochs
+    settings.patience = None  # train all epochs
 
     tokenize = keras_elmo.WordTokenizer(settings.tokenizer)
     data = [

@@ -395,7 +395,7 @@ def test_ner_trains_saves_and_tags(tmp_path, preset, elmo):
     pytest.importorskip("seqeval")
     file = write_columns(tmp_path / "all.conll", "IOB1")
     given = "--train", file, "--dev", file, "--test", file, "--save", tmp_path / "saved"
-    given += "--preset", preset, "--epochs", 100, "--patience", 100
+    given += "--preset", preset, "--epochs", 100, "--learning-rate", 0.005
     if not elmo:
         given += ("--no-elmo",)
     text = "--tokenizer", "whitespace", "--tag", *TOKENS.split(" | ")

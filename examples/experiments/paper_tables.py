@@ -76,11 +76,11 @@ LAYERS = {
     "input": ("all layers, at the input only", {"--place": "input"}, 88.9),
     "output": ("all layers, at the output only", {"--place": "output"}, 88.7),
 }
-# Small shares get small batches and more epochs, so that they still have enough steps.
+# Small shares get small batches, so that they still have enough steps.
 SHARES = {
-    "0.01": {"--batch-size": "4", "--epochs": "30", "--patience": "10"},
-    "0.05": {"--batch-size": "8", "--epochs": "20", "--patience": "6"},
-    "0.2": {"--batch-size": "16", "--epochs": "15", "--patience": "4"},
+    "0.01": {"--batch-size": "4"},
+    "0.05": {"--batch-size": "8"},
+    "0.2": {"--batch-size": "16"},
 }
 # The options limit the training to what two slow cores can do.
 TASKS = {
@@ -113,7 +113,7 @@ TASKS = {
         "CoNLL-2003, F1",
         ("CoNLL-2003", 90.15, 92.22),
         in_folder("conll2003", "eng.train", "eng.testa", "eng.testb"),
-        {"--epochs": "15", "--patience": "4"},
+        {},
         shares=SHARES,
     ),
     "sst5": Task(
