@@ -40,9 +40,9 @@ from keras_elmo.pretraining.text_files import open_text, read_sentences, standar
 from keras_elmo.pretraining.train import Pretraining, read_run
 from keras_elmo.released_models import download, is_released, released_models
 from keras_elmo.tokenizers.text import split_tokens
-from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS, make_tokenizer
+from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS, WordTokenizer
 from keras_elmo.utils.cpu import advise_bfloat16, cpu_flags
-from keras_elmo.utils.files import local_path, read_vocabulary_lines
+from keras_elmo.utils.files import local_path, read_vocabulary_lines, same_file
 
 _TEXT = "UTF-8 text, plain, .gz, .bz2 or .xz"
 # Arguments of several commands: each is its help, or the options of ``add_argument``.
@@ -228,7 +228,7 @@ def _how_to_read(output: str) -> dict[str, str]:
 @_command(
     "preset --options --force --quiet --json",
     {
-        "input_file": "UTF-8 text, one sentence per line, or - for stdin; or a table.",
+        "input_file": f"{_TEXT} (with --ray plain), one sentence per line; - for stdin; or a table.",
         "output_file": "HDF5 file to write; with --ray, a folder of Parquet.",
         "--layers": dict(
             type=lambda text: int(text) if text.removeprefix("-").isdecimal() else text,
@@ -416,7 +416,7 @@ def _is_run(path: str) -> bool:
 
 def _tokenizer_of(path: str, options: str | None) -> Callable[[str], list[str]]:
     """Return the tokenizer that a preset or a run records, or one that splits at spaces."""
-    name = None
+    name: Any = None
     if _is_run(path):
         stored = read_tokenizer(local_path(path))
         name = stored and stored.get("name")
@@ -424,7 +424,7 @@ def _tokenizer_of(path: str, options: str | None) -> Callable[[str], list[str]]:
         preset = Preset(path, options)
         with contextlib.suppress(ValueError):  # the tokenizer is not known
             name = preset.read_tokenizer()
-    return make_tokenizer(name, split_sentences=True) if name in TOKENIZERS else split_tokens
+    return split_tokens if name is None else WordTokenizer(name)
 
 
 def _scorer(path: str, options: str | None) -> Scorer:
@@ -489,6 +489,11 @@ def _word_vectors(
 ) -> None:
     """Write layer 0 of a vocabulary as word2vec text."""
     _refuse_stdout("word-vectors", output)
+    if same_file(vocabulary, output):
+        raise ValueError(
+            f"word-vectors expects the path of another file to write. Received: {output}, the "
+            "vocabulary. Choose another name"
+        )
     tokens = read_vocabulary_lines(vocabulary)
     embedder = Embedder(preset, options=options)
     embedder.write_word_vectors(tokens, output)

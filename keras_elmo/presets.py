@@ -83,6 +83,18 @@ def bundled_facts() -> dict[str, dict[str, Any]]:
     return facts
 
 
+def absolute_preset(preset: Any) -> Any:
+    """Return a preset, or a list of paths, that means the same in every working directory.
+
+    Names of bundled and of released presets stay, and so does what is not a path.
+    """
+    if isinstance(preset, list | tuple):
+        return [absolute_preset(one) for one in preset]
+    # A path is never the name of a bundled preset.
+    is_path = isinstance(preset, PathLike) and preset not in bundled()
+    return str(local_path(preset).absolute()) if is_path and not is_released(preset) else preset
+
+
 class Preset:
     """The files of a biLM.
 
@@ -149,7 +161,9 @@ class Preset:
     def _kind_of_other_files(self, has_no_format: bool) -> str:
         """Return what the files are and what to do with them, or "" if they may be a preset."""
         names = set(self._folder.names)
-        if {"origin.json", "checkpoint.hdf5"} <= names:
+        if "origin.json" in names:
+            if "checkpoint.hdf5" not in names:
+                return "a folder of keras-elmo pretrain without a checkpoint. Resume the run first"
             return (
                 "a folder of keras-elmo pretrain. Make a preset of it: "
                 f"keras-elmo export {self.path} DIRECTORY"

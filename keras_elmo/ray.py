@@ -8,13 +8,14 @@ import inspect
 import itertools
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
 
-from keras_elmo.embed.embedder import Embedder, check_layers
+from keras_elmo.embed.embedder import Embedder, check_layers, check_sizes
 from keras_elmo.embed.engine_choice import check_engine, choose_engine
 from keras_elmo.embed.parquet import (
     add_layers,
@@ -24,10 +25,9 @@ from keras_elmo.embed.parquet import (
     parquet_files,
     read_layers,
 )
-from keras_elmo.embed.run_folder import claim_folder
+from keras_elmo.embed.run_folder import claim_folder, leave_folder
 from keras_elmo.formats.base import BiLMFile
-from keras_elmo.presets import Preset, bundled
-from keras_elmo.released_models import is_released
+from keras_elmo.presets import Preset, absolute_preset
 from keras_elmo.tokenizers.text import read_lines, split_tokens
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.extras import import_extra
@@ -172,28 +172,30 @@ def embed_files(
         )
     folder, source = local_path(output_folder).absolute(), local_path(input_path).absolute()
     has_columns = is_parquet(source)
+    bound = inspect.signature(Embedder).bind(preset, **kwargs)
+    bound.apply_defaults()
+    arguments = bound.arguments
+    sizes = arguments["cache"], arguments["batch_tokens"]
+    arguments["cache"], arguments["batch_tokens"] = check_sizes(*sizes, arguments["token_cache"])
     parts = _parts_of_parquet(source, column) if has_columns else _parts_of_text(source)
     if not parts:
         raise ValueError(f"Expected sentences to embed. Received: {source}, without any")
     # Actors have another working directory.
-    arguments = {"preset": preset, **kwargs}
-    for name in {"preset", "options", "token_cache"} & arguments.keys():
-        arguments[name] = _absolute(arguments[name])
+    for name in ("preset", "options", "token_cache"):
+        arguments[name] = absolute_preset(arguments[name])
     arguments |= {"column": column if has_columns else "tokens"}
-    bilm = Preset(preset, kwargs.get("options")).read()
-    arguments |= {"layers": check_layers(layers, bilm.config), "float16": float16}
+    bilm = Preset(preset, arguments["options"]).read()
+    arguments |= {"layers": check_layers(layers, bilm.config), "float16": bool(float16)}
     fingerprint = _fingerprint(bilm)
-    engine, dtype = arguments.get("engine", "auto"), arguments.get("dtype", "float32")
+    engine, dtype = arguments["engine"], arguments["dtype"]
     if engine == "auto" and gpus:
         engine = "keras"
     check_engine(engine, dtype)
     if engine == "auto":  # The nodes may have different CPUs.
         engine, _ = choose_engine(bilm.config, dtype)
     arguments["engine"] = engine
-    cache = arguments.get("token_cache")
-    defaults = inspect.signature(Embedder).parameters.values()
+    cache = arguments["token_cache"]
     settings = {
-        **{p.name: p.default for p in defaults if p.default is not p.empty},
         **arguments,
         "preset": fingerprint,
         "options": None,  # They are part of the fingerprint.
@@ -208,9 +210,13 @@ def embed_files(
         left = [part for part in parts if not _file_of(folder, part.number).exists()]
         counts = {"sentences": 0, "tokens": 0, "files": len(left)}
         constructor = (folder, fingerprint, arguments)
-        for row in _map_parts(left, constructor, address, cpus, gpus, progress) if left else ():
-            counts["sentences"] += row["sentences"]
-            counts["tokens"] += row["tokens"]
+        try:
+            rows = _map_parts(left, constructor, address, cpus, gpus, progress) if left else ()
+            for row in rows:
+                counts["sentences"] += row["sentences"]
+                counts["tokens"] += row["tokens"]
+        finally:
+            leave_folder(folder)
         for unfinished in folder.glob("*.tmp"):  # Left by actors that were killed.
             unfinished.unlink()
     return {**counts, "resumed_files": len(parts) - len(left)}
@@ -267,6 +273,11 @@ def _parts_of_parquet(path: pathlib.Path, column: str) -> list[_Part]:
                 raise ValueError(
                     f"Expected a column {column!r} of sentences in {file}. "
                     f"Received: columns {', '.join(names)}"
+                )
+            if "layers" in names:
+                raise ValueError(
+                    f"Expected no column 'layers' in {file}, because embed_files adds it. "
+                    "Received: one. Rename it, or leave it out"
                 )
             for group in range(opened.num_row_groups):
                 rows = opened.metadata.row_group(group).num_rows
@@ -338,6 +349,11 @@ def _map_parts(
             runtime_env={"env_vars": {"KERAS_BACKEND": keras.backend.backend()}},
         )
         yield from counts.iter_rows()
+    except ray.exceptions.RayError as error:
+        raise ValueError(
+            "Expected every node to embed its part of the input. Received from an actor: "
+            f"{_reason(error)}. Finished files stay; continue with resume=True (--resume)"
+        ) from error
     finally:
         if is_ours:
             ray.shutdown()
@@ -370,9 +386,7 @@ def _fingerprint(bilm: BiLMFile) -> list[str]:
     return [bilm.fingerprint(), bilm.config.digest()]
 
 
-def _absolute(path: Any) -> Any:
-    """Return a path, or a list of paths, as absolute paths; keep the name of a preset."""
-    if isinstance(path, list | tuple):
-        return [_absolute(one) for one in path]
-    is_path = isinstance(path, PathLike) and path not in bundled()
-    return str(local_path(path).absolute()) if is_path and not is_released(path) else path
+def _reason(error: Exception) -> str:
+    """Return the last line with an error in the traceback that Ray passes on."""
+    lines = re.findall(r"^[\w.]*Error: .*$", str(error), re.MULTILINE)
+    return (lines or [type(error).__name__])[-1].rstrip(".")

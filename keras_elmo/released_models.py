@@ -19,6 +19,7 @@ from typing import Any
 
 from keras_elmo.utils.checks import nearest_names
 from keras_elmo.utils.extras import import_extra
+from keras_elmo.utils.file_lock import locked
 from keras_elmo.utils.files import (
     atomic_write,
     digest_of,
@@ -269,15 +270,17 @@ def _read_ledger() -> dict[str, Any]:
 
 def _compare_digests(model: ReleasedModel, paths: dict[str, pathlib.Path]) -> None:
     """Compare the files with the first download; keep the digests of a first download."""
-    ledger, known = _ledger(), _read_ledger()
+    ledger = _ledger()
     digests = {name: digest_of(path) for name, path in paths.items()}
-    first = known.setdefault(model.name, digests)
-    changed = sorted(file for file in digests if first.get(file) != digests[file])
-    if changed:
-        raise OSError(
-            f"Expected the files of {model.name} that were downloaded before. Received: other "
-            f"content in {', '.join(changed)}. If the publisher replaced them, delete "
-            f"{model.name!r} from {ledger} and download again"
-        )
-    with atomic_write(ledger) as (temporary,):
-        temporary.write_text(json.dumps(known, indent=1))
+    with locked(ledger.with_name(ledger.name + ".lock"), f"writes {ledger}", wait=True):
+        known = _read_ledger()
+        first = known.setdefault(model.name, digests)
+        changed = sorted(file for file in digests if first.get(file) != digests[file])
+        if changed:
+            raise OSError(
+                f"Expected the files of {model.name} that were downloaded before. Received: other "
+                f"content in {', '.join(changed)}. If the publisher replaced them, delete "
+                f"{model.name!r} from {ledger} and download again"
+            )
+        with atomic_write(ledger) as (temporary,):
+            temporary.write_text(json.dumps(known, indent=1))

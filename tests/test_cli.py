@@ -414,6 +414,13 @@ def test_substitutes_reads_the_context_as_a_part_of_the_sentence(path, tmp_path,
     ]
 
 
+def test_substitutes_with_an_unknown_tokenizer(tiny_preset, tmp_path, capsys):
+    shutil.copytree(tiny_preset, tmp_path / "preset")
+    (tmp_path / "preset" / "tokenizer.json").write_text('{"name": "pen"}')
+    assert main(["substitutes", str(tmp_path / "preset"), "[Stop]"]) == 1
+    assert "expects a name of penn, toktok, " in capsys.readouterr().err
+
+
 def test_models_of_the_hub_are_no_runs(capsys):
     assert main(["perplexity", "hf://ada/tiny/weights", "text.txt"]) == 1
     assert "a model of the Hugging Face Hub, as hf://user/model" in capsys.readouterr().err
@@ -424,6 +431,8 @@ def test_word_vectors(tmp_path, capsys):
     vocabulary, output = str(tmp_path / "vocab.txt"), str(tmp_path / "vectors.txt")
     assert main(["word-vectors", "elmo_mini_en", vocabulary, "-"]) == 1
     assert "word-vectors expects the path of a file to write" in capsys.readouterr().err
+    assert main(["word-vectors", "elmo_mini_en", vocabulary, vocabulary]) == 1
+    assert "another file to write. Received: " in capsys.readouterr().err
     assert main(["word-vectors", "elmo_mini_en", vocabulary, output]) == 0
     assert "load_word2vec_format" in capsys.readouterr().out
     assert (tmp_path / "vectors.txt").read_text().startswith("2 128\nbank ")

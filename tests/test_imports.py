@@ -18,6 +18,8 @@ LINES = [
         "utils.cpu",
         "utils.extras",
         "utils.forks",
+        "utils.progress",
+        "utils.threads",
         "utils.typing",
     },
     {"utils.quiet", "tokenizers.text"},

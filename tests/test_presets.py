@@ -125,6 +125,10 @@ def test_not_a_preset(bad):
             "pretrain. Make a preset of it: keras-elmo export {} DIRECTORY$",
         ),
         (
+            "options.json origin.json recipe.json vocab.txt",
+            "{}, a folder of keras-elmo pretrain without a checkpoint. Resume the run first$",
+        ),
+        (
             "prepared.json vocab.txt train-00000.txt",
             "prepare. Train a biLM on it: keras-elmo pretrain {} RUN$",
         ),
@@ -410,6 +414,13 @@ def test_no_space_to_unpack(tmp_path, files, monkeypatch):
     monkeypatch.setattr(zipfile.ZipFile, "extract", fail)
     with pytest.raises(OSError, match="elmo.zip cannot be unpacked to .*No space left.*TMPDIR"):
         presets.Preset(zipped(tmp_path / "elmo.zip", files))
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_a_member_that_is_a_file_and_a_folder(tmp_path, pack):
+    packed = pack(tmp_path / "elmo.zip", {"a": b"1", "a/b": b"2"})
+    with pytest.raises(OSError, match="elmo.zip is damaged or not a .*. Fetch it again, or unpack"):
+        presets.Preset(packed)
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])

@@ -105,6 +105,13 @@ def test_inputs_that_do_not_fit(tiny_preset, text, tmp_path, monkeypatch):
         ValueError, match="Expected sentences to embed. Received: .*folder, without any"
     ):
         on_ray.embed_files(str(tiny_preset), tmp_path / "folder", tmp_path / "new")
+    parquet.write_table(pyarrow.table({"tokens": ["a"], "layers": [1]}), tmp_path / "l.parquet")
+    with pytest.raises(ValueError, match="no column 'layers' in .*l.parquet, because .*: one"):
+        on_ray.embed_files(str(tiny_preset), tmp_path / "l.parquet", tmp_path / "new")
+    with pytest.raises(ValueError, match="batch_tokens to be a whole number, 1 .*batch_tokens=0"):
+        on_ray.embed_files(str(tiny_preset), text, tmp_path / "new", batch_tokens=0)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'batch'"):
+        on_ray.embed_files(str(tiny_preset), text, tmp_path / "new", batch=64)
     with pytest.raises(ValueError, match="from -3 to 2. Received: layers=3"):
         on_ray.embed_files(str(tiny_preset), text, tmp_path / "new", layers=3)
     with pytest.raises(ValueError, match="'bfloat16'.* for engine='keras'. Received: dtype='int8'"):
@@ -144,8 +151,6 @@ def test_one_job_in_a_folder_and_one_bilm_on_all_nodes(tiny_preset, text, tmp_pa
         on_ray._EmbedPart(tmp_path, ["another"], arguments)
     with pytest.raises(ValueError, match="one of them above 0. Received: cpus=0, gpus=0"):
         on_ray.embed_files(str(tiny_preset), text, tmp_path / "out", cpus=0)
-    pair = on_ray._absolute(("elmo_mini_en", "a/b.txt"))
-    assert pair == ["elmo_mini_en", os.path.abspath("a/b.txt")]
 
 
 @pytest.mark.parametrize("changed", ["backend", "cache", "options"])
@@ -312,6 +317,15 @@ def test_a_cluster_that_loses_processes(
         rows = zip(inputs["layers"], inputs["mask"], strict=True)
         same([np.moveaxis(row[mask], 0, 1) for row, mask in rows], expected)
     assert labels.tolist() == list(range(len(LINES)))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_error_of_an_actor(cluster, tiny_preset, tmp_path):
+    parquet.write_table(pyarrow.table({"tokens": [[1, 2]]}), tmp_path / "numbers.parquet")
+    arguments = str(tiny_preset), tmp_path / "numbers.parquet", tmp_path / "out"
+    with pytest.raises(ValueError, match="from an actor: ValueError: .*Received: 1 of type int"):
+        on_ray.embed_files(*arguments, progress=False)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("gpus, engine", [(0, "onnxruntime"), (0.5, "keras")])

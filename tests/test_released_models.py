@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -185,6 +186,19 @@ def test_later_downloads_are_compared_with_the_first(model):
             download("tiny_en")
     digests = json.loads((cache_folder() / "digests.json").read_text())
     assert set(digests["tiny_en"]) == {"options.json", "weights.hdf5"}
+
+
+def test_downloads_at_the_same_time_keep_all_digests(model):
+    tiny, names = model("good"), [f"model_{i}" for i in range(16)]
+    path = download("tiny_en") / "options.json"
+
+    def record(name):
+        module._compare_digests(dataclasses.replace(tiny, name=name), {"options.json": path})
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(record, names))
+    digests = json.loads((cache_folder() / "digests.json").read_text())
+    assert digests.keys() == {"tiny_en", *names} and leftovers() == ["tiny_en"]
 
 
 def test_names():

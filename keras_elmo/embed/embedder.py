@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Self, TextIO
 
 import numpy as np
-import tqdm
 from keras import ops
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.engine_choice import check_engine, choose_engine
-from keras_elmo.embed.input_lines import TABLES, input_lines
+from keras_elmo.embed.input_lines import TABLES, ending_of, input_lines
 from keras_elmo.embed.keras_engine import KerasEngine
 from keras_elmo.embed.layer_file import LayerFileWriter, Part
 from keras_elmo.embed.onnx_engine import OnnxEngine
@@ -25,13 +24,15 @@ from keras_elmo.embed.token_table import (
     write_word_vectors,
 )
 from keras_elmo.layers.elmo_layer import ElmoLayer
-from keras_elmo.tokenizers.characters import CharacterTokenizer, unpadded
-from keras_elmo.tokenizers.text import rows_of
+from keras_elmo.presets import Preset
+from keras_elmo.tokenizers.characters import CharacterTokenizer, sentence_rows
+from keras_elmo.tokenizers.text import OPENERS
 from keras_elmo.tokenizers.words import WordTokenizer
 from keras_elmo.utils.batches import length_batches, token_batches
 from keras_elmo.utils.checks import check_whole, is_whole, shorten
-from keras_elmo.utils.files import PathLike, local_path
+from keras_elmo.utils.files import PathLike, local_path, same_file
 from keras_elmo.utils.forks import check_fork
+from keras_elmo.utils.progress import progress_bar
 
 _LAYERS = ("all", "top", "average")
 _BAR_DELAY = 5  # seconds
@@ -104,25 +105,27 @@ class Embedder:
     ) -> None:
         check_fork()
         check_engine(engine, dtype)
-        cache = check_whole("Embedder", "cache", cache)
-        batch_tokens = check_whole("Embedder", "batch_tokens", batch_tokens)
-        is_pair = isinstance(token_cache, list | tuple) and len(token_cache) == 2
-        if token_cache is not None and not is_pair:
-            raise ValueError(
-                "Embedder expects token_cache to be two paths, of a vocabulary and of its hdf5 "
-                f"file. Received: token_cache={token_cache!r}"
-            )
+        cache, batch_tokens = check_sizes(cache, batch_tokens, token_cache)
         if isinstance(preset, ElmoLayer):
             if options is not None:
                 raise ValueError(
                     "Embedder expects options only with a preset: a layer has its own. "
                     f"Received: options={shorten(options)}"
                 )
-            self.elmo, self._preset = _copy(preset), None
+            self.elmo = _copy(preset)
+            # The name of the tokenizer, or the error of ``tokenize``.
+            self._tokenizer: str | ValueError = ValueError(
+                "Embedder.tokenize expects an Embedder made from a preset. Received: an Embedder "
+                'made from a layer. Call a WordTokenizer, for example WordTokenizer("penn")'
+            )
         else:
             layer_dtype = "float32" if dtype == "int8" else dtype
-            self.elmo = ElmoLayer.from_preset(preset, dtype=layer_dtype, options=options)
-            self._preset = preset
+            files = Preset(preset, options)
+            self.elmo = ElmoLayer._from_bilm(files.read(), {"dtype": layer_dtype})
+            try:
+                self._tokenizer = files.read_tokenizer()
+            except ValueError as error:
+                self._tokenizer = error
         self.config = self.elmo.config
         self.batch_tokens = batch_tokens
         self._cache = cache
@@ -190,13 +193,10 @@ class Embedder:
             ValueError: If a row is empty or not text, or if the ``Embedder`` was made from a
                 layer or from a preset that does not record its tokenizer.
         """
-        if self._preset is None:
-            raise ValueError(
-                "Embedder.tokenize expects an Embedder made from a preset. Received: an Embedder "
-                'made from a layer. Call a WordTokenizer, for example WordTokenizer("penn")'
-            )
+        if isinstance(self._tokenizer, ValueError):
+            raise ValueError(*self._tokenizer.args)
         if self._word_tokenizer is None:
-            self._word_tokenizer = WordTokenizer.from_preset(self._preset)
+            self._word_tokenizer = WordTokenizer(self._tokenizer)
         return self._word_tokenizer(texts)
 
     def embed(
@@ -304,8 +304,9 @@ class Embedder:
 
         Args:
             input_file: Path or open file. A UTF-8 text with one sentence a line, and spaces or
-                tabs between tokens. Other white space, such as the no-break space, is part of
-                a token. A blank line is an empty sentence.
+                tabs between tokens. A path that ends with .gz, .bz2 or .xz is decompressed.
+                Other white space, such as the no-break space, is part of a token. A blank line
+                is an empty sentence.
             output_file: Path of the hdf5 file. It gets one dataset for each line, named by the
                 index of the line from 0, with the array of ``embed``; and the lines themselves
                 as the dataset ``sentences``.
@@ -340,7 +341,7 @@ class Embedder:
         output = local_path(output_file)
         path = local_path(input_file) if isinstance(input_file, PathLike) else None
         _check_output(path, output, resume, overwrite)
-        if path and column is None and path.suffix.lower() in TABLES:
+        if path and column is None and ending_of(path) in TABLES:
             warnings.warn(
                 f"embed_file reads each line of {path} as a sentence. Pass column (--column) to "
                 "read one column of a table",
@@ -378,7 +379,7 @@ class Embedder:
         first = list(itertools.islice(lines, 1))
         with (
             LayerFileWriter(output, settings, resume, compression) as writer,
-            tqdm.tqdm(total=total, unit=" sentences", disable=not progress) as bar,
+            progress_bar(progress, total=total, unit=" sentences") as bar,
         ):
             for part in writer.parts(itertools.chain(first, lines), place):
                 if not part.already_written:
@@ -449,12 +450,8 @@ class Embedder:
         if not len(lengths):
             return
         rows = table.look_up(distinct)
-        bar = tqdm.tqdm(
-            total=len(lengths),
-            unit=" sentences",
-            disable=None if progress is None else not progress,  # None: only on a terminal
-            delay=0 if progress else _BAR_DELAY,
-        )
+        delay = 0 if progress else _BAR_DELAY
+        bar = progress_bar(progress, total=len(lengths), unit=" sentences", delay=delay)
         for batch in length_batches(lengths, self.batch_tokens):
             longest = lengths[batch].max() + 2
             indices = np.zeros((len(batch), longest), "int64")  # Row 0 is <S>, row 1 is </S>.
@@ -468,6 +465,19 @@ class Embedder:
                 yield int(i), np.moveaxis(array, 1, 0) if layers == "all" else array
             bar.update(len(batch))
         bar.close()
+
+
+def check_sizes(cache: Any, batch_tokens: Any, token_cache: Any) -> tuple[int, int]:
+    """Return ``cache`` and ``batch_tokens`` of an ``Embedder``; raise if an argument is invalid."""
+    if token_cache is not None and not (
+        isinstance(token_cache, list | tuple) and len(token_cache) == 2
+    ):
+        raise ValueError(
+            "Embedder expects token_cache to be two paths, of a vocabulary and of its hdf5 "
+            f"file. Received: token_cache={token_cache!r}"
+        )
+    cache = check_whole("Embedder", "cache", cache)
+    return cache, check_whole("Embedder", "batch_tokens", batch_tokens)
 
 
 def check_layers(layers: str | int, config: BiLMConfig) -> str | int:
@@ -514,7 +524,7 @@ def _check_output(
     path: pathlib.Path | None, output: pathlib.Path, resume: bool, overwrite: bool
 ) -> None:
     """Raise a ``ValueError`` if ``embed_file`` must not write its output."""
-    is_input = path and path.exists() and output.exists() and path.samefile(output)
+    is_input = path and same_file(path, output)
     if is_input or (output.exists() and not output.is_file()):
         raise ValueError(
             "embed_file expects the path of a new file. Received: "
@@ -532,8 +542,8 @@ def _check_output(
 
 
 def _count_lines(path: pathlib.Path) -> int | None:
-    """Return the number of line ends; None for a pipe, which can be read only once."""
-    if not path.is_file():
+    """Return the number of line ends; None for a pipe or a compressed file."""
+    if not path.is_file() or path.suffix.lower() in OPENERS:
         return None
     with open(path, "rb") as file:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
@@ -541,10 +551,7 @@ def _count_lines(path: pathlib.Path) -> int | None:
 
 def _flatten(sentences: Sentences) -> tuple[list[bytes], np.ndarray]:
     """Return all tokens as UTF-8, and the number of tokens of each sentence."""
-    if isinstance(sentences, np.ndarray) and sentences.ndim == 2:
-        sentences = unpadded(sentences)
-    if not isinstance(sentences, str | bytes):  # which check refuses
-        sentences = rows_of(sentences)
+    sentences = sentence_rows(sentences)
     tokens = CharacterTokenizer.check(sentences)
     return tokens, np.array([len(sentence) for sentence in sentences], "int64")
 

@@ -46,9 +46,12 @@ def input_lines(
             yield _as_line(cell, number, tokenize)
         return
     opened: Any = contextlib.nullcontext(source)
+    errors: Any = contextlib.nullcontext()
     if isinstance(source, str | pathlib.Path):
-        opened = open(source, "rb")
-    with opened as text:
+        path = pathlib.Path(source)
+        opened = OPENERS.get(path.suffix.lower(), open)(path, "rb")
+        errors = decompression_errors(path)
+    with errors, opened as text:
         for line in read_lines(text):
             if tokenize:  # a blank line is an empty sentence
                 line = " ".join(tokenize(line)) if line.strip() else ""
@@ -62,13 +65,19 @@ def _as_line(cell: Any, number: int, tokenize: Callable[[str], list[str]] | None
     return " ".join(tokenize(text)) if tokenize else re.sub(r"[\r\n]+", " ", text)
 
 
+def ending_of(path: pathlib.Path) -> str:
+    """Return the ending of a file in lower case, of a compressed file the one before."""
+    is_compressed = path.suffix.lower() in OPENERS
+    return pathlib.Path(path.stem if is_compressed else path).suffix.lower()
+
+
 def _cells(source: Source, column: str) -> Iterator[Any]:
     """Yield the cells of a column, in the order of the rows."""
     if not isinstance(source, str | pathlib.Path):
         raise ValueError("column expects the path of a table. Received: an open file")
     path = pathlib.Path(source)
     opener: Any = OPENERS.get(path.suffix.lower(), open)
-    ending = pathlib.Path(path.stem if path.suffix.lower() in OPENERS else path).suffix.lower()
+    ending = ending_of(path)
     if ending not in TABLES:
         raise ValueError(
             f"column expects a file that ends with {', '.join(TABLES)}. Received: {path}"

@@ -133,6 +133,7 @@ class LayerDataset(keras.utils.PyDataset):
         *,
         file: PathLike,
         float16: bool = True,
+        progress: bool = True,
         **kwargs: Any,
     ) -> Self:
         """Embed sentences into a file, unless it contains them, and return the dataset.
@@ -146,6 +147,7 @@ class LayerDataset(keras.utils.PyDataset):
             labels: Sequence or None. As in ``LayerDataset``.
             file: str or path. The hdf5 file to write, or to read if it exists.
             float16: bool. Whether to store float16, half the size.
+            progress: bool. Whether to show a progress bar on stderr.
             **kwargs: Arguments of ``LayerDataset``.
 
         Raises:
@@ -167,7 +169,7 @@ class LayerDataset(keras.utils.PyDataset):
             )
         lines = [join_tokens(x, f"sentence {i}") for i, x in enumerate(rows_of(sentences))]
         text = io.StringIO("".join(f"{line}\n" for line in lines))
-        embedder.embed_file(text, file, float16=float16, resume=True)
+        embedder.embed_file(text, file, float16=float16, resume=True, progress=progress)
         return cls(file, labels, **kwargs)
 
     def __len__(self) -> int:

@@ -16,6 +16,7 @@ from keras_elmo.onnx.bilm_graph import check_alphabet
 from keras_elmo.onnx.models import lstm_model, token_model
 from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
 from keras_elmo.utils.forks import check_fork
+from keras_elmo.utils.threads import run_in_thread
 
 
 class OnnxEngine:
@@ -104,21 +105,11 @@ def _run_both(run: Callable[[str], Any], directions: tuple[str, str]) -> tuple[A
 
     So no product must be split between cores. ONNX Runtime computes without the lock of Python.
     """
-    forward: concurrent.futures.Future = concurrent.futures.Future()
-
-    def work() -> None:
-        try:
-            forward.set_result(run(directions[0]))
-        except BaseException as error:  # result raises it; without it, result would wait forever
-            forward.set_exception(error)
-
-    # An executor would refuse the work of other threads once the main thread has ended.
-    thread = threading.Thread(target=work)
-    thread.start()
+    forward = run_in_thread(run, directions[0])
     try:
         backward = run(directions[1])
     finally:
-        thread.join()
+        concurrent.futures.wait([forward])
     return forward.result(), backward
 
 

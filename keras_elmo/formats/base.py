@@ -180,7 +180,7 @@ class Format(abc.ABC):
     def _options(self) -> tuple[Any, object]:
         """The options and their origin for errors, or None and None."""
         if isinstance(self.given_options, dict):
-            return self.given_options, "options="
+            return self.given_options, None
         file = self.options_file() if self.given_options is None else self.given_options
         return (None, None) if file is None else (read_options(file), file)
 

@@ -11,6 +11,7 @@ import numpy as np
 from keras_elmo.formats.checks import check_tensors
 from keras_elmo.formats.hdf5 import Hdf5Reader, write_arrays
 from keras_elmo.utils.files import PathLike, atomic_write
+from keras_elmo.utils.threads import run_in_thread
 
 
 class CheckpointWriter:
@@ -44,9 +45,7 @@ class CheckpointWriter:
         self.wait()
         arrays = {name: to_numpy(variable) for name, variable in _named(variables).items()}
         arrays = {name: x if x.flags.owndata else x.copy() for name, x in arrays.items()}
-        pool = concurrent.futures.ThreadPoolExecutor(1)
-        self._pending = pool.submit(self._write, arrays, json.dumps(facts))
-        pool.shutdown(wait=False)  # the thread ends when the file is written
+        self._pending = run_in_thread(self._write, arrays, json.dumps(facts))
 
     def check(self) -> None:
         """Raise the error of a failed checkpoint, without waiting."""

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import importlib.util
 import json
+import pathlib
 from collections.abc import Iterable
 
 from keras_elmo.pretraining.language_model import BiLanguageModel
@@ -134,7 +135,10 @@ This changes the perplexity of {count} held-out sentences from {before:.3f} to {
         f"{s['backward']:.1f} | {s['perplexity']:.1f} |\n"
         for text, s in scores.items()
     )
-    origin = f"Fine-tuned from `{facts['init_from']}`.\n\n" if facts["init_from"] else ""
+    origin, start = "", facts["init_from"]
+    if start:  # a card does not show the folders of a machine
+        preset = pathlib.Path(start).name if pathlib.Path(start).is_absolute() else start
+        origin = f"Fine-tuned from `{preset}`.\n\n"
     return f"""# {name}
 
 A bidirectional language model (biLM) for ELMo, trained with keras-elmo.

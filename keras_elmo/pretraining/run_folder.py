@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.vocabulary import read_vocabulary, write_vocabulary
-from keras_elmo.presets import TOKENIZER_FILE
+from keras_elmo.presets import TOKENIZER_FILE, absolute_preset
 from keras_elmo.pretraining.checkpoint import CheckpointWriter, load_checkpoint
 from keras_elmo.pretraining.recipe import CHANGEABLE, Recipe
 from keras_elmo.utils.file_lock import locked
@@ -174,8 +174,10 @@ class RunFolder:
             self.copy_log(step, temporary)
 
     def copy_log(self, step: int, output: pathlib.Path) -> None:
-        """Write the rows of the log up to a step to another file."""
-        lines = read_vocabulary_lines(self._log, kind="Log")
+        """Write the rows of the log up to a step to another file; no rows if there is no log."""
+        lines = ["step,tokens,loss,perplexity"]
+        if self._log.exists():
+            lines = read_vocabulary_lines(self._log, kind="Log")
         try:
             header, *rows = csv.reader(lines)
         except csv.Error as error:
@@ -214,7 +216,9 @@ class RunFolder:
         if config is not None:
             sizes = (field.name for field in dataclasses.fields(config))
             differing += [n for n in sizes if getattr(config, n) != getattr(stored_config, n)]
-        differing += [name for name in origin if origin[name] != stored_origin[name]]
+        # Older runs recorded a relative path.
+        found = {**stored_origin, "init_from": absolute_preset(stored_origin["init_from"])}
+        differing += [name for name in origin if origin[name] != found[name]]
         if differing:
             raise ValueError(
                 "A resumed run expects the settings that it began with, except "

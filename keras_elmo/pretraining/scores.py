@@ -10,7 +10,7 @@ from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN
 from keras_elmo.formats.weight_mapping import to_float32
 from keras_elmo.pretraining.corpus import Batcher
 from keras_elmo.pretraining.language_model import BiLanguageModel
-from keras_elmo.tokenizers.characters import CharacterTokenizer, unpadded
+from keras_elmo.tokenizers.characters import CharacterTokenizer, sentence_rows
 from keras_elmo.utils.checks import check_whole, is_whole
 
 
@@ -50,8 +50,7 @@ class Scorer:
         """Return the log-probability of every token.
 
         Args:
-            sentences: list of lists of str, or a NumPy array that ``Embedder.embed`` takes.
-                Tokens without boundary tokens.
+            sentences: The sentences that ``Embedder.embed`` takes, without boundary tokens.
 
         Returns:
             For each sentence an array in nats, float32, shape ``(2, tokens + 1)``. Row 0,
@@ -163,8 +162,7 @@ class Scorer:
 
 def _as_lists(sentences: Any) -> list[list[str]]:
     """Return sentences as lists of str; raise if they are not sequences of tokens."""
-    if isinstance(sentences, np.ndarray) and sentences.ndim == 2:
-        sentences = unpadded(sentences)
+    sentences = sentence_rows(sentences)
     CharacterTokenizer.check(sentences)
     return [
         [t if isinstance(t, str) else t.decode("utf-8", "ignore") for t in sentence]

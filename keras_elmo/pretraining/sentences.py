@@ -10,7 +10,7 @@ from keras_elmo.pretraining.text_files import open_text, standard_input
 from keras_elmo.tokenizers.text import read_lines, without_end
 from keras_elmo.tokenizers.words import SENTENCES, WordTokenizer, plain_quotes
 from keras_elmo.utils.extras import import_extra
-from keras_elmo.utils.files import PathLike, atomic_write, local_path
+from keras_elmo.utils.files import PathLike, atomic_write, local_path, same_file
 
 # A sentence up to a mark that ends it. The full stop of an initial or a number does not.
 _STOPS = re.compile(r"""\S.*?(?:(?:(?<!\b[A-Za-z])(?<!\d)\.|[!?。])["')\]]*(?=\s)|$)""")
@@ -102,7 +102,7 @@ def tokenize_file(
             f"with {'stdin' if is_stdin else source}. Use stops or lines, or write the text to a "
             "file"
         )
-    if not is_stdin and target.exists() and source.exists() and source.samefile(target):
+    if not is_stdin and same_file(source, target):
         raise ValueError(
             f"Expected an output file other than the input file. Received: {output_file} as both"
         )

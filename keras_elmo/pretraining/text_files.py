@@ -8,16 +8,15 @@ import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO, TextIO
 
-from tqdm import tqdm
-
 from keras_elmo.tokenizers.text import OPENERS, decompression_errors, read_line, split_tokens
 from keras_elmo.utils.files import PathLike, local_path
+from keras_elmo.utils.progress import progress_bar
 
 
 class _Lines(io.TextIOWrapper):
     """A text whose lines are of bounded length; a progress bar follows the bytes that are read."""
 
-    def __init__(self, raw: BinaryIO, path: pathlib.Path, bar: tqdm) -> None:
+    def __init__(self, raw: BinaryIO, path: pathlib.Path, bar: Any) -> None:
         opener: Any = OPENERS.get(path.suffix.lower())
         super().__init__(opener(raw) if opener else raw, encoding="utf-8-sig", newline="\n")
         self._raw, self._name, self._bar = raw, str(path), bar
@@ -48,12 +47,12 @@ def open_text(file: PathLike, progress: bool = False) -> Iterator[TextIO]:
         with (
             decompression_errors(file),
             open(file, "rb") as raw,
-            tqdm(
+            progress_bar(
+                progress,
                 total=os.path.getsize(file),
                 unit="B",
                 unit_scale=True,
                 desc=file.name,
-                disable=not progress,
             ) as bar,
             _Lines(raw, file, bar) as text,
         ):

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import pathlib
 import time
 from collections.abc import Iterable, Iterator
@@ -13,11 +12,10 @@ from typing import Any
 
 import keras
 import numpy as np
-from tqdm import tqdm
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.vocabulary import read_vocabulary
-from keras_elmo.presets import Preset
+from keras_elmo.presets import Preset, absolute_preset
 from keras_elmo.pretraining.checkpoint import to_numpy
 from keras_elmo.pretraining.corpus import START, Batcher, Corpus
 from keras_elmo.pretraining.devices import current_share
@@ -31,6 +29,7 @@ from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.utils.checks import check_whole
 from keras_elmo.utils.files import PathLike, digest_of, local_path
+from keras_elmo.utils.progress import progress_bar
 
 # Held-out tokens that are scored at every checkpoint.
 _SAMPLE_TOKENS = 10_000
@@ -112,10 +111,7 @@ class Pretraining:
             )
         origin = {
             "corpus": _digest(files),
-            # A path is never the name of a bundled preset.
-            "init_from": str(local_path(init_from).absolute())
-            if isinstance(init_from, os.PathLike)
-            else init_from,
+            "init_from": absolute_preset(init_from),
             "own_vocabulary": own_vocabulary,
             # The position in the corpus depends on these two.
             "devices": devices,
@@ -354,12 +350,12 @@ class _Keeper(keras.callbacks.Callback):
         self.ahead: collections.deque = collections.deque()
         self.started = time.monotonic() - run.facts["seconds"]
         self.new_tokens, self.began = 0, time.monotonic()
-        self.bar = tqdm(
+        self.bar = progress_bar(
+            progress and run.share.is_first,
             total=run.steps,
             initial=run.facts["step"],
             unit=" steps",
             desc="pretraining",
-            disable=not (progress and run.share.is_first),
         )
 
     def on_train_batch_end(self, batch: int, logs: dict) -> None:

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_elmo.tokenizers.text import rows_of
 from keras_elmo.utils.checks import check_whole, shorten
 from keras_elmo.utils.typing import Tensor
 
@@ -161,6 +162,13 @@ def unpadded(array: np.ndarray) -> list[list]:
         while sentence and sentence[-1] in ("", b""):
             sentence.pop()
     return sentences
+
+
+def sentence_rows(sentences: Any) -> Any:
+    """Return the rows of a 2-D token array, or what ``rows_of`` returns; a text stays a text."""
+    if isinstance(sentences, np.ndarray) and sentences.ndim == 2:
+        return unpadded(sentences)
+    return sentences if isinstance(sentences, str | bytes) else rows_of(sentences)
 
 
 def _utf8(token: object) -> bytes:

@@ -61,6 +61,12 @@ def similar_paths(path: pathlib.Path) -> list[str]:
         return []
 
 
+def same_file(path: PathLike, other: PathLike) -> bool:
+    """Return whether two paths exist and mean the same file."""
+    path, other = local_path(path), local_path(other)
+    return path.exists() and other.exists() and path.samefile(other)
+
+
 def output_path(path: PathLike) -> pathlib.Path:
     """Return the path to write: of a link its target, because a rename would replace the link."""
     path = local_path(path)

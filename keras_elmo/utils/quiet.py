@@ -12,7 +12,7 @@ def import_keras_quietly() -> None:
     variable for two lines about CUDA, so stderr is closed during the import.
     """
     name = "TF_CPP_MIN_LOG_LEVEL"
-    if pathlib.Path(sys.argv[0]).stem != "keras-elmo" or name in os.environ:
+    if pathlib.Path((sys.argv or [""])[0]).stem != "keras-elmo" or name in os.environ:
         return
     os.environ[name] = "3"
     try:

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pickle
+import sys
 import weakref
 
 import h5py
@@ -344,8 +345,10 @@ def test_bad_calls(embedder, tmp_path):
         with pytest.raises(ValueError, match="expects the path of a new file. Received: output"):
             embedder.embed_file(tmp_path / "in.txt", output, progress=False, overwrite=True)
     (tmp_path / "in.txt.gz").write_bytes(gzip.compress(b"a b\n"))
-    with pytest.raises(ValueError, match="Received: line 1 of .*in.txt.gz, .* Decompress the file"):
-        embedder.embed_file(tmp_path / "in.txt.gz", tmp_path / "o.hdf5", progress=False)
+    with open(tmp_path / "in.txt.gz", "rb") as file:  # an open file is not decompressed
+        message = "Received: line 1 of .*in.txt.gz, .* Decompress the file"
+        with pytest.raises(ValueError, match=message):
+            embedder.embed_file(file, tmp_path / "o.hdf5", progress=False)
     (tmp_path / "latin.txt").write_bytes("plain\ncafé\n".encode("latin-1"))
     with pytest.raises(
         ValueError, match="UTF-8 text. Received: line 2 of .*latin.txt, which is not UTF-8"
@@ -353,13 +356,15 @@ def test_bad_calls(embedder, tmp_path):
         embedder.embed_file(tmp_path / "latin.txt", tmp_path / "out.hdf5", progress=False)
 
 
-def test_raw_texts():
+def test_raw_texts(monkeypatch):
     embedder = Embedder.from_preset("elmo_mini_en")
     texts = ["A fine film. Too long!", "It rained."]
     tokens = embedder.tokenize(texts)
     assert tokens == [["A", "fine", "film", ".", "Too", "long", "!"], ["It", "rained", "."]]
     assert [array.shape for array in embedder.embed(tokens)] == [(3, 7, 256), (3, 3, 256)]
-    assert pickle.loads(pickle.dumps(embedder)).tokenize(texts[1]) == tokens[1]
+    copied = pickle.dumps(embedder)
+    monkeypatch.setattr("keras_elmo.presets.bundled", dict)  # the preset is not read again
+    assert pickle.loads(copied).tokenize(texts[1]) == embedder.tokenize(texts[1]) == tokens[1]
     with pytest.raises(ValueError, match="list of tokens. .* call WordTokenizer or Embedder.tok"):
         embedder.embed(texts)
     with pytest.raises(ValueError, match="made from a preset. Received: an Embedder made from a l"):
@@ -385,6 +390,11 @@ def test_a_bar_for_long_calls(embedder, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
     embedder.embed_means(SENTENCES, progress=True)
     assert f"{len(SENTENCES)}/{len(SENTENCES)}" in capsys.readouterr().err
+
+
+def test_a_process_without_stderr(embedder, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    assert len(embedder.embed(SENTENCES, progress=True)) == len(SENTENCES)
 
 
 @only_tensorflow

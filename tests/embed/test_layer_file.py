@@ -271,6 +271,18 @@ def test_a_column_of_raw_text(tmp_path, name):
     assert not (tmp_path / "no.parts").exists()
 
 
+@pytest.mark.parametrize("end", [".gz", ".bz2", ".xz"])
+def test_a_compressed_text(embedder, tmp_path, end):
+    path = tmp_path / f"text.txt{end}"
+    with OPENERS[end](path, "wt", encoding="utf-8") as file:
+        file.write("a b\n\nc\n")
+    counts = embedder.embed_file(path, tmp_path / "o", float16=np.bool_(True))
+    assert (counts["sentences"], counts["tokens"]) == (3, 3)
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(OSError, match=f"text.txt{end} is damaged"):
+        embedder.embed_file(path, tmp_path / "cut")
+
+
 def test_tsv_without_quoting(embedder, tmp_path):
     """Quotes inside text do not join rows. Cells that are quoted as in CSV lose their quotes."""
     text = 'label\ttext\n1\t"Great , he said\n0\tBad film .\n1\t"It" ended "\n0\t"a ""b"""\n'
@@ -298,20 +310,13 @@ def test_a_cell_of_several_lines(embedder, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "name, error, message",
-    [
-        ("t.csv", UserWarning, "reads each line of .* as a sentence. Pass column"),
-        ("T.CSV", UserWarning, "reads each line of .* as a sentence. Pass column"),
-        ("T.TSV.GZ", ValueError, "T.TSV.GZ, which is not UTF-8 .* Decompress the file first"),
-    ],
-)
-def test_endings_of_tables(embedder, tmp_path, name, error, message):
+@pytest.mark.parametrize("name", ["t.csv", "T.CSV", "T.TSV.GZ"])
+def test_endings_of_tables(embedder, tmp_path, name):
     with (gzip.open if name.endswith("GZ") else open)(tmp_path / name, "wt") as file:
         file.write("text\na b\n")
     embedder.embed_file(tmp_path / name, tmp_path / "o", "top", column="text", progress=False)
     assert read(tmp_path / "o")["sentences"].tolist() == [b"a b"]
-    with pytest.raises(error, match=message):
+    with pytest.raises(UserWarning, match="reads each line of .* as a sentence. Pass column"):
         embedder.embed_file(tmp_path / name, tmp_path / "lines", progress=False)
 
 

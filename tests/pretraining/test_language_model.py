@@ -103,7 +103,7 @@ def test_loss_is_the_mean_of_both_directions_per_prediction():
 
 def test_perplexity():
     model = make_model()
-    scores = Scorer(model, VOCABULARY).perplexity([*SENTENCES, []])
+    scores = Scorer(model, VOCABULARY).perplexity(iter([*SENTENCES, []]))
     total = np.concatenate([expected_log_probabilities(model, s) for s in SENTENCES], axis=1)
     forward, backward = -total.mean(axis=1)
     np.testing.assert_allclose(scores["forward"], np.exp(forward), rtol=1e-5)

@@ -169,6 +169,26 @@ def test_a_path_is_never_a_bundled_preset(corpus, small_preset, tmp_path, monkey
     assert run.model.config == Preset(small_preset).read_config()
 
 
+def test_a_relative_path_of_a_preset_stays_the_same_preset(
+    corpus, small_preset, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(small_preset, "preset")
+    settings = {"config": None, "negatives": None, "own_vocabulary": True}
+    begun = make_run(tmp_path / "run", corpus, 2, init_from="preset", **settings)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir("other")
+    settings = {"config": None, "negatives": None, "resume": True}
+    assert_same_weights(make_run(tmp_path / "run", corpus, 2, **settings).model, begun.model)
+    monkeypatch.chdir(tmp_path)
+    origin = json.loads((tmp_path / "run" / "origin.json").read_text())
+    for stored in (origin["init_from"], "preset"):  # an older run has the relative path
+        (tmp_path / "run" / "origin.json").write_text(json.dumps({**origin, "init_from": stored}))
+        for given in ("preset", "./preset", tmp_path / "preset"):
+            settings |= {"own_vocabulary": True, "init_from": given}
+            make_run(tmp_path / "run", corpus, 2, **settings)
+
+
 def test_a_resumed_run_may_have_fewer_steps_or_more(corpus, finished):
     fewer = make_run(finished, corpus, 4, resume=True, save_every=5)
     fewer.run(progress=False)
@@ -267,6 +287,13 @@ def test_an_export_tells_of_its_checkpoint_alone(corpus, finished, tmp_path):
     assert (recipe["steps"], recipe["learning_rate"]) == (8, 0.02) and " in 8 steps" in card
     assert recipe == {**json.loads((finished / "recipe.json").read_text()), **RECIPE, "steps": 8}
     assert (tmp_path / "preset" / "log.csv").read_bytes() == log
+
+
+def test_an_export_of_a_run_whose_log_was_removed(finished, tmp_path):
+    (finished / "log.csv").unlink()
+    export_run(finished, tmp_path / "preset")
+    assert (tmp_path / "preset" / "log.csv").read_text() == "step,tokens,loss,perplexity\n"
+    assert (tmp_path / "preset" / "curve.png").stat().st_size > 1000
 
 
 def test_an_export_to_a_full_disk(finished, tmp_path):

@@ -107,6 +107,14 @@ def test_columns_of_text(texts):
     assert WordTokenizer("penn")(texts) == TOKENS
 
 
+def test_a_new_line_separates_tokens():
+    assert WordTokenizer("whitespace")("a b\nc\r\n d\r") == ["a", "b", "c", "d"]
+    if keras.backend.backend() == "tensorflow":
+        tf = pytest.importorskip("tensorflow")
+        [found] = WordTokenizer("whitespace")(tf.constant(["a b\nc\r\n d\r"])).to_list()
+        assert found == [b"a", b"b", b"c", b"d"]
+
+
 def test_sentences_are_cut_first():
     assert WordTokenizer("penn")(TEXTS[0]) == TOKENS[0]
     assert WordTokenizer("penn", split_sentences=False)(TEXTS[0])[2] == "film."
