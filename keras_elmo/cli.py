@@ -228,7 +228,8 @@ def _how_to_read(output: str) -> dict[str, str]:
 @_command(
     "preset --options --force --quiet --json",
     {
-        "input_file": f"{_TEXT} (with --ray plain), one sentence per line; - for stdin; or a table.",
+        "input_file": f"{_TEXT} (with --ray only plain), one sentence per line; or - for stdin; "
+        "or a table.",
         "output_file": "HDF5 file to write; with --ray, a folder of Parquet.",
         "--layers": dict(
             type=lambda text: int(text) if text.removeprefix("-").isdecimal() else text,

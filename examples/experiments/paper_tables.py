@@ -7,7 +7,8 @@ The first command prints the tables of the finished runs in --results as Markdow
 mean layer weights of their mixes. The second command runs the missing runs first. Each run is a
 process: one example on its data, with one seed and one variant of its options. The script writes
 the result of each run to a file, so an interrupted call continues. Runs with other options, vectors
-or weights of the biLM run again. For another --preset, choose another folder for --results.
+or weights of the biLM run again. After a change of an example, remove its results. For another
+--preset, choose another folder for --results.
 
 FOLDER contains the folders conll2003 (eng.train, eng.testa, eng.testb), sst5 (train.txt, dev.txt,
 test.txt), sick and propbank_ewt (train.tsv, dev.tsv, test.tsv, or .xz), gap (gap-*.tsv) and

@@ -595,6 +595,9 @@ def test_a_frozen_bilm_gets_a_softmax(corpus, small_preset, tmp_path):
     bilm = weights_of(read_language_model(small_preset)[0].bilm)
     for name, array in weights_of(read_run(tmp_path / "whole")[0].bilm).items():
         np.testing.assert_array_equal(array, bilm[name], err_msg=name)
+    export_run(tmp_path / "whole", tmp_path / "exported")
+    card = (tmp_path / "exported" / "README.md").read_text("utf-8")
+    assert "Fine-tuned from `preset`." in card and str(tmp_path) not in card
 
 
 def test_a_run_of_before_a_setting_came(corpus, finished):
