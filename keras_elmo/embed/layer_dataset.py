@@ -1,6 +1,7 @@
 """Batches of the layer representations in an hdf5 file, or in Parquet files."""
 
 import io
+import itertools
 import json
 import os
 import threading
@@ -291,9 +292,12 @@ class LayerDataset(keras.utils.PyDataset):
             lambda x: tf.TensorSpec((None, None, *x.shape[2:])[: x.ndim], x.dtype), self[0]
         )
 
+        passes = itertools.count()
+
         def epoch() -> Any:
+            if next(passes):
+                self.on_epoch_end()
             yield from (self[i] for i in range(len(self)))
-            self.on_epoch_end()
 
         return tf.data.Dataset.from_generator(epoch, output_signature=signature)
 

@@ -284,6 +284,8 @@ def test_layer_dataset_as_tf_data(embedder, text, tmp_path):
     feed = shuffled.to_tf_dataset()
     epochs = [np.concatenate([labels for _, labels in feed]).tolist() for _ in range(3)]
     assert epochs[0] != epochs[1] != epochs[2] and len({*map(frozenset, epochs)}) == 1
+    parts = [[*labels] for _ in range(3) for _, labels in feed.take(1)]
+    assert parts[0] != parts[1] != parts[2]
 
 
 def test_pickling_and_closing(embedder, text, tmp_path):
