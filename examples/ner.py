@@ -13,7 +13,7 @@ as GloVe; without it they start random. The frozen biLM runs inside the model; -
 layers once instead, but not for --save or --tag. The learning rate falls to zero over --epochs. The
 script keeps the epoch with the best F1 on --dev, and saves each epoch that is better than all
 before. Without --dev it holds out every tenth sentence of --train for this. A few hundred sentences
-need small batches, such as --batch-size 4. Runs on every Keras backend.
+need small batches and more epochs: --batch-size 4 --epochs 100. Runs on every Keras backend.
 """
 
 import json

@@ -419,8 +419,7 @@ def _tokenizer_of(path: str, options: str | None) -> Callable[[str], list[str]]:
     """Return the tokenizer that a preset or a run records, or one that splits at spaces."""
     name: Any = None
     if _is_run(path):
-        stored = read_tokenizer(local_path(path))
-        name = stored and stored.get("name")
+        name = (read_tokenizer(local_path(path)) or {}).get("name")
     else:
         preset = Preset(path, options)
         with contextlib.suppress(ValueError):  # the tokenizer is not known

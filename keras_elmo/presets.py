@@ -86,13 +86,15 @@ def bundled_facts() -> dict[str, dict[str, Any]]:
 def absolute_preset(preset: Any) -> Any:
     """Return a preset, or a list of paths, that means the same in every working directory.
 
-    Names of bundled and of released presets stay, and so does what is not a path.
+    Names of presets, URLs, and values that are not paths are returned unchanged.
     """
     if isinstance(preset, list | tuple):
         return [absolute_preset(one) for one in preset]
     # A path is never the name of a bundled preset.
-    is_path = isinstance(preset, PathLike) and preset not in bundled()
-    return str(local_path(preset).absolute()) if is_path and not is_released(preset) else preset
+    is_path = isinstance(preset, PathLike) and str(preset) and preset not in bundled()
+    if not is_path or is_released(preset) or models_at_url(str(preset)):
+        return preset
+    return str(local_path(preset).absolute())
 
 
 class Preset:

@@ -160,9 +160,11 @@ def embed_files(
 
     Raises:
         ImportError: If Ray is not installed.
-        OSError: If a file cannot be read or written, or another process writes the folder.
+        OSError: If this process cannot read or write a file, or another process writes the
+            folder.
         ValueError: If an argument or the input is invalid; if the folder contains files and
-            ``resume`` is False; if its run had other settings or input.
+            ``resume`` is False; if its run had other settings or input; if Ray or an actor
+            fails.
     """
     import_extra("ray", "embed_files", "Ray", "ray")
     if min(cpus, gpus) < 0 or max(cpus, gpus) == 0:
@@ -215,8 +217,9 @@ def embed_files(
             for row in rows:
                 counts["sentences"] += row["sentences"]
                 counts["tokens"] += row["tokens"]
-        finally:
+        except BaseException:
             leave_folder(folder)
+            raise
         for unfinished in folder.glob("*.tmp"):  # Left by actors that were killed.
             unfinished.unlink()
     return {**counts, "resumed_files": len(parts) - len(left)}
@@ -351,8 +354,8 @@ def _map_parts(
         yield from counts.iter_rows()
     except ray.exceptions.RayError as error:
         raise ValueError(
-            "Expected every node to embed its part of the input. Received from an actor: "
-            f"{_reason(error)}. Finished files stay; continue with resume=True (--resume)"
+            f"Expected Ray to embed all of the input. Received: {_reason(error)}. Mend this, and "
+            "continue with resume=True (--resume), which keeps the finished files"
         ) from error
     finally:
         if is_ours:
@@ -387,6 +390,7 @@ def _fingerprint(bilm: BiLMFile) -> list[str]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the last line with an error in the traceback that Ray passes on."""
-    lines = re.findall(r"^[\w.]*Error: .*$", str(error), re.MULTILINE)
-    return (lines or [type(error).__name__])[-1].rstrip(".")
+    """Return the last error in the traceback that Ray passes on, or Ray's own error."""
+    found = re.findall(r"^[\w.]*Error: .*$", str(error), re.MULTILINE)
+    own = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return (found[-1] if found else own).rstrip(".")

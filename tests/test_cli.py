@@ -449,8 +449,8 @@ def test_the_command_prints_no_log_lines(monkeypatch):
     assert run.returncode == 0 and "elmo_small_ko" in run.stdout and not run.stderr
     # Nothing is hidden from another program, or if the user has set the level.
     monkeypatch.setattr(os, "dup", lambda number: pytest.fail("stderr is closed"))
-    for program, level in (("/bin/keras-elmo", "0"), ("/bin/python", None)):
-        monkeypatch.setattr(sys, "argv", [program])
+    for argv, level in ((["/bin/keras-elmo"], "0"), (["/bin/python"], None), ([], None)):
+        monkeypatch.setattr(sys, "argv", argv)
         monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
         if level:
             monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level)

@@ -431,6 +431,15 @@ def test_member_with_a_long_name(tmp_path, files, pack):
             presets.Preset(path)
 
 
+def test_presets_that_are_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    url = presets.released_models()["allennlp_small_en"].files[0]["urls"][0]
+    for name in ("elmo_mini_en", "allennlp_small_en", "hf://ada/tiny", url, "", None, {"a": 1}):
+        assert presets.absolute_preset(name) == name
+    paths = presets.absolute_preset(("a/b.txt", pathlib.Path("elmo_mini_en"), "./c"))
+    assert paths == [str(tmp_path / name) for name in ("a/b.txt", "elmo_mini_en", "c")]
+
+
 def test_the_card_is_the_one_of_the_outermost_folder(tmp_path, files):
     cards = {"a/README.md": b"inner", "README.md": "outer\xff".encode("latin-1")}
     path = zipped(tmp_path / "elmo.zip", {**files, **cards})
@@ -492,6 +501,15 @@ def test_architecture_only(tiny_preset, tmp_path):
     (tmp_path / "weights.hdf5").write_bytes((tiny_preset / "weights.hdf5").read_bytes())
     layer.load_preset(tmp_path, options=options)
     assert layer.fingerprint() == ElmoLayer.from_preset(tiny_preset).fingerprint()
+
+
+def test_options_of_another_size(tiny_preset):
+    options = json.loads((tiny_preset / "options.json").read_text())
+    options["lstm"]["dim"] += 1
+    with pytest.raises(ValueError, match="does not fit the options in options=, nothing was"):
+        presets.Preset(tiny_preset, options).read()
+    with pytest.raises(ValueError, match="^BiLMConfig expects"):
+        presets.Preset(tiny_preset, {"lstm": {}}).read_config()
 
 
 def test_options_that_are_a_config(tiny_preset):

@@ -319,11 +319,20 @@ def test_a_cluster_that_loses_processes(
     assert labels.tolist() == list(range(len(LINES)))
 
 
+def test_the_reason_of_an_error_of_ray():
+    inside = "ray::f()\n  File ...\nOSError: no room.\n\nTo change retry attempts, see the page"
+    assert on_ray._reason(RuntimeError(inside)) == "OSError: no room"
+    assert on_ray._reason(RuntimeError("2 nodes\ndied.")) == "RuntimeError: 2 nodes died"
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_an_error_of_an_actor(cluster, tiny_preset, tmp_path):
     parquet.write_table(pyarrow.table({"tokens": [[1, 2]]}), tmp_path / "numbers.parquet")
     arguments = str(tiny_preset), tmp_path / "numbers.parquet", tmp_path / "out"
-    with pytest.raises(ValueError, match="from an actor: ValueError: .*Received: 1 of type int"):
+    with pytest.raises(
+        ValueError,
+        match="Received: ValueError: .*Received: 1 of type int.* Mend this, and continue",
+    ):
         on_ray.embed_files(*arguments, progress=False)
     assert not (tmp_path / "out").exists()
 

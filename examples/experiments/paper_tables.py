@@ -77,9 +77,9 @@ LAYERS = {
     "input": ("all layers, at the input only", {"--place": "input"}, 88.9),
     "output": ("all layers, at the output only", {"--place": "output"}, 88.7),
 }
-# Small shares get small batches, so that they still have enough steps.
+# Small shares get small batches, and the smallest more epochs, so that they have enough steps.
 SHARES = {
-    "0.01": {"--batch-size": "4"},
+    "0.01": {"--batch-size": "4", "--epochs": "100"},
     "0.05": {"--batch-size": "8"},
     "0.2": {"--batch-size": "16"},
 }

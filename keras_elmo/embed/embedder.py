@@ -124,8 +124,8 @@ class Embedder:
             self.elmo = ElmoLayer._from_bilm(files.read(), {"dtype": layer_dtype})
             try:
                 self._tokenizer = files.read_tokenizer()
-            except ValueError as error:
-                self._tokenizer = error
+            except ValueError as error:  # without its traceback, which would keep the files
+                self._tokenizer = ValueError(*error.args)
         self.config = self.elmo.config
         self.batch_tokens = batch_tokens
         self._cache = cache
@@ -356,7 +356,7 @@ class Embedder:
             "batch_tokens": self.batch_tokens,
             "token_cache": self._fixed and self._fixed.digest(),
             "layers": layers,
-            "float16": float16,
+            "float16": bool(float16),
             "compression": compression,
         }
         counts: dict[str, int | float] = {"sentences": 0, "tokens": 0, "resumed_tokens": 0}

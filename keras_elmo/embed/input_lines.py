@@ -66,7 +66,7 @@ def _as_line(cell: Any, number: int, tokenize: Callable[[str], list[str]] | None
 
 
 def ending_of(path: pathlib.Path) -> str:
-    """Return the ending of a file in lower case, of a compressed file the one before."""
+    """Return the ending of a file in lower case; of a compressed file, the one before .gz etc."""
     is_compressed = path.suffix.lower() in OPENERS
     return pathlib.Path(path.stem if is_compressed else path).suffix.lower()
 

@@ -184,16 +184,19 @@ class LayerDataset(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
             raise IndexError(f"LayerDataset has batches 0 to {len(self) - 1}. Received: {index}")
+        return self._batch(self._order, index)
+
+    def _batch(self, order: np.ndarray, index: int) -> Any:
+        def rows(index: int) -> np.ndarray:
+            return order[index * self._batch_size : (index + 1) * self._batch_size]
+
+        def width(index: int) -> int:
+            return max(len(self._array(i)) for i in rows(index))
+
         # Keras on TensorFlow assumes that all batches have the width that the first two share.
         # Give the second batch one more column of padding in that case.
-        is_same = index == 1 and self._width(0) == self._width(1)
-        return self._gather(self._rows(index), more=int(is_same))
-
-    def _rows(self, index: int) -> np.ndarray:
-        return self._order[index * self._batch_size : (index + 1) * self._batch_size]
-
-    def _width(self, index: int) -> int:
-        return max(len(self._array(i)) for i in self._rows(index))
+        is_same = index == 1 and width(0) == width(1)
+        return self._gather(rows(index), more=int(is_same))
 
     def _array(self, sentence: int) -> np.ndarray:
         """Return the layers of a sentence, (tokens, layers, width); check their shape."""
@@ -297,7 +300,8 @@ class LayerDataset(keras.utils.PyDataset):
         def epoch() -> Any:
             if next(passes):
                 self.on_epoch_end()
-            yield from (self[i] for i in range(len(self)))
+            order = self._order.copy()  # another pass may begin before the end of this one
+            yield from (self._batch(order, i) for i in range(len(self)))
 
         return tf.data.Dataset.from_generator(epoch, output_signature=signature)
 

@@ -24,7 +24,6 @@ from keras_elmo.embed.run_folder import claim_folder, leave_folder
 from keras_elmo.formats.hdf5 import Hdf5Reader, Hdf5Writer
 from keras_elmo.tokenizers.text import split_tokens
 from keras_elmo.utils.batches import cut
-from keras_elmo.utils.checks import to_python
 from keras_elmo.utils.file_lock import locked
 from keras_elmo.utils.files import atomic_write, digest_of, output_path
 
@@ -86,7 +85,7 @@ class LayerFileWriter:
         self._output = output = output_path(output)  # the parts are next to it
         self._folder = output.with_name(output.name + ".parts")
         bounds = {"sentences": SENTENCES_IN_A_PART, "tokens": TOKENS_IN_A_PART}
-        self._settings = json.loads(json.dumps({**settings, "part": bounds}, default=to_python))
+        self._settings = json.loads(json.dumps({**settings, "part": bounds}))
         self._resume = resume
         self._compression = compression
         self._finished_lines: int | None = None

@@ -4,7 +4,6 @@ import json
 import pathlib
 import shutil
 
-from keras_elmo.utils.checks import to_python
 from keras_elmo.utils.files import atomic_write, holds_files
 
 _SETTINGS = "_settings.json"  # Readers of Parquet skip files whose names begin with "_".
@@ -21,7 +20,7 @@ def claim_folder(folder: pathlib.Path, settings: dict, resume: bool) -> None:
         ValueError: If there is an earlier run and ``resume`` is False, if it had other settings,
             or if the folder contains other files.
     """
-    settings = json.loads(json.dumps(settings, default=to_python))
+    settings = json.loads(json.dumps(settings))
     stored = folder / _SETTINGS
     if stored.exists() and any(path != stored for path in folder.iterdir()):
         if not resume:

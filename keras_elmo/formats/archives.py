@@ -42,7 +42,7 @@ def unpack(path: pathlib.Path, directory: pathlib.Path) -> None:
         raise ValueError(f"Archive {path} cannot be unpacked: {error}") from error
     except Exception as error:  # damaged files make the libraries raise errors of many types
         reason = " ".join(str(error).split())[:300]
-        # These three are errors of the names in the archive.
+        # Names in the archive cause these three errors, not the disk.
         of_names = NotADirectoryError, IsADirectoryError, FileExistsError
         is_of_disk = isinstance(error, OSError) and error.errno is not None
         if is_of_disk and not isinstance(error, of_names):

@@ -100,6 +100,7 @@ class BiLanguageModel(keras.Model):
             shape=(vocabulary_size,), initializer="zeros", name="softmax_bias"
         )
         self.seed = seed
+        seed %= 2**31 - 1  # PyTorch takes no larger seeds
         self.dropout = keras.layers.Dropout(dropout, seed=seed, dtype="float32", name="dropout")
         self.seed_generator = keras.random.SeedGenerator(seed + 1)
         self.built = True

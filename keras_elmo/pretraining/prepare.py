@@ -27,9 +27,8 @@ from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.pretraining.sentences import SentenceRules
 from keras_elmo.pretraining.text_files import open_text
 from keras_elmo.tokenizers.text import OPENERS
-from keras_elmo.utils.checks import check_whole, is_number, to_python
+from keras_elmo.utils.checks import check_whole, is_number
 from keras_elmo.utils.files import PathLike, disk_errors, local_path, write_json
-from keras_elmo.utils.threads import run_in_thread
 
 # Neighbouring lines often belong to one document, so they are held out together.
 _LINES_PER_BLOCK = 200
@@ -120,13 +119,13 @@ def prepare(
     settings = {
         "vocabulary_size": vocabulary_size,
         "heldout_share": heldout_share,
-        "weights": {name: to_python(times) for name, times in (weights or {}).items()},
+        "weights": {name: _to_python(times) for name, times in (weights or {}).items()},
         "shards": shards,
         "sentences": sentences,
         "tokenizer": tokenizer,
         "seed": seed,
     }
-    settings = {name: to_python(value) for name, value in settings.items()}
+    settings = {name: _to_python(value) for name, value in settings.items()}
     _check(settings, files, heldout_files)
     workers = check_whole("prepare", "workers", workers)
     given = None
@@ -289,7 +288,8 @@ def _start_workers(rules: SentenceRules, workers: int) -> Iterator[_Run]:
     def submit(lines: list[str]) -> concurrent.futures.Future:
         # This can start a worker. Ctrl-C interrupts the main thread alone, so here it cannot leave
         # the worker half started: such a worker would print a traceback.
-        return run_in_thread(pool.submit, _tokenize_in_worker, lines).result()
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            return thread.submit(pool.submit, _tokenize_in_worker, lines).result()
 
     def run(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
         # Submit few blocks ahead, so that memory does not grow with the text.
@@ -374,6 +374,11 @@ def _find_files(inputs: _Inputs) -> dict[str, str]:
                 name = f"{stem}-{n}"
             files[name] = match
     return files
+
+
+def _to_python(value: Any) -> Any:
+    """Convert a NumPy number to a Python number, for JSON."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def _check(settings: dict[str, Any], files: dict[str, str], heldout_files: dict[str, str]) -> None:

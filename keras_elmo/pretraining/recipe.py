@@ -25,7 +25,7 @@ CHOICES = {
 _CHECKS: list[tuple[str, Callable[[Any], bool], str]] = [
     ("batch_tokens max_tokens", lambda x: is_whole(x, 1), "whole, 1 or more"),
     ("warmup ramp_steps", lambda x: is_whole(x), "whole, 0 or more"),
-    ("seed", lambda x: is_whole(x) and x < 2**31 - 1, "whole, from 0 to 2**31 - 2"),
+    ("seed", lambda x: is_whole(x) and x < 2**32, "whole, from 0 to 2**32 - 1"),
     (
         "steps negatives first_batch_tokens",
         lambda x: x is None or is_whole(x, 1),

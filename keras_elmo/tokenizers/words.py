@@ -137,7 +137,8 @@ class WordTokenizer(keras.layers.Layer):
                 f"Received: dtype={texts.dtype.name}, shape={texts.shape}"
             )
         if self.tokenizer == "whitespace":
-            tokens = tf.strings.split(tf.strings.regex_replace(texts, "[\t\r\n]", " "), " ")
+            texts = tf.strings.regex_replace(texts, "[\r\n]+$", "")
+            tokens = tf.strings.split(tf.strings.regex_replace(texts, "\r?\n|\t", " "), " ")
             is_ragged = isinstance(tokens, tf.RaggedTensor)
             select = tf.ragged.boolean_mask if is_ragged else tf.boolean_mask
             return select(tokens, tokens != "")
@@ -189,7 +190,7 @@ def make_tokenizer(name: str, split_sentences: bool = False) -> Callable[[str], 
     The arguments are the first two of ``WordTokenizer``.
     """
     if name == "whitespace":
-        return lambda text: split_tokens(re.sub(r"[\r\n]", " ", text))
+        return lambda text: split_tokens(re.sub(r"\r?\n", " ", text))
     if name == "letters":
         return lambda text: list(re.sub(BLANK, "", text))
     if name == "penn":

@@ -5,7 +5,7 @@ import math
 import numbers
 import reprlib
 from collections.abc import Iterable
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 
 def is_whole(value: object, least: int = 0) -> TypeGuard[int]:
@@ -52,8 +52,3 @@ def shorten(value: object) -> str:
     short.maxstring = short.maxlong = short.maxother = 200
     text = short.repr(value)
     return text if len(text) <= 1000 else f"{text[:1000]}..."
-
-
-def to_python(value: Any) -> Any:
-    """Convert a NumPy number to a Python number, for JSON."""
-    return value.item() if hasattr(value, "item") else value

@@ -218,6 +218,17 @@ def test_the_weights_are_freed_with_the_embedder(tiny_preset):
     assert not any(copy() for copy in copies)
 
 
+def test_an_embedder_without_a_tokenizer_is_freed_at_once(tiny_preset):
+    embedder = Embedder(tiny_preset, engine="onnxruntime")
+    with pytest.raises(ValueError, match="expects a preset that records its tokenizer"):
+        embedder.tokenize("A film.")
+    reference = weakref.ref(embedder)
+    gc.disable()
+    del embedder
+    gc.enable()
+    assert reference() is None
+
+
 def test_from_preset(tiny_preset, embedder):
     ours = Embedder.from_preset(tiny_preset, batch_tokens=40)
     assert type(ours) is Embedder and ours.batch_tokens == 40

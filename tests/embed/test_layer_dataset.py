@@ -286,6 +286,11 @@ def test_layer_dataset_as_tf_data(embedder, text, tmp_path):
     assert epochs[0] != epochs[1] != epochs[2] and len({*map(frozenset, epochs)}) == 1
     parts = [[*labels] for _ in range(3) for _, labels in feed.take(1)]
     assert parts[0] != parts[1] != parts[2]
+    first = iter(feed)
+    rows = [*next(first)[1].numpy()]
+    next(iter(feed))  # another pass
+    rows += [row for _, labels in first for row in labels.numpy()]
+    assert sorted(rows) == sorted(epochs[0])
 
 
 def test_pickling_and_closing(embedder, text, tmp_path):

@@ -195,6 +195,13 @@ def test_negatives_are_drawn_anew_and_do_not_move_the_loss_far():
     assert abs(np.mean(losses) - float(numpy(full(batch)))) < 0.1
 
 
+def test_the_largest_seed():
+    settings = {"n_negatives": 5, "dropout": 0.5, "seed": 2**32 - 1}
+    model = BiLanguageModel(make_config(), len(VOCABULARY), **settings)
+    assert np.isfinite(float(numpy(model(tensors(make_batch()), training=True))))
+    assert model.get_config()["seed"] == 2**32 - 1
+
+
 def test_config_round_trip():
     model = make_model(n_negatives=3, dropout=0.25, product_dtype="bfloat16")
     assert model.get_config()["seed"] == model.seed
