@@ -161,7 +161,8 @@ def make_parser(text, epochs, patience=5):
     add("--vectors", type=pathlib.Path, help="text file of word vectors, such as GloVe's")
     add("--cache", type=pathlib.Path, help="folder that keeps the layers for later runs")
     add("--epochs", type=int, default=epochs, help="largest number of epochs")
-    add("--patience", type=int, default=patience, help="stop after N epochs without progress")
+    stop = "stop after N epochs without a better score on dev"
+    add("--patience", type=int, default=patience, metavar="N", help=stop)
     add("--batch-size", type=int, default=32)
     add("--learning-rate", type=float, default=1e-3)
     add("--seed", type=int, default=1)

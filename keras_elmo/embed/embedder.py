@@ -65,9 +65,9 @@ class Embedder:
         batch_tokens: int. Tokens in a batch of the LSTMs, padding included.
         options: dict, path or None. As in ``ElmoLayer.from_preset``; not for a layer.
         engine: str. ``"keras"`` computes with the backend of Keras. ``"onnxruntime"`` computes
-            with ONNX Runtime on the CPU, whatever the backend is, and needs seconds to start.
-            ``"auto"`` is the faster of them for this CPU and dtype, as ``keras-elmo info`` says;
-            it is Keras where ONNX Runtime is not installed.
+            with ONNX Runtime on the CPU, whatever the backend is. ``"auto"`` is the faster of
+            them for this CPU and dtype, as ``keras-elmo info`` says; it is Keras where ONNX
+            Runtime is not installed.
 
     Attributes:
         elmo: ElmoLayer. The layer with the weights in use, for reading only.

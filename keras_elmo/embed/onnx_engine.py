@@ -22,7 +22,7 @@ from keras_elmo.utils.threads import run_in_thread
 class OnnxEngine:
     """Compute what ``KerasEngine`` computes, with ONNX Runtime on the CPU.
 
-    The first call takes seconds: ONNX Runtime arranges the weights for its matrix products.
+    The first call takes longer: ONNX Runtime arranges the weights for its matrix products.
 
     Args:
         elmo: ElmoLayer. A built layer; nobody else may change its weights.
