@@ -47,17 +47,11 @@ def test_word_senses(tmp_path, preset):
         tmp_path,
         "test",
         [
-            (
-                "one.d000.s000.b1",
-                "the {bank} lent money",
-                "money",
-            ),  # as in train: nearest to itself
+            # As in train: nearest to itself.
+            ("one.d000.s000.b1", "the {bank} lent money", "money"),
             ("one.d000.s000.b2", "a river {bank} of sand", "water"),
-            (
-                "two.d000.s000.b3",
-                "they {hide} away",
-                "first",
-            ),  # not in train: the first sense, wrong
+            # Not in train: the first sense, wrong.
+            ("two.d000.s000.b3", "they {hide} away", "first"),
             ("two.d000.s000.b4", "they {run} away", "other"),
         ],
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from keras_elmo.embed.parquet import import_pyarrow, parquet_errors
-from keras_elmo.tokenizers.text import OPENERS, decompression_errors, join_tokens, read_lines
+from keras_elmo.tokenizers.text import OPENERS, join_tokens, open_decompressed, read_lines
 from keras_elmo.tokenizers.words import check_row
 
 Source = Any  # str, path or open file
@@ -46,12 +46,9 @@ def input_lines(
             yield _as_line(cell, number, tokenize)
         return
     opened: Any = contextlib.nullcontext(source)
-    errors: Any = contextlib.nullcontext()
     if isinstance(source, str | pathlib.Path):
-        path = pathlib.Path(source)
-        opened = OPENERS.get(path.suffix.lower(), open)(path, "rb")
-        errors = decompression_errors(path)
-    with errors, opened as text:
+        opened = open_decompressed(pathlib.Path(source), "rb")
+    with opened as text:
         for line in read_lines(text):
             if tokenize:  # a blank line is an empty sentence
                 line = " ".join(tokenize(line)) if line.strip() else ""
@@ -76,7 +73,6 @@ def _cells(source: Source, column: str) -> Iterator[Any]:
     if not isinstance(source, str | pathlib.Path):
         raise ValueError("column expects the path of a table. Received: an open file")
     path = pathlib.Path(source)
-    opener: Any = OPENERS.get(path.suffix.lower(), open)
     ending = ending_of(path)
     if ending not in TABLES:
         raise ValueError(
@@ -86,10 +82,7 @@ def _cells(source: Source, column: str) -> Iterator[Any]:
         yield from _cells_of_parquet(path, column)
         return
     try:
-        with (
-            decompression_errors(path),
-            opener(path, "rt", encoding="utf-8-sig", newline="") as text,
-        ):
+        with open_decompressed(path, "rt", encoding="utf-8-sig", newline="") as text:
             rows = (
                 _rows_of_csv(text, path, column, _DELIMITERS[ending])
                 if ending in _DELIMITERS

@@ -135,7 +135,10 @@ class Format(abc.ABC):
     def config(self) -> BiLMConfig:
         """The config. If the files contain options, the weights are not read for it."""
         options, origin = self._options
-        return self.infer_config() if options is None else BiLMConfig.from_options(options, origin)
+        if options is None:
+            return self.infer_config()
+        is_file = not isinstance(self.given_options, dict)
+        return BiLMConfig.from_options(options, origin if is_file else None)
 
     def infer_config(self) -> BiLMConfig:
         """Infer the config from the tensors, if there are no options. By default this fails."""
@@ -180,7 +183,7 @@ class Format(abc.ABC):
     def _options(self) -> tuple[Any, object]:
         """The options and their origin for errors, or None and None."""
         if isinstance(self.given_options, dict):
-            return self.given_options, None
+            return self.given_options, "in options="
         file = self.options_file() if self.given_options is None else self.given_options
         return (None, None) if file is None else (read_options(file), file)
 

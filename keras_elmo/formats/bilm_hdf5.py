@@ -30,7 +30,7 @@ def _read_weights(config: BiLMConfig, weight_file: PathLike, origin: object) -> 
         expected = expected_shapes(bilm_mapping(config, file.walk()))
         arrays = file.read_all(
             expected,
-            fits=f"the options {origin or 'in options='}",
+            fits=f"the options {origin}",
             remedy="Do the options and weight files belong together?",
         )
     return BiLMFile(config, arrays, str(weight_file))

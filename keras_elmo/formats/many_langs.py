@@ -62,8 +62,8 @@ class ManyLangs(Format):
         if wrong := {n for n, x in known.items() if n in sizes and x != sizes[n]}:
             shown = [f"{n} is {sizes[n]} in its tensors and {known[n]} in the file" for n in wrong]
             raise ValueError(
-                f"Architecture {origin or 'in options='} must fit the model. Received: "
-                f"{'; '.join(shown)}. Do they belong together?"
+                f"Architecture {origin} must fit the model. Received: {'; '.join(shown)}. Do they "
+                "belong together?"
             )
         known |= {**sizes, "code_points": code_points, "use_skip_connections": True}
         return self._config_of(origin or self.folder.path, **known)

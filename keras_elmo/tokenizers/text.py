@@ -32,6 +32,14 @@ def decompression_errors(file: pathlib.Path) -> Iterator[None]:
         raise OSError(f"{file} is damaged: {error}") from error
 
 
+@contextlib.contextmanager
+def open_decompressed(path: pathlib.Path, mode: str, **kwargs: Any) -> Iterator[Any]:
+    """Open a file, and decompress it if its name ends with .gz, .bz2 or .xz."""
+    opener = OPENERS.get(path.suffix.lower(), open)
+    with decompression_errors(path), opener(path, mode, **kwargs) as file:
+        yield file
+
+
 def without_end(line: str) -> str:
     r"""Return a line without its end: ``\n``, ``\r\n``, or several ``\r``."""
     return line.rstrip("\r\n")

@@ -544,6 +544,17 @@ def test_many_langs_that_do_not_fit(tmp_path, name, change, message):
     refuses(ValueError, message, folder, tmp_path)
 
 
+def test_an_architecture_in_a_dict(tmp_path):
+    folder = many_langs(tmp_path / "m")
+    given = json.loads((folder / "cnn.json").read_text())
+    assert Preset(folder, given).read_config() == Preset(folder).read_config()
+    with pytest.raises(ValueError, match="Received: in options=, without 'token_embedder'"):
+        Preset(folder, {}).read_config()
+    given["encoder"]["dim"] += 1
+    with pytest.raises(ValueError, match="Architecture in options= must fit the model. Received"):
+        Preset(folder, given).read_config()
+
+
 @pytest.mark.parametrize(
     "change",
     [
