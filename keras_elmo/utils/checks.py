@@ -1,11 +1,32 @@
-"""Check arguments and settings: numbers, and how an error shows a value."""
+"""Check arguments and settings, and word the errors."""
 
 import difflib
 import math
 import numbers
 import reprlib
-from collections.abc import Iterable
-from typing import TypeGuard
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeGuard
+
+import numpy as np
+
+# One entry for each kind of field: names, separated by spaces; a function that returns whether a
+# value is valid; and what it expects, in words that follow "to be".
+FieldTable = Sequence[tuple[str, Callable[[Any], bool], str]]
+
+
+def invalid(expected: str, received: object, advice: str = "") -> ValueError:
+    """Return the error for an invalid argument.
+
+    Args:
+        expected: str. What was expected, as in ``"CRF expects scores of 3 axes"``.
+        received: object. What was received instead, as in ``"shape=(2, 3)"``.
+        advice: str. What to do, if it is not obvious.
+
+    Examples:
+        >>> print(invalid("CRF expects scores of 3 axes", "shape=(2, 3)", "Add a batch axis"))
+        CRF expects scores of 3 axes. Received: shape=(2, 3). Add a batch axis
+    """
+    return ValueError(". ".join(filter(None, (expected, f"Received: {received}", advice))))
 
 
 def is_whole(value: object, least: int = 0) -> TypeGuard[int]:
@@ -32,11 +53,29 @@ def check_whole(owner: str, name: str, value: object, least: int = 1) -> int:
     ``owner`` is the class or function that received the argument ``name``.
     """
     if not is_whole(value, least):
-        raise ValueError(
-            f"{owner} expects {name} to be a whole number, {least} or more. "
-            f"Received: {name}={shorten(value)}"
-        )
+        expected = f"{owner} expects {name} to be a whole number, {least} or more"
+        raise invalid(expected, f"{name}={shorten(value)}")
     return int(value)
+
+
+def check_fields(instance: object, table: FieldTable) -> None:
+    """Check the fields of a frozen dataclass; convert NumPy numbers, which JSON cannot store.
+
+    Raises:
+        ValueError: If fields are invalid. The error names all of them.
+    """
+    problems = []
+    for names, is_valid, expected in table:
+        for name in names.split():
+            value = getattr(instance, name)
+            if isinstance(value, np.generic):
+                value = value.item()
+                object.__setattr__(instance, name, value)
+            if not is_valid(value):
+                expects = f"expects {name} to be {expected}"
+                problems.append(str(invalid(expects, f"{name}={shorten(value)}")))
+    if problems:
+        raise ValueError(f"{type(instance).__name__} {'; '.join(problems)}")
 
 
 def nearest_names(name: str, names: Iterable[str]) -> list[str]:
