@@ -145,7 +145,10 @@ def elmo_input(elmo, sentences):
     if config.code_points is None:
         tokenize = keras_elmo.CharacterTokenizer(config.max_characters_per_token)
     else:
-        tokenize = config.alphabet.make_tokenizer()
+        known = config.code_points
+        tokenize = keras_elmo.CodePointTokenizer(
+            known.characters, known.words, config.max_characters_per_token
+        )
     return ops.convert_to_numpy(tokenize(sentences))
 
 

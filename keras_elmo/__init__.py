@@ -7,8 +7,7 @@ import_keras_quietly()
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed import Embedder, LayerDataset
 from keras_elmo.layers import CRF, BiLM, ElmoLayer, ScalarMix
-from keras_elmo.tokenizers.characters import CharacterTokenizer
-from keras_elmo.tokenizers.code_points import CodePointTokenizer
+from keras_elmo.tokenizers.characters import CharacterTokenizer, CodePointTokenizer
 from keras_elmo.tokenizers.words import WordTokenizer
 
 __version__ = "0.2.0"

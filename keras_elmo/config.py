@@ -5,9 +5,8 @@ import functools
 import hashlib
 import json
 
+from keras_elmo.alphabets import Alphabet, ByteAlphabet, CodePointAlphabet, CodePoints
 from keras_elmo.options import format_options, parse_options
-from keras_elmo.tokenizers.characters import Alphabet, ByteAlphabet
-from keras_elmo.tokenizers.code_points import CodePointAlphabet, CodePoints
 from keras_elmo.utils.checks import is_number, is_whole, shorten
 
 # The least value of each attribute that is a whole number.

@@ -4,8 +4,7 @@ import re
 import warnings
 from typing import Any
 
-from keras_elmo.tokenizers.characters import N_CHARACTERS
-from keras_elmo.tokenizers.code_points import CodePoints
+from keras_elmo.alphabets import N_CHARACTERS, CodePoints
 from keras_elmo.utils.checks import shorten
 
 # The attribute of BiLMConfig for each section and key of an options file.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_elmo import BiLMConfig
-from keras_elmo.tokenizers.code_points import SPECIAL_CHARACTERS, CodePoints
+from keras_elmo.alphabets import SPECIAL_CHARACTERS, CodePoints
 from tests.conftest import make_config
 
 OPTIONS = make_config().to_options()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import keras_elmo
-from keras_elmo.tokenizers.code_points import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
+from keras_elmo.alphabets import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
 from tests.conftest import make_config, numpy, slow
 from tests.example_runs import COLUMNS, EXAMPLES, TOKENS, run, write_columns, write_trees
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from keras_elmo.alphabets import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile, Format, convert_bilm
 from keras_elmo.formats.folder import Folder, PresetFile, base_name
 from keras_elmo.formats.torch_weights import TorchNames, infer_sizes, read_tensors, torch_mapping
 from keras_elmo.formats.weight_mapping import Transform
-from keras_elmo.tokenizers.code_points import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
 from keras_elmo.utils.files import read_bytes, read_options
 
 _TORCH_FILES = ("token_embedder.pkl", "encoder.pkl")

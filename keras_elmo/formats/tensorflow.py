@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import re
 
+from keras_elmo.alphabets import N_CHARACTERS
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile, convert_bilm
 from keras_elmo.formats.bilm_weights import (
@@ -18,7 +19,6 @@ from keras_elmo.formats.checks import Shape, check_tensors
 from keras_elmo.formats.folder import Folder, PresetFile, base_name
 from keras_elmo.formats.tensor_bundle import TensorBundle
 from keras_elmo.formats.weight_mapping import WeightMapping, expected_shapes
-from keras_elmo.tokenizers.characters import N_CHARACTERS
 from keras_elmo.utils.files import read_bytes
 
 _LARGEST_NOTE = 1 << 20

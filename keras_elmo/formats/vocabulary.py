@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from keras_elmo.tokenizers.characters import ByteAlphabet
+from keras_elmo.alphabets import ByteAlphabet
 from keras_elmo.utils.files import (
     PathLike,
     local_path,

@@ -6,12 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_elmo.alphabets import N_CHARACTERS
 from keras_elmo.layers.backend.distinct_rows import distinct_rows
 from keras_elmo.layers.backend.half_precision import mixed_dense
 from keras_elmo.layers.backend.look_up import look_up
 from keras_elmo.layers.freezable_layer import FreezableLayer
 from keras_elmo.layers.highway import Highway
-from keras_elmo.tokenizers.characters import N_CHARACTERS
 from keras_elmo.utils.typing import Tensor
 
 

@@ -1,10 +1,5 @@
-"""Turn tokens into character ids: UTF-8 bytes between a begin and an end marker, as in bilm-tf.
+"""Keras layers that turn tokens into the ids that a biLM reads."""
 
-There are two kinds of padding. The id ``pad`` fills the row of a token after its last character. A
-padding token is a row of zeros.
-"""
-
-import abc
 import re
 import sys
 import warnings
@@ -15,11 +10,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_elmo.alphabets import Alphabet, ByteAlphabet, CodePointAlphabet, CodePoints
+from keras_elmo.presets import Preset
 from keras_elmo.tokenizers.text import rows_of
 from keras_elmo.utils.checks import check_whole, shorten
 from keras_elmo.utils.typing import Tensor
-
-N_CHARACTERS = 262  # ids of ``ByteAlphabet``
 
 _ADVICE = (
     "Pass a batch of sentences, each a list of tokens, as in "
@@ -29,130 +24,6 @@ _ADVICE = (
 
 _WHOLE_SENTENCE = re.compile(rb"\S\s+\S")
 _WORD_AND_STOP = re.compile(rb"\w[.!?]")
-
-
-class Alphabet(abc.ABC):
-    """Turn tokens into rows of ids, and provide the sizes that a biLM needs.
-
-    A row contains the ids of one token: ``begin``, the ids of the characters, ``end``, ``pad``,
-    ``pad``, ... If the biLM has word embeddings, the id of the word comes first.
-
-    Args:
-        max_characters: int. Character ids of a token, begin and end marker included.
-
-    Attributes:
-        begin: int. The begin marker, a character id before the characters of every token.
-        end: int. The end marker, a character id after the characters of every token.
-        pad: int. The character id that fills a row after ``end``.
-        longest: int. Largest number of characters of a token in a row; the rest is cut off.
-        row_length: int. Ids in a row.
-        boundary_tokens: tuple of bytes. The input tokens that become boundary tokens.
-        boundary_ids: tuple of int. The character ids of the boundary tokens.
-        n_characters: int. Number of different character ids, 0 included.
-        n_words: int. Number of words with an embedding; 0 if the biLM reads characters only.
-        word_dim: int. Features of a word embedding.
-        leading: int. Word ids in a row, before the character ids: 0 or 1.
-        largest_id: int. The largest id in a row.
-        code_points: ``CodePoints`` or None. The known characters and words. None for an alphabet
-            of bytes, which knows every character.
-    """
-
-    begin: int
-    end: int
-    pad: int
-    boundary_tokens: tuple[bytes, bytes]
-    boundary_ids: tuple[int, int]
-    n_characters: int
-    n_words = 0
-    word_dim = 0
-    code_points: Any = None
-
-    def __init__(self, max_characters: int) -> None:
-        self.leading = 1 if self.n_words else 0
-        self.row_length = max_characters + self.leading
-        self.largest_id = max(self.n_characters - 1, self.n_words)
-        self.longest = max_characters - 2
-
-    @abc.abstractmethod
-    def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
-        """Encode UTF-8 tokens.
-
-        Returns:
-            Three values: the tokens for ``word_ids``; the ids of their characters, int32, shape
-            ``(len(tokens), longest)``; and the number of characters of each token, at most
-            ``longest``. The ids after the last character of a token are arbitrary.
-        """
-
-    def rows(self, tokens: Sequence[bytes]) -> np.ndarray:
-        """Return the rows of UTF-8 tokens: int32, shape ``(len(tokens), row_length)``.
-
-        No id is 0.
-
-        Examples:
-            >>> ByteAlphabet(6).rows([b"to"])
-            array([[259, 117, 112, 260, 261, 261]], dtype=int32)
-        """
-        tokens, ids, lengths = self.encode(tokens)
-        rows = np.full((len(tokens), self.row_length), self.pad, "int32")
-        characters = rows[:, self.leading :]  # a view: writing to it fills rows
-        characters[:, 0] = self.begin
-        inside = np.arange(self.longest) < lengths[:, None]
-        np.copyto(characters[:, 1:-1], ids, where=inside)
-        characters[np.arange(len(tokens)), lengths + 1] = self.end
-        if self.leading:
-            rows[:, 0] = self.word_ids(tokens)
-        # A user may write boundary tokens. ElmoLayer adds them to every sentence itself.
-        boundaries = dict(zip(self.boundary_tokens, self.boundary_rows(self.row_length)))
-        for row, token in enumerate(tokens):
-            if token in boundaries:
-                rows[row] = boundaries[token]
-        return rows
-
-    def boundary_rows(self, row_length: int) -> np.ndarray:
-        """Return the rows of both boundary tokens: int32, shape ``(2, row_length)``.
-
-        A batch can have shorter rows than the alphabet.
-        """
-        rows = np.full((2, row_length), self.pad, "int32")
-        for row, boundary in zip(rows, self.boundary_ids):
-            row[: self.leading] = boundary  # its word id equals its character id
-            row[self.leading : self.leading + 3] = self.begin, boundary, self.end
-        return rows
-
-    def word_ids(self, tokens: Sequence[bytes]) -> list[int]:
-        """Return the word ids of UTF-8 tokens, for an alphabet with words."""
-        raise NotImplementedError
-
-    def lengths(self, rows: np.ndarray) -> np.ndarray:
-        """Return the number of characters in each row, begin and end marker included."""
-        return (rows[:, self.leading :] != self.pad).sum(axis=1)
-
-    def id_ranges(self, ids: np.ndarray) -> list[tuple[str, np.ndarray, int]]:
-        """Return for each kind of id in the rows: its name, the ids, the largest valid id."""
-        most = self.n_characters - 1
-        if not self.leading or not ids.ndim:
-            return [("character ids", ids, most)]
-        return [("word ids", ids[..., 0], self.n_words), ("character ids", ids[..., 1:], most)]
-
-
-class ByteAlphabet(Alphabet):
-    """The bytes of UTF-8, as bilm-tf numbers them.
-
-    A byte has the id ``byte + 1``, from 1 to 256; a padding token is a row of 0. Ids 257 to 261
-    are ``<S>``, ``</S>``, the begin marker, the end marker and ``pad``.
-    """
-
-    BOS, EOS, begin, end, pad = range(257, N_CHARACTERS)
-    boundary_tokens = (b"<S>", b"</S>")
-    boundary_ids = (BOS, EOS)
-    n_characters = N_CHARACTERS
-
-    def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
-        longest = self.longest
-        lengths = np.array([min(len(token), longest) for token in tokens], "int32")
-        text = b"".join(token[:longest].ljust(longest, b"\0") for token in tokens)
-        ids = np.frombuffer(text, "uint8").reshape(len(tokens), longest).astype("int32") + 1
-        return tokens, ids, lengths
 
 
 def unpadded(array: np.ndarray) -> list[list]:
@@ -229,7 +100,7 @@ class CharacterTokenizer(keras.layers.Layer):
         # A Sequential without an Input uses the dtype of its first layer as the input dtype.
         super().__init__(**{"dtype": "string", **kwargs})
         self.max_characters = check_whole("CharacterTokenizer", "max_characters", max_characters, 3)
-        self.alphabet: Any = ByteAlphabet(self.max_characters)
+        self.alphabet: Alphabet = ByteAlphabet(self.max_characters)
         self.supports_jit = False  # XLA has no strings
         # Keras would convert lists to float tensors and refuse strings. Both switches are
         # private; KerasHub uses them too.
@@ -255,13 +126,7 @@ class CharacterTokenizer(keras.layers.Layer):
             OSError: If a file is missing or damaged.
             ValueError: If the preset does not exist or contains no biLM over characters.
         """
-        # Imported here to avoid a cycle: presets import config, and config imports this module.
-        from keras_elmo.presets import Preset
-
-        alphabet: Any = Preset(preset, options).read_config().alphabet
-        if isinstance(alphabet, ByteAlphabet):
-            return cls(**{"max_characters": alphabet.row_length, **kwargs})
-        return alphabet.make_tokenizer(**kwargs)
+        return character_tokenizer(Preset(preset, options).read_config().alphabet, **kwargs)
 
     def __call__(self, inputs: Any, **kwargs: Any) -> Tensor:
         # Keras would search every token of a list for tensors, which takes ten times as long.
@@ -416,3 +281,110 @@ def _warn_of_raw_text(sentences: list[list[bytes]]) -> None:
         "keras-elmo embed has --raw, and keras-elmo tokenize writes the tokens",
         stacklevel=4,
     )
+
+
+@keras.saving.register_keras_serializable(package="keras_elmo")
+class CodePointTokenizer(CharacterTokenizer):
+    """Turn tokens into the ids that a biLM of ELMoForManyLangs reads.
+
+    A token becomes the row ``word, <eow>, its code points, <bow>, <pad>, <pad>, ...``. The word
+    id is only there if there are words. A longer token is cut to its first
+    ``max_characters - 2`` code points, before the word is looked up. The tokens ``<bos>`` and
+    ``<eos>`` become the sentence boundaries.
+
+    Args:
+        characters: list of str. ``<bos> <eos> <bow> <eow> <pad> <oov>``, then the characters
+            that the biLM knows. All other characters are ``<oov>``.
+        words: list of str. ``<bos> <eos> <oov>``, then the words that the biLM knows; or empty.
+        max_characters: int. Character ids per token, begin and end marker included; 3 or more.
+        **kwargs: Arguments of ``keras.layers.Layer``.
+
+    It takes, masks and refuses the same inputs as ``CharacterTokenizer``.
+
+    Returns:
+        int32, shape ``(batch, tokens, max_characters)``, or one id more with words; padding is
+        a row of 0.
+
+    Raises:
+        ValueError: If an argument is invalid or the input is not a batch of tokenised
+            sentences.
+
+    Examples:
+        >>> special = ["<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>"]
+        >>> ids = CodePointTokenizer([*special, "水"], max_characters=6)([["水ab"]])
+        >>> keras.ops.convert_to_numpy(ids)[0]
+        array([[4, 7, 6, 6, 3, 5]], dtype=int32)
+
+    Reference:
+        Che et al., 2018, https://arxiv.org/abs/1807.03121. The ids are in
+        another order than in ELMoForManyLangs.
+    """
+
+    def __init__(
+        self,
+        characters: Sequence[str],
+        words: Sequence[str] = (),
+        max_characters: int = 50,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(max_characters, **kwargs)
+        word_dim = 1 if words else 0  # The ids do not depend on it.
+        known: dict[str, Any] = {"characters": characters, "words": words, "word_dim": word_dim}
+        self.code_points = CodePoints(**known)
+        self.alphabet = CodePointAlphabet(self.code_points, self.max_characters)
+        self._table = None
+
+    @classmethod
+    def from_preset(cls, preset: Any, options: Any = None, **kwargs: Any) -> "CodePointTokenizer":
+        """Make the tokenizer of a preset; see ``CharacterTokenizer.from_preset``.
+
+        Raises:
+            OSError: If a file is missing or damaged.
+            ValueError: If the preset does not exist or its biLM reads bytes.
+        """
+        tokenizer = CharacterTokenizer.from_preset(preset, options, **kwargs)
+        if not isinstance(tokenizer, CodePointTokenizer):
+            raise ValueError(
+                "CodePointTokenizer expects a preset whose biLM reads code points. "
+                f"Received: preset={str(preset)!r}, whose biLM reads bytes. "
+                "Use CharacterTokenizer.from_preset"
+            )
+        return tokenizer
+
+    def _rows_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
+        """Return the rows of a dense string tensor."""
+        alphabet = self.alphabet
+        codes = tf.strings.unicode_decode(tokens, "UTF-8", errors="ignore")
+        codes = codes[..., : alphabet.longest]
+        words = tf.strings.unicode_encode(codes, "UTF-8").to_tensor()
+        codes = codes.to_tensor(default_value=-1, shape=[None, None, alphabet.longest])
+        lengths = tf.reduce_sum(tf.cast(codes >= 0, tf.int32), axis=-1, keepdims=True)
+        table = tf.constant(alphabet.character_table)
+        ids = tf.gather(table, tf.clip_by_value(codes, 0, len(alphabet.character_table) - 1))
+        word_ids = self._word_table(tf).lookup(words) if alphabet.leading else None
+        return self._join_row(tf, words, ids, lengths, word_ids)
+
+    def _word_table(self, tf: Any) -> Any:
+        """Return the lookup table of the words; an attribute, so that exports include it."""
+        if self._table is None:
+            with tf.init_scope():
+                words, ids = zip(*self.alphabet.word_table.items(), strict=True)
+                pairs = tf.lookup.KeyValueTensorInitializer(words, tf.constant(ids, tf.int32))
+                self._table = tf.lookup.StaticHashTable(pairs, self.alphabet.WORD_OOV)
+        return self._table
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "characters": list(self.code_points.characters),
+            "words": list(self.code_points.words),
+        }
+
+
+def character_tokenizer(alphabet: Alphabet, **kwargs: Any) -> CharacterTokenizer:
+    """Return the tokenizer of an alphabet; ``kwargs`` are arguments of the tokenizer."""
+    kwargs = {"max_characters": alphabet.longest + 2, **kwargs}
+    known = alphabet.code_points
+    if known is None:
+        return CharacterTokenizer(**kwargs)
+    return CodePointTokenizer(known.characters, known.words, **kwargs)

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from keras_elmo.presets import Preset
 from keras_elmo.tokenizers.penn import BLANK, cut_sentences, penn_tokens, penn_tokens_in_graph
 from keras_elmo.tokenizers.text import rows_of, split_tokens
 from keras_elmo.utils.extras import import_extra
@@ -103,9 +104,6 @@ class WordTokenizer(keras.layers.Layer):
             >>> WordTokenizer.from_preset("elmo_small_en")("A fine film.")
             ['A', 'fine', 'film', '.']
         """
-        # Imported here, because presets read formats, which read tokens.
-        from keras_elmo.presets import Preset
-
         return cls(Preset(preset).read_tokenizer(), **kwargs)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:

@@ -12,6 +12,7 @@ import pytest
 
 import keras_elmo
 from keras_elmo import CharacterTokenizer, ElmoLayer, ScalarMix
+from keras_elmo.alphabets import CodePoints
 from keras_elmo.cli import main
 from keras_elmo.formats import tensor_bundle
 from keras_elmo.formats.crc32c import crc32c, masked_crc32c
@@ -19,7 +20,6 @@ from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.torch_weights import SUBTRACT_FORGET_BIAS
 from keras_elmo.presets import Preset, convert
 from keras_elmo.pretraining.language_model_files import read_language_model
-from keras_elmo.tokenizers.code_points import CodePoints
 from tests import foreign_files, reference
 from tests.conftest import SENTENCES, make_arrays, make_config, numpy, tokenize
 from tests.test_presets import tarred, zipped

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_elmo import CharacterTokenizer, CodePointTokenizer, ElmoLayer, ScalarMix
+from keras_elmo.alphabets import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
 from keras_elmo.formats.hdf5 import read_arrays
-from keras_elmo.tokenizers.code_points import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
+from keras_elmo.tokenizers.characters import character_tokenizer
 from tests import reference
 from tests.conftest import (
     BACKEND,
@@ -382,7 +383,7 @@ def test_ids_of_another_alphabet(words, tiny_layer):
     many = list(map(chr, range(0x4E00, 0x4E00 + 300)))
     code_points = make_code_points(many, words)
     layer = ElmoLayer(make_config(code_points=code_points))
-    right = layer.config.alphabet.make_tokenizer()
+    right = character_tokenizer(layer.config.alphabet)
     other = CodePointTokenizer(
         [*SPECIAL_CHARACTERS, *reversed(many)], code_points.words, max_characters=13
     )
@@ -518,6 +519,6 @@ def test_every_one_of_all_outputs_carries_the_mask(tiny_preset):
 def test_the_word_id_is_no_character():
     code_points = make_code_points("abc", ("one", "two"))
     layer = ElmoLayer(make_config(code_points=code_points))
-    ids = layer.config.alphabet.make_tokenizer()([["a"]])
+    ids = character_tokenizer(layer.config.alphabet)([["a"]])
     with pytest.raises(ValueError, match=r"with 5 to 14 characters. Received: shape=\(1, 1, 4\)"):
         layer(ids[:, :, :4])

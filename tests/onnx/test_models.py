@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import keras_elmo
+from keras_elmo.alphabets import CodePoints
 from keras_elmo.cli import main
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.hdf5 import write_arrays
@@ -15,7 +16,6 @@ from keras_elmo.formats.weight_mapping import load
 from keras_elmo.onnx.export import export_onnx
 from keras_elmo.onnx.graph import quantize
 from keras_elmo.onnx.models import bilm_model
-from keras_elmo.tokenizers.code_points import CodePoints
 from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
 from tests import reference
 from tests.conftest import GOLDEN, SENTENCES, make_arrays, make_config, numpy, room_for, tokenize

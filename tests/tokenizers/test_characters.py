@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keras_elmo import CharacterTokenizer, CodePointTokenizer
-from keras_elmo.tokenizers.characters import ByteAlphabet
+from keras_elmo.alphabets import ByteAlphabet
 from tests import reference
 from tests.conftest import BACKEND, SENTENCES, numpy, only_tensorflow, tokenize
 

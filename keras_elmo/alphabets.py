@@ -1,0 +1,260 @@
+"""Alphabets: tokens to rows of ids, in NumPy.
+
+There are two kinds of padding. The id ``pad`` fills the row of a token after its last character. A
+padding token is a row of zeros.
+"""
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_elmo.utils.checks import is_whole, shorten
+
+N_CHARACTERS = 262  # ids of ``ByteAlphabet``
+# The first entries of the characters and of the words of a biLM, in this order.
+SPECIAL_CHARACTERS = ("<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>")
+SPECIAL_WORDS = ("<bos>", "<eos>", "<oov>")
+
+
+class Alphabet(abc.ABC):
+    """Turn tokens into rows of ids, and provide the sizes that a biLM needs.
+
+    A row contains the ids of one token: ``begin``, the ids of the characters, ``end``, ``pad``,
+    ``pad``, ... If the biLM has word embeddings, the id of the word comes first.
+
+    Args:
+        max_characters: int. Character ids of a token, begin and end marker included.
+
+    Attributes:
+        begin: int. The begin marker, a character id before the characters of every token.
+        end: int. The end marker, a character id after the characters of every token.
+        pad: int. The character id that fills a row after ``end``.
+        longest: int. Largest number of characters of a token in a row; the rest is cut off.
+        row_length: int. Ids in a row.
+        boundary_tokens: tuple of bytes. The input tokens that become boundary tokens.
+        boundary_ids: tuple of int. The character ids of the boundary tokens.
+        n_characters: int. Number of different character ids, 0 included.
+        n_words: int. Number of words with an embedding; 0 if the biLM reads characters only.
+        word_dim: int. Features of a word embedding.
+        leading: int. Word ids in a row, before the character ids: 0 or 1.
+        largest_id: int. The largest id in a row.
+        code_points: ``CodePoints`` or None. The known characters and words. None for an alphabet
+            of bytes, which knows every character.
+    """
+
+    begin: int
+    end: int
+    pad: int
+    boundary_tokens: tuple[bytes, bytes]
+    boundary_ids: tuple[int, int]
+    n_characters: int
+    n_words = 0
+    word_dim = 0
+    code_points: Any = None
+
+    def __init__(self, max_characters: int) -> None:
+        self.leading = 1 if self.n_words else 0
+        self.row_length = max_characters + self.leading
+        self.largest_id = max(self.n_characters - 1, self.n_words)
+        self.longest = max_characters - 2
+
+    @abc.abstractmethod
+    def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
+        """Encode UTF-8 tokens.
+
+        Returns:
+            Three values: the tokens for ``word_ids``; the ids of their characters, int32, shape
+            ``(len(tokens), longest)``; and the number of characters of each token, at most
+            ``longest``. The ids after the last character of a token are arbitrary.
+        """
+
+    def rows(self, tokens: Sequence[bytes]) -> np.ndarray:
+        """Return the rows of UTF-8 tokens: int32, shape ``(len(tokens), row_length)``.
+
+        No id is 0.
+
+        Examples:
+            >>> ByteAlphabet(6).rows([b"to"])
+            array([[259, 117, 112, 260, 261, 261]], dtype=int32)
+        """
+        tokens, ids, lengths = self.encode(tokens)
+        rows = np.full((len(tokens), self.row_length), self.pad, "int32")
+        characters = rows[:, self.leading :]  # a view: writing to it fills rows
+        characters[:, 0] = self.begin
+        inside = np.arange(self.longest) < lengths[:, None]
+        np.copyto(characters[:, 1:-1], ids, where=inside)
+        characters[np.arange(len(tokens)), lengths + 1] = self.end
+        if self.leading:
+            rows[:, 0] = self.word_ids(tokens)
+        # A user may write boundary tokens. ElmoLayer adds them to every sentence itself.
+        boundaries = dict(zip(self.boundary_tokens, self.boundary_rows(self.row_length)))
+        for row, token in enumerate(tokens):
+            if token in boundaries:
+                rows[row] = boundaries[token]
+        return rows
+
+    def boundary_rows(self, row_length: int) -> np.ndarray:
+        """Return the rows of both boundary tokens: int32, shape ``(2, row_length)``.
+
+        A batch can have shorter rows than the alphabet.
+        """
+        rows = np.full((2, row_length), self.pad, "int32")
+        for row, boundary in zip(rows, self.boundary_ids):
+            row[: self.leading] = boundary  # its word id equals its character id
+            row[self.leading : self.leading + 3] = self.begin, boundary, self.end
+        return rows
+
+    def word_ids(self, tokens: Sequence[bytes]) -> list[int]:
+        """Return the word ids of UTF-8 tokens, for an alphabet with words."""
+        raise NotImplementedError
+
+    def lengths(self, rows: np.ndarray) -> np.ndarray:
+        """Return the number of characters in each row, begin and end marker included."""
+        return (rows[:, self.leading :] != self.pad).sum(axis=1)
+
+    def id_ranges(self, ids: np.ndarray) -> list[tuple[str, np.ndarray, int]]:
+        """Return for each kind of id in the rows: its name, the ids, the largest valid id."""
+        most = self.n_characters - 1
+        if not self.leading or not ids.ndim:
+            return [("character ids", ids, most)]
+        return [("word ids", ids[..., 0], self.n_words), ("character ids", ids[..., 1:], most)]
+
+
+class ByteAlphabet(Alphabet):
+    """The bytes of UTF-8, as bilm-tf numbers them.
+
+    A byte has the id ``byte + 1``, from 1 to 256; a padding token is a row of 0. Ids 257 to 261
+    are ``<S>``, ``</S>``, the begin marker, the end marker and ``pad``.
+    """
+
+    BOS, EOS, begin, end, pad = range(257, N_CHARACTERS)
+    boundary_tokens = (b"<S>", b"</S>")
+    boundary_ids = (BOS, EOS)
+    n_characters = N_CHARACTERS
+
+    def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
+        longest = self.longest
+        lengths = np.array([min(len(token), longest) for token in tokens], "int32")
+        text = b"".join(token[:longest].ljust(longest, b"\0") for token in tokens)
+        ids = np.frombuffer(text, "uint8").reshape(len(tokens), longest).astype("int32") + 1
+        return tokens, ids, lengths
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CodePoints:
+    """The characters and words that a biLM of ELMoForManyLangs knows.
+
+    Attributes:
+        characters: tuple of str. ``SPECIAL_CHARACTERS``, then the known characters. The first
+            has the id 1.
+        words: tuple of str. ``SPECIAL_WORDS``, then the known words. Empty if the biLM reads
+            characters only.
+        word_dim: int. Features of a word embedding; 0 without words.
+
+    Raises:
+        ValueError: If an attribute is invalid.
+    """
+
+    characters: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    word_dim: int = 0
+
+    def __post_init__(self) -> None:
+        for name, special in (("characters", SPECIAL_CHARACTERS), ("words", SPECIAL_WORDS)):
+            tokens = getattr(self, name)
+            if not (isinstance(tokens, list | tuple) and all(isinstance(t, str) for t in tokens)):
+                raise ValueError(
+                    f"CodePoints expects {name} to be a list of text. "
+                    f"Received: {name}={shorten(tokens)}"
+                )
+            object.__setattr__(self, name, tuple(tokens))
+            if tuple(tokens[: len(special)]) != special and (tokens or name == "characters"):
+                raise ValueError(
+                    f"CodePoints expects {name} to start with {special}. "
+                    f"Received: {name}={shorten(tokens)}"
+                )
+            if len(set(tokens)) < len(tokens):
+                raise ValueError(f"CodePoints expects all {name} to differ. Received: one twice")
+        if not is_whole(self.word_dim) or bool(self.word_dim) != bool(self.words):
+            raise ValueError(
+                "CodePoints expects word_dim to be a whole number, 1 or more with words and 0 "
+                f"without. Received: word_dim={shorten(self.word_dim)}, {len(self.words)} words"
+            )
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.characters)} characters, {len(self.words)} words"
+        return f"CodePoints({sizes}, word_dim={self.word_dim})"
+
+    @classmethod
+    def from_options(cls, options: object) -> "CodePoints":
+        """Read the value of ``code_points`` in an options file."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        if not isinstance(options, dict) or not set(options) <= names:
+            raise ValueError(
+                "BiLMConfig expects 'code_points' in the options to have characters, words "
+                f"and word_dim. Received: code_points={shorten(options)}"
+            )
+        return cls(**{"characters": (), **options})
+
+    def to_options(self) -> dict:
+        """Return the value of ``code_points`` in an options file."""
+        return {
+            "characters": list(self.characters),
+            "words": list(self.words),
+            "word_dim": self.word_dim,
+        }
+
+
+class CodePointAlphabet(Alphabet):
+    """The code points that a biLM of ELMoForManyLangs knows, and its words.
+
+    A token is cut to ``max_characters - 2`` code points, before its word is looked up.
+    ELMoForManyLangs swaps the begin and end marker in training, so this class swaps them too.
+
+    Args:
+        code_points: ``CodePoints``. The known characters and words.
+        max_characters: int. Character ids of a token, begin and end marker included.
+    """
+
+    boundary_tokens = (b"<bos>", b"<eos>")
+    BOS, EOS, end, begin, pad, OOV = range(1, len(SPECIAL_CHARACTERS) + 1)
+    boundary_ids = (BOS, EOS)
+    WORD_OOV = SPECIAL_WORDS.index("<oov>") + 1
+
+    def __init__(self, code_points: CodePoints, max_characters: int) -> None:
+        self.code_points = code_points
+        self.max_characters = max_characters
+        self.n_characters = len(code_points.characters) + 1
+        self.n_words = len(code_points.words)
+        self.word_dim = code_points.word_dim
+        super().__init__(max_characters)
+
+    @functools.cached_property
+    def word_table(self) -> dict[bytes, int]:
+        """The id of every word in UTF-8."""
+        words = (word.encode("utf-8", "surrogatepass") for word in self.code_points.words)
+        return {word: i for i, word in enumerate(words, 1)}
+
+    @functools.cached_property
+    def character_table(self) -> np.ndarray:
+        """The ids of all code points up to the last known one, then ``<oov>`` for all others."""
+        known = [(ord(c), i) for i, c in enumerate(self.code_points.characters, 1) if len(c) == 1]
+        table = np.full(max((code for code, _ in known), default=0) + 2, self.OOV, "int32")
+        for code, i in known:
+            table[code] = i
+        return table
+
+    def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
+        texts = [token.decode("utf-8", "ignore")[: self.longest] for token in tokens]
+        joined = "".join(text.ljust(self.longest, "\0") for text in texts).encode("utf-32-le")
+        codes = np.frombuffer(joined, "<u4").reshape(len(texts), self.longest)
+        ids = self.character_table[np.minimum(codes, len(self.character_table) - 1)]
+        lengths = np.array([len(text) for text in texts], "int32")
+        return [text.encode() for text in texts], ids, lengths
+
+    def word_ids(self, tokens: Sequence[bytes]) -> list[int]:
+        return [self.word_table.get(token, self.WORD_OOV) for token in tokens]
