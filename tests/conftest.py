@@ -5,13 +5,11 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Threads of several workers would wait for each other: the models here are tiny.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-if "EVERY_TEST" not in os.environ:
-    # XLA compiles in half the time, and nothing here computes for long.
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
-    os.environ.setdefault(
-        "XLA_FLAGS",
-        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
-    )
+# XLA compiles in half the time, and nothing here computes for long.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
 
 import contextlib
 import json
@@ -31,71 +29,28 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 SHARED = pathlib.Path(__file__).parents[2] / "shared"
 BACKEND = keras.backend.backend()
 
-_COMPILES_LONG = [
-    "formats/test_weight_mapping.py",
-    "embed/test_embedder.py",
-    "embed/test_onnx_engine.py",
-    "layers/test_contract.py",
-    "layers/test_crf.py",
-    "pretraining/test_softmax.py",
-    "test_fixtures.py",
-    "test_models.py",
-]
-
-# TensorFlow runs all but the slowest tests, the others the core: JAX would compile for long.
-if BACKEND != "tensorflow" and "EVERY_TEST" not in os.environ:
-    collect_ignore = [
-        *(_COMPILES_LONG * (BACKEND == "jax")),
-        "embed/test_layer_dataset.py",
-        "embed/test_layer_file.py",
-        "test_analyses.py",
-        "test_benchmarks.py",
-        "test_bundled.py",
-        "test_config.py",
-        "test_demo.py",
-        "onnx/test_models.py",
-        "utils/test_cpu.py",
-        "embed/test_parquet.py",
-        "test_docstrings.py",
-        "test_examples.py",
-        "test_experiments.py",
-        "test_foreign.py",
-        "test_imports.py",
-        "test_presets.py",
-        "formats/test_formats.py",
-        "pretraining/test_corpus.py",
-        "embed/test_run_folder.py",
-        "utils/test_batches.py",
-        "utils/test_checks.py",
-        "test_released_models.py",
-        "tokenizers/test_penn.py",
-        "pretraining/test_prepare.py",
-        "pretraining/test_language_model_files.py",
-        "pretraining/test_sentences.py",
-        "pretraining/test_train.py",
-        "utils/test_files.py",
-        "formats/test_hdf5.py",
-        "formats/test_hostile.py",
-        "embed/test_token_table.py",
-        "pretraining/test_growth.py",
-        "pretraining/test_recipe.py",
-        "pretraining/test_settings.py",
-        "test_pages.py",
-        "test_ray.py",
-        "tokenizers/test_words.py",
-    ]
-
 # A busy machine is no failure.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
-# What takes long and is tested in part elsewhere runs with EVERY_TEST=1.
-slow = pytest.mark.skipif("EVERY_TEST" not in os.environ, reason="slow: EVERY_TEST=1 runs it")
-not_on_jax = pytest.mark.skipif(
-    BACKEND == "jax" and "EVERY_TEST" not in os.environ,
-    reason="JAX compiles for long: EVERY_TEST=1 runs it",
-)
+# Deprecated names of the two marks: use the marks.
+slow = pytest.mark.extended
+not_on_jax = pytest.mark.backends("torch")
 only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow only")
+
+
+def pytest_collection_modifyitems(config, items):
+    """On JAX and PyTorch run only the tests with the mark ``backends``."""
+    if BACKEND == "tensorflow":
+        return
+    others = []
+    for item in list(items):
+        mark = item.get_closest_marker("backends")
+        if mark is None or BACKEND not in (mark.args or ("jax", "torch")):
+            items.remove(item)
+            others.append(item)
+    config.hook.pytest_deselected(items=others)
+
 
 SENTENCES = [
     ["The", "quick", "brown", "fox", "jumps"],

@@ -12,6 +12,8 @@ import pytest
 import keras_elmo
 from tests.example_runs import EXAMPLES, EXPERIMENTS, run, write_columns, write_trees
 
+pytestmark = pytest.mark.extended
+
 KEYS = {"money": "bank%1:14:00::", "water": "bank%1:17:01::", "first": "run%2:38:00::"}
 TRAIN = [
     ("a1", "the {bank} lent money", "money"),

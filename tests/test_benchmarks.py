@@ -9,6 +9,8 @@ import pytest
 from tests.conftest import slow
 from tests.example_runs import run
 
+pytestmark = pytest.mark.extended
+
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 
 

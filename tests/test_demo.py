@@ -21,6 +21,8 @@ import pytest
 import keras_elmo
 from keras_elmo.pretraining import Scorer, read_language_model
 
+pytestmark = pytest.mark.extended
+
 DEMO = pathlib.Path(__file__).parents[1] / "docs" / "demo"
 CHROMIUM = shutil.which("chromium")
 HARD_TEXT = "“Can’t he (Mr. Kim) pay $5.50?” I don't know, 'tis -- gonna be 3,000... Naïve 배 😀!"

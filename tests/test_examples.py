@@ -14,6 +14,8 @@ from keras_elmo.alphabets import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
 from tests.conftest import make_config, numpy, slow
 from tests.example_runs import COLUMNS, EXAMPLES, TOKENS, run, write_columns, write_trees
 
+pytestmark = pytest.mark.extended
+
 TAG_GUIDE = (EXAMPLES.parent / "docs/guide/tag.md").read_text("utf-8")
 
 

@@ -12,6 +12,8 @@ import pytest
 from tests.conftest import numpy
 from tests.example_runs import COLUMNS, EXAMPLES, EXPERIMENTS, TOKENS, write_columns
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def experiments(monkeypatch):

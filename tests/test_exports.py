@@ -15,6 +15,7 @@ IDS = tokenize(SENTENCES, 13)
 
 # The converters of tf2onnx and TensorFlow warn.
 pytestmark = [
+    pytest.mark.extended,
     only_tensorflow,
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -12,7 +12,10 @@ from tests.conftest import SHARED, numpy, tokenize
 FIXTURES = SHARED / "fixtures"
 FILES = {"bilm-tf": "lm_embeddings_sentences.json", "allennlp": "sentences.json"}
 
-pytestmark = pytest.mark.skipif(not FIXTURES.is_dir(), reason="the peers' fixtures are not here")
+pytestmark = [
+    pytest.mark.backends("torch"),
+    pytest.mark.skipif(not FIXTURES.is_dir(), reason="the peers' fixtures are not here"),
+]
 
 
 @pytest.mark.parametrize("peer", FILES)

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 
 import numpy as np
 import pytest
@@ -11,10 +10,12 @@ import keras_elmo
 from tests import reference
 from tests.conftest import BACKEND, GOLDEN, numpy, tokenize
 
+pytestmark = pytest.mark.backends
+
 TOLERANCE = 1e-5
 MIXED = ["mixed", "single", "uniform"]
 BATCHES = [*MIXED, "special", "empty_sentence"]
-if BACKEND == "jax" and "EVERY_TEST" not in os.environ:  # each shape compiles anew
+if BACKEND == "jax":  # each shape compiles anew
     MIXED, BATCHES = ["mixed"], ["mixed", "empty_sentence"]
 
 

@@ -21,6 +21,8 @@ from tests.conftest import (
     write_preset,
 )
 
+pytestmark = pytest.mark.backends("torch")
+
 IDS = tokenize(SENTENCES, 13)
 
 

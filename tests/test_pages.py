@@ -20,6 +20,8 @@ from tests import foreign_files
 from tests.conftest import make_arrays, make_config, write_preset
 from tests.test_presets import tarred, zipped
 
+pytestmark = pytest.mark.extended
+
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 PAGES = {str(p.relative_to(ROOT)): p.read_text("utf-8") for p in ROOT.glob("docs/**/*.md")}

@@ -19,6 +19,8 @@ from keras_elmo.cli import main
 from keras_elmo.embed.run_folder import claim_folder
 from keras_elmo.utils.file_lock import locked
 
+pytestmark = pytest.mark.extended
+
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 

@@ -32,6 +32,8 @@ from tests.conftest import (
 )
 from tests.embed.conftest import MANY
 
+pytestmark = pytest.mark.backends("torch")
+
 
 def expected(sentence):
     return reference.elmo_layers(sentence, make_config().to_options(), make_arrays(make_config()))

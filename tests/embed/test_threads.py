@@ -18,6 +18,8 @@ from keras_elmo.pretraining.language_model import BiLanguageModel
 from tests.conftest import BACKEND, SENTENCES
 from tests.forks import run_in_fork
 
+pytestmark = pytest.mark.backends
+
 
 def sentences(generator, count):
     def word():

@@ -11,6 +11,8 @@ from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.layers import BiLM, ElmoLayer
 from tests.conftest import make_arrays, make_config, write_preset
 
+pytestmark = pytest.mark.backends("torch")
+
 floats = st.floats(-10, 10, width=32)
 
 

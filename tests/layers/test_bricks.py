@@ -8,6 +8,8 @@ from keras_elmo.layers import BiLM, CharCNN, Highway, ProjectedLSTM
 from tests import reference
 from tests.conftest import BACKEND, make_config, numpy
 
+pytestmark = pytest.mark.backends
+
 RNG = np.random.default_rng(0)
 
 

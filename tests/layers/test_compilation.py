@@ -10,6 +10,8 @@ from tests.conftest import BACKEND, SENTENCES, make_config, only_tensorflow, tok
 from tests.gradients import gradients_of
 from tests.pretraining.test_language_model import make_batch, make_model
 
+pytestmark = pytest.mark.backends
+
 IDS = tokenize(SENTENCES, 13)
 only_jax = pytest.mark.skipif(BACKEND != "jax", reason="JAX only: it compiles eager calls")
 

@@ -12,6 +12,8 @@ from keras_elmo.layers.boundaries import TokenMask
 from keras_elmo.tokenizers.characters import CharacterTokenizer
 from tests.conftest import BACKEND, SENTENCES, make_config, numpy, slow, tokenize
 
+pytestmark = pytest.mark.backends("torch")
+
 IDS = tokenize(SENTENCES, 13)
 FEATURES = np.random.default_rng(0).normal(size=(4, 5, 7)).astype("float32")
 STACKED = np.random.default_rng(1).normal(size=(4, 5, 3, 8)).astype("float32")

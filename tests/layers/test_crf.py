@@ -10,6 +10,8 @@ from keras_elmo import CRF, ElmoLayer
 from keras_elmo.layers.crf import CRFLoss
 from tests.conftest import BACKEND, make_config, numpy, only_tensorflow, slow
 
+pytestmark = pytest.mark.backends("torch")
+
 RNG = np.random.default_rng(0)
 # Many tests share this shape, because JAX compiles for each shape.
 LENGTHS = [5, 3, 1, 0]

@@ -25,6 +25,8 @@ from tests.conftest import (
     write_preset,
 )
 
+pytestmark = pytest.mark.backends
+
 VARIANTS = {
     "standard": {},
     "no_highway": {"n_highway": 0},

@@ -10,6 +10,8 @@ from keras_elmo.layers.lstm import ProjectedLSTM, projected_lstm
 from tests.conftest import not_on_jax, numpy, only_tensorflow
 from tests.gradients import gradients
 
+pytestmark = pytest.mark.backends
+
 TOKENS, BATCH, LSTM_DIM = 7, 3, 5
 LENGTHS = [7, 4, 1]
 MASK = (np.arange(TOKENS) < np.array(LENGTHS)[:, None]).T

@@ -6,6 +6,8 @@ from keras_elmo import ScalarMix
 from tests import reference
 from tests.conftest import BACKEND, numpy
 
+pytestmark = pytest.mark.backends
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4, 2, 5)).astype("float32")
 MASK = np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]], bool)

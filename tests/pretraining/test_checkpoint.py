@@ -11,6 +11,8 @@ from keras_elmo.pretraining import checkpoint
 from keras_elmo.pretraining.checkpoint import CheckpointWriter, load_checkpoint
 from tests.conftest import numpy, room_for
 
+pytestmark = pytest.mark.backends
+
 
 def load(path):
     into = keras.Variable(np.zeros(3), name="w")

@@ -8,6 +8,8 @@ from keras_elmo.pretraining.corpus import Batcher
 from keras_elmo.pretraining.devices import Share, _count_replicas, current_share
 from tests.conftest import only_tensorflow
 
+pytestmark = pytest.mark.backends
+
 KERAS = "KERAS_DISTRIBUTION_"
 ADDRESSES = {f"{KERAS}JOB_ADDRESSES": "a:1, b:1"}
 SLURM = {

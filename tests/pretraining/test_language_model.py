@@ -18,6 +18,8 @@ from tests import reference
 from tests.conftest import BACKEND, make_config, not_on_jax, numpy, slow
 from tests.gradients import gradients
 
+pytestmark = pytest.mark.backends
+
 VOCABULARY = ["<S>", "</S>", "<UNK>", "The", "fox", "Café", "!"]
 SENTENCES = [["The", "quick", "fox", "!"], ["Café"], ["fox", "fox", "nowhere"], ["!"] * 6]
 

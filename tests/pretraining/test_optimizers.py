@@ -9,6 +9,8 @@ from keras_elmo.pretraining.optimizers import Adam, Muon, keras_has_muon, make_o
 from keras_elmo.pretraining.recipe import Recipe, Schedule
 from tests.conftest import BACKEND, make_config, numpy, only_tensorflow
 
+pytestmark = pytest.mark.backends
+
 OPTIMIZERS = {"adam": Adam, "muon": Muon}
 needs_muon = pytest.mark.skipif(not keras_has_muon(), reason="Muon needs Keras 3.13 or newer")
 NAMES = ["adam", pytest.param("muon", marks=needs_muon)]

@@ -15,10 +15,14 @@ from keras_elmo.pretraining.train import read_run
 from tests.conftest import BACKEND
 from tests.pretraining.test_train import read_log, weights_of
 
-pytestmark = pytest.mark.skipif(
-    BACKEND == "torch" or "SEVERAL_PROCESSES" not in os.environ,
-    reason="takes minutes; set SEVERAL_PROCESSES to run it on JAX or TensorFlow",
-)
+pytestmark = [
+    pytest.mark.backends,
+    pytest.mark.extended,
+    pytest.mark.skipif(
+        BACKEND == "torch" or "SEVERAL_PROCESSES" not in os.environ,
+        reason="takes minutes; set SEVERAL_PROCESSES to run it on JAX or TensorFlow",
+    ),
+]
 ROOT = pathlib.Path(__file__).parents[2]
 
 JOB = """

@@ -14,6 +14,8 @@ from keras_elmo.pretraining.softmax import (
 from tests.conftest import numpy, only_tensorflow
 from tests.gradients import gradients
 
+pytestmark = pytest.mark.backends("torch")
+
 VOCABULARY, WIDTH, N = 30, 4, 50
 
 

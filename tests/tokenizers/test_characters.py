@@ -9,6 +9,8 @@ from keras_elmo.alphabets import ByteAlphabet
 from tests import reference
 from tests.conftest import BACKEND, SENTENCES, numpy, only_tensorflow, tokenize
 
+pytestmark = pytest.mark.backends
+
 # Random text can look like raw text.
 any_tokens = pytest.mark.filterwarnings("ignore:CharacterTokenizer expects the tokens")
 any_text = st.text(st.characters(), max_size=12)  # lone surrogates included
