@@ -1,26 +1,105 @@
-"""The sizes and switches of a biLM."""
+"""The sizes and switches of a biLM, and its options file in the layout of bilm-tf."""
 
 import dataclasses
 import functools
 import hashlib
 import json
+import re
+import warnings
+from typing import Any
 
-from keras_elmo.alphabets import Alphabet, ByteAlphabet, CodePointAlphabet, CodePoints
-from keras_elmo.options import format_options, parse_options
-from keras_elmo.utils.checks import is_number, is_whole, shorten
+from keras_elmo.alphabets import (
+    N_CHARACTERS,
+    Alphabet,
+    ByteAlphabet,
+    CodePointAlphabet,
+    CodePoints,
+)
+from keras_elmo.utils.checks import check_fields, invalid, is_number, is_whole, shorten
 
-# The least value of each attribute that is a whole number.
-_LEAST = {
-    "character_embedding_dim": 1,
-    "max_characters_per_token": 3,
-    "n_highway": 0,
-    "lstm_dim": 1,
-    "projection_dim": 1,
-    "n_layers": 1,
+
+def _are_filters(value: object) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) > 0
+        and all(
+            isinstance(pair, list | tuple)
+            and len(pair) == 2
+            and all(is_whole(size, 1) for size in pair)
+            for pair in value
+        )
+    )
+
+
+# The bounds are far above every biLM; larger numbers in a damaged or hostile file would exhaust
+# the memory.
+_FIELDS = [
+    ("filters", _are_filters, "pairs (width, count) of whole numbers, 1 or more"),
+    (
+        "character_embedding_dim lstm_dim projection_dim",
+        lambda x: is_whole(x, 1),
+        "a whole number, 1 or more",
+    ),
+    (
+        "max_characters_per_token",
+        lambda x: is_whole(x, 3) and x <= 10_000,
+        "a whole number from 3 to 10000",
+    ),
+    ("n_highway", lambda x: is_whole(x) and x <= 1000, "a whole number from 0 to 1000"),
+    ("n_layers", lambda x: is_whole(x, 1) and x <= 1000, "a whole number from 1 to 1000"),
+    (
+        "cell_clip projection_clip",
+        lambda x: x is None or is_number(x, above=0),
+        "a positive number or None",
+    ),
+    ("activation", ("relu", "tanh").__contains__, "'relu' or 'tanh'"),
+    ("use_skip_connections", lambda x: isinstance(x, bool), "True or False"),
+    ("code_points", lambda x: isinstance(x, CodePoints | None), "CodePoints or None"),
+]
+
+# The attribute of BiLMConfig for each section and key of an options file.
+_ATTRIBUTES = {
+    "char_cnn.activation": "activation",
+    "char_cnn.filters": "filters",
+    "char_cnn.n_highway": "n_highway",
+    "char_cnn.max_characters_per_token": "max_characters_per_token",
+    "char_cnn.embedding": "character_embedding_dim",
+    "lstm.dim": "lstm_dim",
+    "lstm.projection_dim": "projection_dim",
+    "lstm.n_layers": "n_layers",
+    "lstm.cell_clip": "cell_clip",
+    "lstm.proj_clip": "projection_clip",
+    "lstm.use_skip_connections": "use_skip_connections",
 }
-# Far above every biLM; larger numbers in a damaged or hostile file would exhaust the memory.
-_MOST = {"max_characters_per_token": 10_000, "n_highway": 1000, "n_layers": 1000}
-_CLIPS = ("cell_clip", "projection_clip")
+# The defaults of bilm-tf for keys that may be missing. All other keys are required.
+_DEFAULTS = {
+    "n_highway": 0,
+    "n_layers": 1,
+    "cell_clip": None,
+    "projection_clip": None,
+    "use_skip_connections": False,
+}
+# Keys that some trainers write, each with the only value that keras-elmo supports.
+_FIXED = {
+    "bidirectional": True,
+    "reverse": False,
+    "share_embedding_softmax": False,
+    "char_cnn.projection_after_highway": True,
+    "char_cnn.projection_location": "after_highway",
+    "char_cnn.do_layer_norm": False,
+    "lstm.bidirectional": True,
+    "lstm.activation": "tanh",
+    "lstm.forget_bias": 1,
+    "lstm.use_peepholes": False,
+    "lstm.do_layer_norm": False,
+}
+# Settings of the trainers of bilm-tf and of its rewrite in PyTorch. They do not change what
+# the biLM computes.
+_TRAINING_KEY = re.compile(
+    r"all_clip_norm_val|batch_size|clip_grad_norm|(\w+\.)?dropout|eval_max_batches|learning_rate"
+    r"|lr_decay_\w+|max_steps|n_epochs|n_negative_samples_batch|n_tokens_vocab|n_train_tokens"
+    r"|sample_softmax|steps_per_epoch|unroll_steps|\w+_every_steps"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,17 +160,25 @@ class BiLMConfig:
     code_points: CodePoints | None = None
 
     def __post_init__(self) -> None:
-        problems = self._invalid_attributes() or self._contradictions()
-        if problems:
-            raise ValueError("BiLMConfig: " + "; ".join(problems))
-        # Convert NumPy numbers and JSON lists, so that equal configs compare equal.
+        check_fields(self, _FIELDS)
+        # Convert JSON lists and whole numbers, so that equal configs have equal options.
         filters = tuple((int(width), int(count)) for width, count in self.filters)
         object.__setattr__(self, "filters", filters)
-        for name in _LEAST:
-            object.__setattr__(self, name, int(getattr(self, name)))
-        for name in _CLIPS:
+        for name in ("cell_clip", "projection_clip"):
             clip = getattr(self, name)
             object.__setattr__(self, name, None if clip is None else float(clip))
+        if self.widest_filter > self.max_characters_per_token:
+            raise invalid(
+                "BiLMConfig expects no filter wider than max_characters_per_token",
+                f"filters={shorten(self.filters)}, "
+                f"max_characters_per_token={self.max_characters_per_token}",
+            )
+        if self.projection_dim > self.lstm_dim:  # bilm-tf projects to smaller sizes only
+            raise invalid(
+                "BiLMConfig expects a projection_dim of at most lstm_dim, or the layers would "
+                "differ in width",
+                f"projection_dim={self.projection_dim}, lstm_dim={self.lstm_dim}",
+            )
 
     @functools.cached_property
     def alphabet(self) -> Alphabet:
@@ -143,7 +230,7 @@ class BiLMConfig:
                 or a value is invalid. The error names all such keys.
         """
         try:
-            return cls(**parse_options(options, origin))
+            return cls(**_parse_options(options, origin))
         except ValueError as error:
             if origin is None:
                 raise
@@ -151,61 +238,86 @@ class BiLMConfig:
 
     def to_options(self) -> dict:
         """Return the options that bilm-tf and AllenNLP read, ready for ``json.dump``."""
-        return format_options(self)
+        options: dict = {"char_cnn": {"n_characters": self.n_characters}, "lstm": {}}
+        for place, name in _ATTRIBUTES.items():
+            section, key = place.split(".")
+            options[section][key] = getattr(self, name)
+        options["char_cnn"]["filters"] = [list(pair) for pair in self.filters]
+        options["char_cnn"]["embedding"] = {"dim": self.character_embedding_dim}
+        if self.code_points is not None:
+            options["code_points"] = self.code_points.to_options()
+        return options
 
     def digest(self) -> str:
         """Return the SHA-256 of the options, in hexadecimal."""
         return hashlib.sha256(json.dumps(self.to_options(), sort_keys=True).encode()).hexdigest()
 
-    def _invalid_attributes(self) -> list[str]:
-        problems = []
 
-        def expect(is_valid: bool, name: str, what: str) -> None:
-            if not is_valid:
-                value = shorten(getattr(self, name))
-                problems.append(f"{name} must be {what}. Received: {name}={value}")
-
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            expect(is_whole(value, least), name, f"a whole number, {least} or more")
-        for name, most in _MOST.items():
-            expect(not is_whole(getattr(self, name), most + 1), name, f"{most} or less")
-        for name in _CLIPS:
-            clip = getattr(self, name)
-            expect(clip is None or is_number(clip, above=0), name, "a positive number or None")
-        expect(self.activation in ("relu", "tanh"), "activation", "'relu' or 'tanh'")
-        is_switch = isinstance(self.use_skip_connections, bool)
-        expect(is_switch, "use_skip_connections", "True or False")
-        is_alphabet = isinstance(self.code_points, CodePoints | None)
-        expect(is_alphabet, "code_points", "CodePoints or None")
-        pairs = "pairs (width, count) of whole numbers, 1 or more"
-        expect(_are_filters(self.filters), "filters", pairs)
-        return problems
-
-    def _contradictions(self) -> list[str]:
-        problems = []
-        if self.widest_filter > self.max_characters_per_token:
-            problems.append(
-                "no filter may be wider than max_characters_per_token. "
-                f"Received: filters={shorten(self.filters)}, "
-                f"max_characters_per_token={self.max_characters_per_token}"
-            )
-        if self.projection_dim > self.lstm_dim:  # bilm-tf projects to smaller sizes only
-            problems.append(
-                "projection_dim must not exceed lstm_dim, or the layers would differ in width. "
-                f"Received: projection_dim={self.projection_dim}, lstm_dim={self.lstm_dim}"
-            )
-        return problems
-
-
-def _are_filters(value: object) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) > 0
-        and all(
-            isinstance(pair, list | tuple)
-            and len(pair) == 2
-            and all(is_whole(size, 1) for size in pair)
-            for pair in value
+def _parse_options(options: object, origin: object) -> dict[str, Any]:
+    """Return the arguments of ``BiLMConfig`` for the content of an options file."""
+    if not isinstance(options, dict):
+        raise invalid(
+            "BiLMConfig expects the options as a JSON object", f"{type(options).__name__}"
         )
-    )
+    values: dict[str, Any] = {}  # by section and key, as in _ATTRIBUTES
+    for key, value in options.items():
+        if key not in ("char_cnn", "lstm"):
+            values[str(key)] = value
+        elif isinstance(value, dict):
+            values |= {f"{key}.{inner}": x for inner, x in value.items()}
+        else:
+            expected = f"BiLMConfig expects '{key}' in the options to be a JSON object"
+            raise invalid(expected, f"{key}={shorten(value)}")
+    n_characters = values.pop("char_cnn.n_characters", N_CHARACTERS)
+    code_points = values.pop("code_points", None)
+    for key, expected in _FIXED.items():
+        value = values.pop(key, expected)
+        # bilm-tf reads null as false.
+        if value != expected and (value is not None or expected is not False):
+            raise invalid(
+                f"BiLMConfig expects {key}={expected!r}",
+                f"{key}={shorten(value)}",
+                "Models with other values are not supported",
+            )
+    arguments = {name: values.pop(key) for key, name in _ATTRIBUTES.items() if key in values}
+    unknown = [key for key in values if not _TRAINING_KEY.fullmatch(key)]
+    in_sections = [key for key in unknown if key.startswith(("char_cnn.", "lstm."))]
+    missing = [
+        key for key, name in _ATTRIBUTES.items() if name not in arguments and name not in _DEFAULTS
+    ]
+    if in_sections or missing:
+        raise invalid(
+            "BiLMConfig expects the options of a bilm-tf biLM over characters",
+            f"missing keys {missing}, unknown keys {shorten(in_sections)}",
+        )
+    if unknown:
+        file = "the options" if origin is None else f"options file {origin}"
+        warnings.warn(
+            f"BiLMConfig ignores the unknown keys {shorten(unknown)} of {file}", stacklevel=3
+        )
+    if code_points is not None:
+        arguments["code_points"] = CodePoints.from_options(code_points)
+    _check_n_characters(n_characters, arguments.get("code_points"))
+    embedding = arguments["character_embedding_dim"]
+    if not isinstance(embedding, dict) or set(embedding) != {"dim"}:
+        raise invalid(
+            "BiLMConfig expects char_cnn.embedding to be an object with the one key 'dim'",
+            f"embedding={shorten(embedding)}",
+        )
+    arguments["character_embedding_dim"] = embedding["dim"]
+    # A key with the value null counts as missing.
+    absent = {name for name in _DEFAULTS if arguments.get(name) is None}
+    return arguments | {name: _DEFAULTS[name] for name in absent}
+
+
+def _check_n_characters(n_characters: object, code_points: CodePoints | None) -> None:
+    """Raise a ``ValueError`` if the number of characters is not the alphabet's."""
+    expected = (N_CHARACTERS - 1, N_CHARACTERS)  # in training and in use
+    if code_points is not None:
+        expected = (len(code_points.characters) + 1,)
+    if n_characters not in expected:
+        raise invalid(
+            f"BiLMConfig expects char_cnn.n_characters to be one of {expected}",
+            f"n_characters={shorten(n_characters)}",
+            "A biLM over another alphabet is not supported",
+        )

@@ -129,16 +129,15 @@ def test_settings_of_training_are_ignored(settings):
 def test_keys_that_may_have_one_value(key, value, other):
     assert BiLMConfig.from_options(options(**{key: value})) == make_config()
     name = key.replace("__", ".")
-    message = f"^Options file o.json: .* Received: {name}={other!r}. Models .* {name}=.* not supp"
+    message = f"^Options file o.json: .* {name}=.* Received: {name}={other!r}. Models .* not"
     with pytest.raises(ValueError, match=message):
         BiLMConfig.from_options(options(**{key: other}), "o.json")
 
 
 def test_an_unknown_key_at_the_top_is_worth_a_warning():
-    with pytest.warns(UserWarning, match="ignores the unknown key 'colour' of options file o.json"):
+    expected = r"ignores the unknown keys \['colour'\] of options file o.json"
+    with pytest.warns(UserWarning, match=expected):
         assert BiLMConfig.from_options(options(colour=1), "o.json") == make_config()
-    with pytest.warns(UserWarning, match="ignores the unknown key 'lstm.dim' of the options"):
-        assert BiLMConfig.from_options({**options(), "lstm.dim": 3}) == make_config()
 
 
 def test_errors_name_the_file():
@@ -171,13 +170,16 @@ def test_missing_keys_mean_what_they_mean_to_bilm_tf():
         (options(lstm__dim=...), r"missing keys \['lstm.dim'\]"),
         (options(char_cnn=...), r"missing keys \['char_cnn.activation', .*'char_cnn.embedding'\]"),
         (options(lstm__size=3, char_cnn__x=1), r"unknown keys \['char_cnn.x', 'lstm.size'\]"),
-        (options(char_cnn__n_characters=267), "n_characters to be 261 .*=267. A biLM over another"),
+        (
+            options(char_cnn__n_characters=267),
+            r"n_characters to be one of \(261, 262\).*=267",
+        ),
         (options(share_embedding_softmax=True), "Received: share_embedding_softmax=True"),
         (options(char_cnn__embedding=16), "the one key 'dim'. Received: embedding=16"),
-        (options(bidirectional=False), "both directions. Received: bidirectional=False"),
+        (options(bidirectional=False), "bidirectional=True. Received: bidirectional=False"),
         (options(lstm=[]), r"'lstm' in the options to be a JSON object. Received: lstm=\[\]"),
         (["lstm"], "as a JSON object. Received: list"),
-        (options(lstm__dim="10"), "lstm_dim must be a whole number, 1 or more"),
+        (options(lstm__dim="10"), "lstm_dim to be a whole number, 1 or more"),
     ],
 )
 def test_bad_options(bad, message):
@@ -188,20 +190,20 @@ def test_bad_options(bad, message):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"n_layers": 0}, "n_layers must be a whole number, 1 or more. Received: n_layers=0"),
-        ({"n_highway": -1}, "n_highway must be a whole number, 0 or more"),
-        ({"lstm_dim": True}, "lstm_dim must be a whole number"),
-        ({"max_characters_per_token": 2}, "max_characters_per_token must be .* 3 or more"),
-        ({"cell_clip": 0}, "cell_clip must be a positive number or None. Received: cell_clip=0"),
-        ({"projection_clip": float("nan")}, "projection_clip must be a positive number"),
-        ({"activation": "gelu"}, "activation must be 'relu' or 'tanh'"),
-        ({"use_skip_connections": 1}, "use_skip_connections must be True or False"),
-        ({"filters": ()}, r"filters must be pairs .* Received: filters=\(\)"),
-        ({"filters": ((1, 2, 3),)}, "filters must be pairs"),
-        ({"filters": ((14, 2),)}, "no filter may be wider than max_characters_per_token"),
-        ({"projection_dim": 11}, "projection_dim must not exceed lstm_dim"),
-        ({"n_layers": 0, "lstm_dim": 0}, "lstm_dim .*; n_layers"),
-        ({"n_layers": 10**9}, "n_layers must be 1000 or less. Received: n_layers=1000000000"),
+        ({"n_layers": 0}, "n_layers to be a whole number from 1 to 1000. Received: n_layers=0"),
+        ({"n_highway": -1}, "n_highway to be a whole number from 0"),
+        ({"lstm_dim": True}, "lstm_dim to be a whole number"),
+        ({"max_characters_per_token": 2}, "max_characters_per_token to be .* from 3"),
+        ({"cell_clip": 0}, "cell_clip to be a positive number or None. Received: cell_clip=0"),
+        ({"projection_clip": float("nan")}, "projection_clip to be a positive number"),
+        ({"activation": "gelu"}, "activation to be 'relu' or 'tanh'"),
+        ({"use_skip_connections": 1}, "use_skip_connections to be True or False"),
+        ({"filters": ()}, r"filters to be pairs .* Received: filters=\(\)"),
+        ({"filters": ((1, 2, 3),)}, "filters to be pairs"),
+        ({"filters": ((14, 2),)}, "no filter wider than max_characters_per_token"),
+        ({"projection_dim": 11}, "projection_dim of at most lstm_dim"),
+        ({"n_layers": 0, "lstm_dim": 0}, "lstm_dim .*; expects n_layers"),
+        ({"n_layers": 10**9}, "n_layers to be .* to 1000. Received: n_layers=1000000000"),
         ({"lstm_dim": [[[[[[[[0]]]]]]]] * 999}, r"Received: lstm_dim=\[\[\[.{,600}$"),
     ],
 )

@@ -23,7 +23,6 @@ LINES = [
         "utils.typing",
     },
     {"utils.quiet", "alphabets", "layers.backend.tracing"},
-    {"options"},
     {"config"},
     {"layers.backend.scan", "layers.backend.custom_gradient", "layers.backend.half_precision"},
     {"layers.backend.distinct_rows", "layers.backend.look_up"},

@@ -350,7 +350,7 @@ def test_code_points_that_are_none(settings, message):
     with pytest.raises(ValueError, match="'code_points' in the options to have characters, words"):
         make_config().from_options({**options, "code_points": {"letters": []}})
     with pytest.raises(
-        ValueError, match="code_points must be CodePoints or None. Received: code_p"
+        ValueError, match="code_points to be CodePoints or None. Received: code_p"
     ):
         make_config(code_points=3)
     from keras_elmo.pretraining.language_model import BiLanguageModel
@@ -533,7 +533,7 @@ def test_two_bilms_in_an_archive(tmp_path):
         ("cnn.json", lambda t: t.replace('"dim": 10', '"dim": 11'), "lstm_dim is 10 in its te"),
         ("cnn.json", lambda t: t.replace('"cnn"', '"lstm"'), r"Received: \('lstm', 'elmo'\)"),
         ("cnn.json", lambda t: "{}", "its architecture, a JSON .* Received: .*cnn.json"),
-        ("cnn.json", lambda t: t.replace('"relu"', '"gelu"'), "activation must be 'relu'"),
+        ("cnn.json", lambda t: t.replace('"relu"', '"gelu"'), "activation to be 'relu'"),
     ],
 )
 def test_many_langs_that_do_not_fit(tmp_path, name, change, message):

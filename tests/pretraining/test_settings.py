@@ -157,7 +157,7 @@ def test_sizes_of_a_preset_to_start_from(tmp_path):
         ({"own_vocabulary": True}, None, "requires init_from. Received: init_from=None"),
         ({"init_from": "x", "sizes": {"lstm_dim": 8}}, None, "from_preset expects .*preset='x'"),
         ({"recipe": {"steps": 1, "epochs": 1}}, None, "steps or epochs, not both"),
-        ({"sizes": {"lstm_dim": 0}}, None, "lstm_dim must be a whole number, 1 or more"),
+        ({"sizes": {"lstm_dim": 0}}, None, "lstm_dim to be a whole number, 1 or more"),
     ],
 )
 def test_errors(tmp_path, write, arguments, content, message):
