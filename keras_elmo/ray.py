@@ -15,7 +15,7 @@ from typing import Any
 
 import keras
 
-from keras_elmo.embed.embedder import Embedder, check_layers, check_sizes
+from keras_elmo.embed.embedder import Embedder, check_sizes
 from keras_elmo.embed.engine_choice import check_engine, choose_engine
 from keras_elmo.embed.parquet import (
     add_layers,
@@ -27,6 +27,7 @@ from keras_elmo.embed.parquet import (
 )
 from keras_elmo.embed.run_folder import claim_folder, leave_folder
 from keras_elmo.formats.base import BiLMFile
+from keras_elmo.layer_choice import LayerChoice
 from keras_elmo.presets import Preset, absolute_preset
 from keras_elmo.tokenizers.text import read_lines, split_tokens
 from keras_elmo.utils.batches import cut
@@ -187,7 +188,7 @@ def embed_files(
         arguments[name] = absolute_preset(arguments[name])
     arguments |= {"column": column if has_columns else "tokens"}
     bilm = Preset(preset, arguments["options"]).read()
-    arguments |= {"layers": check_layers(layers, bilm.config), "float16": bool(float16)}
+    arguments |= {"layers": LayerChoice.of(layers, bilm.config.n_layers + 1).name, "float16": bool(float16)}
     fingerprint = _fingerprint(bilm)
     engine, dtype = arguments["engine"], arguments["dtype"]
     if engine == "auto" and gpus:

@@ -22,7 +22,7 @@ LINES = [
         "utils.threads",
         "utils.typing",
     },
-    {"utils.quiet", "alphabets", "layers.backend.tracing"},
+    {"utils.quiet", "alphabets", "layer_choice", "layers.backend.tracing"},
     {"config"},
     {"layers.backend.scan", "layers.backend.custom_gradient", "layers.backend.half_precision"},
     {"layers.backend.distinct_rows", "layers.backend.look_up"},

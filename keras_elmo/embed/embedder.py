@@ -23,18 +23,18 @@ from keras_elmo.embed.token_table import (
     write_token_cache,
     write_word_vectors,
 )
+from keras_elmo.layer_choice import LayerChoice, Layers
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.presets import Preset
 from keras_elmo.tokenizers.characters import CharacterTokenizer, sentence_rows
 from keras_elmo.tokenizers.text import OPENERS
 from keras_elmo.tokenizers.words import WordTokenizer
 from keras_elmo.utils.batches import length_batches, token_batches
-from keras_elmo.utils.checks import check_whole, is_whole, shorten
+from keras_elmo.utils.checks import check_whole, shorten
 from keras_elmo.utils.files import PathLike, local_path, same_file
 from keras_elmo.utils.forks import check_fork
 from keras_elmo.utils.progress import progress_bar
 
-_LAYERS = ("all", "top", "average")
 _BAR_DELAY = 5  # seconds
 
 Sentences = Iterable[Sequence[str | bytes]] | np.ndarray
@@ -202,7 +202,7 @@ class Embedder:
     def embed(
         self,
         sentences: Sentences,
-        layers: str | int = "all",
+        layers: Layers = "all",
         remember: bool = True,
         progress: bool | None = None,
     ) -> list[np.ndarray]:
@@ -213,8 +213,10 @@ class Embedder:
                 bytes, the tokens; or a NumPy array of shape ``(sentences, tokens)``. As in
                 ``CharacterTokenizer``, trailing ``""`` are padding in an array, and tokens in
                 a list. For raw text see ``tokenize``.
-            layers: str or int. ``"all"``, ``"top"``, ``"average"``, or the number of one layer:
-                0 is the token representation, and -1 the last layer.
+            layers: str, int or list of float. ``"all"``, ``"top"``, ``"average"``, or the
+                number of one layer: 0 is the token representation, and -1 the last layer. Or a
+                weight for each layer, such as the ``layer_weights`` of a trained ``ScalarMix``:
+                the result is the weighted sum.
             remember: bool. Whether to use and extend the remembered token representations.
                 With False, earlier calls do not affect even the last bit of the result.
             progress: bool or None. Whether to show a progress bar on stderr. None shows it on a
@@ -227,12 +229,12 @@ class Embedder:
         Raises:
             ValueError: If an argument is invalid.
         """
-        layers = check_layers(layers, self.config)
+        choice = LayerChoice.of(layers, self.config.n_layers + 1)
         table = self._table if remember else self._new_table()
         # Copy: a view of a sentence would keep its whole batch in memory.
         arrays = {
             i: np.array(array, order="C")
-            for i, array in self._arrays(*_flatten(sentences), layers, table, progress)
+            for i, array in self._arrays(*_flatten(sentences), choice, table, progress)
         }
         return [arrays[i] for i in range(len(arrays))]
 
@@ -254,7 +256,7 @@ class Embedder:
     def embed_means(
         self,
         sentences: Sentences,
-        layers: str | int = "average",
+        layers: Layers = "average",
         normalize: bool = False,
         progress: bool | None = None,
     ) -> np.ndarray:
@@ -274,12 +276,12 @@ class Embedder:
         Raises:
             ValueError: If an argument is invalid.
         """
-        layers = check_layers(layers, self.config)
+        choice = LayerChoice.of(layers, self.config.n_layers + 1)
         tokens, lengths = _flatten(sentences)
         width = 2 * self.config.projection_dim
-        shape = (self.config.n_layers + 1, width) if layers == "all" else (width,)
+        shape = (self.config.n_layers + 1, width) if choice.weights is None else (width,)
         means = np.zeros((len(lengths), *shape), "float32")
-        for i, array in self._arrays(tokens, lengths, layers, self._table, progress):
+        for i, array in self._arrays(tokens, lengths, choice, self._table, progress):
             if lengths[i]:
                 means[i] = array.mean(axis=-2)
         if normalize:
@@ -291,7 +293,7 @@ class Embedder:
         self,
         input_file: PathLike | BinaryIO | TextIO,
         output_file: PathLike,
-        layers: str | int = "all",
+        layers: Layers = "all",
         float16: bool = False,
         compression: str | None = None,
         resume: bool = False,
@@ -347,7 +349,7 @@ class Embedder:
                 "read one column of a table",
                 stacklevel=2,
             )
-        layers = check_layers(layers, self.config)
+        choice = LayerChoice.of(layers, self.config.n_layers + 1)
         settings = {
             "biLM": self.elmo.fingerprint(),
             "options": self.config.digest(),
@@ -355,7 +357,7 @@ class Embedder:
             # The batches change the rounding. A token cache can contain quite different vectors.
             "batch_tokens": self.batch_tokens,
             "token_cache": self._fixed and self._fixed.digest(),
-            "layers": layers,
+            "layers": choice.name,
             "float16": bool(float16),
             "compression": compression,
         }
@@ -364,7 +366,7 @@ class Embedder:
         def arrays(part: Part) -> Iterator[tuple[int, np.ndarray]]:
             # A token's last bit can depend on its batch. Each part computes its tokens anew,
             # so that a resumed run gives the same file.
-            found = self._arrays(*_flatten(part.sentences), layers, self._new_table())
+            found = self._arrays(*_flatten(part.sentences), choice, self._new_table())
             yield from ((i, array.astype("float16") if float16 else array) for i, array in found)
 
         start = time.perf_counter()
@@ -439,7 +441,7 @@ class Embedder:
         self,
         tokens: list[bytes],
         lengths: np.ndarray,
-        layers: str | int,
+        choice: LayerChoice,
         table: TokenTable,
         progress: bool | None = False,
     ) -> Iterator[tuple[int, np.ndarray]]:
@@ -459,10 +461,10 @@ class Embedder:
                 row[1 : lengths[i] + 1] = places[starts[i] : starts[i] + lengths[i]]
                 row[lengths[i] + 1] = 1
             mask = np.arange(longest) < lengths[batch][:, None] + 2
-            found = self._engine.contextualize(rows[indices] * mask[..., None], mask, layers)
+            found = self._engine.contextualize(rows[indices] * mask[..., None], mask, choice)
             for i, array in zip(batch, found, strict=True):
                 array = array[: lengths[i]]
-                yield int(i), np.moveaxis(array, 1, 0) if layers == "all" else array
+                yield int(i), np.moveaxis(array, 1, 0) if choice.weights is None else array
             bar.update(len(batch))
         bar.close()
 
@@ -478,19 +480,6 @@ def check_sizes(cache: Any, batch_tokens: Any, token_cache: Any) -> tuple[int, i
         )
     cache = check_whole("Embedder", "cache", cache)
     return cache, check_whole("Embedder", "batch_tokens", batch_tokens)
-
-
-def check_layers(layers: str | int, config: BiLMConfig) -> str | int:
-    """Return the requested layers; a number is counted from the first layer."""
-    n = config.n_layers + 1
-    if is_whole(layers, -n) and layers < n:
-        return int(layers) % n
-    if isinstance(layers, str) and layers in _LAYERS:
-        return layers
-    raise ValueError(
-        f"Embedder expects layers to be one of {_LAYERS}, or a number from {-n} to {n - 1}. "
-        f"Received: layers={layers!r}"
-    )
 
 
 def _represent(

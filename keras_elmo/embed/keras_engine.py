@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_elmo.layer_choice import LayerChoice
 from keras_elmo.layers.bilm import select_output
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.utils.batches import padding_to_few_shapes
@@ -31,7 +32,7 @@ class KerasEngine:
     def __init__(self, elmo: ElmoLayer) -> None:
         self.settings = {"dtype": elmo.compute_dtype, "backend": keras.backend.backend()}
         self._bilm = elmo.bilm
-        self._programs: dict[str | int, Callable] = {}
+        self._programs: dict[LayerChoice | None, Callable] = {}  # None: token representations
         self._lock = threading.Lock()
 
     def represent(self, ids: np.ndarray) -> np.ndarray:
@@ -47,16 +48,18 @@ class KerasEngine:
         if keras.backend.backend() == "jax":  # JAX compiles anew for every size.
             more = (32 if rows <= 32 else -(-rows // 256) * 256) - rows
             ids = np.pad(ids, [(0, more), (0, 0)], mode="edge")
-        return self._run("token", ids)[:rows]
+        return self._run(None, ids)[:rows]
 
-    def contextualize(self, tokens: np.ndarray, mask: np.ndarray, layers: str | int) -> np.ndarray:
+    def contextualize(
+        self, tokens: np.ndarray, mask: np.ndarray, choice: LayerChoice
+    ) -> np.ndarray:
         """Return the layer representations of sentences.
 
         Args:
             tokens: float32 array of token representations, shape ``(batch, tokens,
                 projection_dim)``, boundary tokens included.
             mask: bool array, shape ``(batch, tokens)``, padding on the right.
-            layers: ``"all"``, ``"top"``, ``"average"``, or int, the number of a layer.
+            choice: LayerChoice. The layers to return.
 
         Returns:
             A float32 array without the boundary tokens: ``(batch, tokens - 2, layers, width)``
@@ -66,22 +69,22 @@ class KerasEngine:
         if keras.backend.backend() == "jax":
             more = [(0, n) for n in padding_to_few_shapes(rows, longest)]
             tokens, mask = np.pad(tokens, [*more, (0, 0)]), np.pad(mask, more)
-        return self._run(layers, tokens, mask)[:rows, : longest - 2]
+        return self._run(choice, tokens, mask)[:rows, : longest - 2]
 
-    def _run(self, output: str | int, *arrays: np.ndarray) -> np.ndarray:
+    def _run(self, choice: LayerChoice | None, *arrays: np.ndarray) -> np.ndarray:
         """Compute an output; compile the function for it at the first call."""
         check_fork()
         with self._lock:
-            if output not in self._programs:
-                function, inputs = self._define(output)
-                self._programs[output] = _compile(function, self._bilm.variables, inputs)
+            if choice not in self._programs:
+                function, inputs = self._define(choice)
+                self._programs[choice] = _compile(function, self._bilm.variables, inputs)
         tensors = [ops.convert_to_tensor(array, dtype=array.dtype.name) for array in arrays]
-        return ops.convert_to_numpy(self._programs[output](*tensors))
+        return ops.convert_to_numpy(self._programs[choice](*tensors))
 
-    def _define(self, output: str | int) -> tuple[Callable, list]:
+    def _define(self, choice: LayerChoice | None) -> tuple[Callable, list]:
         """Return the function of an output, and the shapes and dtypes of its inputs."""
         bilm = self._bilm
-        if output == "token":
+        if choice is None:
             return bilm.char_cnn.represent, [((None, None), "int32")]
 
         def contextualize(tokens: Any, mask: Any) -> Any:
@@ -89,7 +92,9 @@ class KerasEngine:
             tokens = ops.cast(tokens, bilm.compute_dtype)
             representations, _ = bilm.contextualize(tokens, mask)
             inside = {name: x[:, 1:-1] for name, x in representations.items()}
-            return select_output(inside, "layers" if output == "all" else output)
+            layers = [select_output(inside, layer) for layer in choice.layers]
+            layers = [ops.cast(layer, "float32") for layer in layers]
+            return ops.stack(layers, axis=2) if choice.weights is None else choice.combine(layers)
 
         tokens = ((None, None, bilm.config.projection_dim), "float32")
         return contextualize, [tokens, ((None, None), "bool")]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_elmo.formats.weight_mapping import to_float32, variables_by_path
+from keras_elmo.layer_choice import LayerChoice
 from keras_elmo.layers.bilm import DIRECTIONS
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.onnx.bilm_graph import check_alphabet
@@ -54,24 +55,21 @@ class OnnxEngine:
         """Compute what ``KerasEngine.represent`` computes."""
         return self._session("char_cnn").run(["token"], {"ids": ids})[0]
 
-    def contextualize(self, tokens: np.ndarray, mask: np.ndarray, layers: str | int) -> np.ndarray:
+    def contextualize(
+        self, tokens: np.ndarray, mask: np.ndarray, choice: LayerChoice
+    ) -> np.ndarray:
         """Compute what ``KerasEngine.contextualize`` computes."""
-        top = self._elmo.config.n_layers
-        wanted = range(top + 1) if layers in ("all", "average") else [top]
-        if isinstance(layers, int):
-            wanted = [layers]
         tokens = np.ascontiguousarray(np.moveaxis(tokens, 1, 0))
         inputs = {"token": tokens, "mask": mask.T[..., None]}
 
         def run(direction: str) -> list[np.ndarray]:
-            names = [f"{direction}_{layer}" for layer in wanted if layer]
+            names = [f"{direction}_{layer}" for layer in choice.layers if layer]
             found = self._session(direction).run(names, inputs, _run_options()) if names else []
-            return [tokens, *found] if 0 in wanted else found
+            layers = [tokens, *found] if 0 in choice.layers else found
+            return layers if choice.weights is None else [choice.combine(layers)]
 
         stacked = _stack(*(_run_both if _count_cores() > 1 else map)(run, DIRECTIONS))
-        if layers == "all":
-            return stacked
-        return stacked.mean(axis=2) if layers == "average" else stacked[:, :, 0]
+        return stacked if choice.weights is None else stacked[:, :, 0]
 
     def _session(self, part: str) -> Any:
         """Return the session of a part of the biLM; make it at the first call.

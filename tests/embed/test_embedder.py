@@ -324,7 +324,7 @@ def test_bad_arguments(tiny_preset, arguments, message):
 
 
 def test_bad_calls(embedder, tmp_path):
-    with pytest.raises(ValueError, match="layers to be one of .* Received: layers='bottom'"):
+    with pytest.raises(ValueError, match="layers to be 'all'.* Received: layers='bottom'"):
         embedder.embed(SENTENCES, "bottom")
     for layers in (3, -4, True, 1.0, None):
         with pytest.raises(
