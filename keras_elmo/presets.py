@@ -17,7 +17,13 @@ from keras_elmo.formats.folder import Folder, checkpoint_prefix
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.many_langs import ManyLangs
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint, HubModule
-from keras_elmo.released_models import download, is_released, models_at_url, released_models
+from keras_elmo.released_models import (
+    bundled,
+    download,
+    is_released,
+    models_at_url,
+    released_models,
+)
 from keras_elmo.utils.checks import nearest_names
 from keras_elmo.utils.files import (
     PathLike,
@@ -49,16 +55,6 @@ _EXPECTED = (
     "the name of a bundled preset or released model, or the path of a directory, archive or "
     "checkpoint"
 )
-
-
-def bundled() -> dict[str, pathlib.Path]:
-    """Return the directories of the presets that come with the package, by name."""
-    package = pathlib.Path(__file__).parent
-    # The weights are inside an installed package, but next to the package in a checkout.
-    for folder in (package / "weights", package.parent / "weights"):
-        if folder.is_dir():
-            return {d.name: d for d in sorted(folder.iterdir()) if d.is_dir()}
-    return {}
 
 
 def bundled_facts() -> dict[str, dict[str, Any]]:

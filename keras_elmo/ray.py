@@ -314,7 +314,7 @@ class _EmbedPart:
             bounds = ROWS_IN_A_GROUP, TOKENS_IN_A_GROUP
             groups = cut(range(len(lengths)), lengths.__getitem__, *bounds)
             tables = (self._embed(table.slice(rows[0], len(rows))) for rows in groups)
-            with atomic_write(_file_of(self._folder, part.number)) as (temporary,):
+            with atomic_write(_file_of(self._folder, part.number)) as temporary:
                 first = next(tables)
                 with parquet.ParquetWriter(temporary, first.schema) as writer:
                     for embedded in itertools.chain([first], tables):

@@ -1,44 +1,31 @@
-"""Released models by name: a registry of addresses, a cache of files, and the Hugging Face Hub.
+"""Models by name: presets in the package, a registry of released models, and the Hugging Face Hub.
 
 The registry, ``released_models.json``, was collected from public pages; its addresses were not
 tried. A downloaded model is a folder in the cache, which ``from_preset`` reads without a network.
 """
 
-import contextlib
 import dataclasses
 import functools
 import importlib.resources
-import io
 import json
 import os
 import pathlib
 import re
-import sys
-import tempfile
-from typing import Any
+import urllib.request
 
+from keras_elmo.formats.folder import Folder
+from keras_elmo.formats.hdf5 import Hdf5Reader
 from keras_elmo.utils.checks import nearest_names
 from keras_elmo.utils.extras import import_extra
-from keras_elmo.utils.file_lock import locked
-from keras_elmo.utils.files import (
-    atomic_write,
-    digest_of,
-    made_folder,
-    read_object,
-    without_scheme,
-)
+from keras_elmo.utils.files import atomic_write, digest_of, local_path, read_object, without_scheme
+from keras_elmo.utils.progress import progress_bar
 
 # The start of an address on the Hugging Face Hub.
 HUB = "hf://"
-
-# The first bytes of the containers, by the end of their names.
-_SIGNATURES = {
-    ".hdf5": (b"\x89HDF",),
-    ".zip": (b"PK",),
-    ".tar.gz": (b"\x1f\x8b",),
-    ".tar.bz2": (b"BZh",),
-    ".json": (b"{",),
-}
+# Seconds that a mirror may be silent.
+_TIMEOUT = 30.0
+# Bytes of a file whose size is not known, at most.
+_LARGEST_FILE = 8 << 30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,20 +76,32 @@ class ReleasedModel:
         return bool(self.files) and all((self.folder / f["file"]).is_file() for f in self.files)
 
 
+def bundled() -> dict[str, pathlib.Path]:
+    """Return the directories of the presets that come with the package, by name."""
+    package = pathlib.Path(__file__).parent
+    # The weights are inside an installed package, but next to the package in a checkout.
+    for folder in (package / "weights", package.parent / "weights"):
+        if folder.is_dir():
+            return {d.name: d for d in sorted(folder.iterdir()) if d.is_dir()}
+    return {}
+
+
 @functools.cache
 def released_models() -> dict[str, ReleasedModel]:
     """Return the models of the registry by name."""
     text = importlib.resources.files("keras_elmo").joinpath("released_models.json").read_text()
-    models = (
-        ReleasedModel(**{**m, "files": tuple(m["files"])}) for m in json.loads(text)["models"]
-    )
-    return {model.name: model for model in models}
+    models = json.loads(text)["models"]
+    return {m["name"]: ReleasedModel(**{**m, "files": tuple(m["files"])}) for m in models}
 
 
 def cache_folder() -> pathlib.Path:
     """Return the folder of downloaded models, ``keras_elmo`` inside the folder of Keras."""
-    home = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"
-    return pathlib.Path(home) / "keras_elmo"
+    return local_path(os.environ.get("KERAS_HOME") or "~/.keras") / "keras_elmo"
+
+
+def is_released(preset: object) -> bool:
+    """Return whether a preset is the name of a released model or an address on the Hub."""
+    return isinstance(preset, str) and (preset.startswith(HUB) or preset in released_models())
 
 
 def models_at_url(url: str) -> list[str]:
@@ -115,40 +114,36 @@ def models_at_url(url: str) -> list[str]:
     return names
 
 
-def model_path(model: ReleasedModel) -> pathlib.Path:
-    """Return the path that ``from_preset`` reads: the archive, or the folder of several files."""
-    return model.folder / model.files[0]["file"] if len(model.files) == 1 else model.folder
-
-
 def download(name: str) -> pathlib.Path:
     """Download a released model into the cache, unless it is there already.
 
-    Every file is checked for its size and checksum where they are known, and for its kind.
-    Where no checksum is known, the digest of the first download is kept and later downloads
-    are compared with it. Files appear in the folder of the model when all of them are complete.
+    The mirrors of a file are tried in order. A file counts as downloaded if it has the size and
+    the checksum of the registry, where they are known, and opens as the kind of file its name
+    says. Files that were put into the folder of the model by hand are used as they are.
 
     ``"hf://user/model"`` or ``"hf://user/model@revision"`` is a model on the Hugging Face Hub.
     The package ``huggingface_hub`` downloads it into its cache.
 
     Args:
         name: str. Name of the model, as ``released_models()`` lists them, or an address on the
-            Hugging Face Hub.
+            Hugging Face Hub. For a bundled preset nothing is downloaded.
 
     Returns:
         Path that ``from_preset`` reads.
 
     Raises:
         ImportError: If the model is on the Hugging Face Hub and huggingface_hub is missing.
-        ValueError: If the registry has no such model, or no address of its files, or if
-            ``digests.json`` in the cache is damaged.
+        ValueError: If the registry has no such model, or no address of its files.
         OSError: If no mirror gives the file; the error names every address, the expected
             size and the folder for a file that was fetched by hand.
     """
     if name.startswith(HUB):
         return _snapshot(name)
+    if name in bundled():
+        return bundled()[name]
     model = released_models().get(name)
     if model is None:
-        near = nearest_names(name, released_models())
+        near = nearest_names(name, [*bundled(), *released_models()])
         raise ValueError(
             f"Expected the name of a released model. Received: {name!r}. "
             + (f"Similar names: {', '.join(near)}. " if near else "")
@@ -159,29 +154,64 @@ def download(name: str) -> pathlib.Path:
             f"The files of {name} cannot be fetched by a program. Received: download of {name}. "
             f"Fetch them from {model.page} and pass their folder to from_preset"
         )
-    if model.is_downloaded and name in _read_ledger():
-        return model_path(model)
-    with (
-        made_folder(model.folder),
-        tempfile.TemporaryDirectory(dir=model.folder, prefix=".") as temporary,
-    ):
-        paths = {}
-        for file in model.files:
-            path = model.folder / file["file"]
-            if path.is_file():  # fetched by hand
-                _check_present(path, file, name)
-            else:
-                path = _fetch(file, pathlib.Path(temporary), model)
-            paths[file["file"]] = path
-        _compare_digests(model, paths)
-        for file_name, path in paths.items():
-            os.replace(path, model.folder / file_name)
-    return model_path(model)
+    for file in model.files:
+        if not (model.folder / file["file"]).is_file():
+            _fetch(file, model)
+    return model.folder / model.files[0]["file"] if len(model.files) == 1 else model.folder
 
 
-def is_released(preset: object) -> bool:
-    """Return whether a preset is the name of a released model or an address on the Hub."""
-    return isinstance(preset, str) and (preset.startswith(HUB) or preset in released_models())
+def _fetch(file: dict, model: ReleasedModel) -> None:
+    """Fetch a file from the first mirror that gives it."""
+    model.folder.mkdir(parents=True, exist_ok=True)
+    failures = []
+    for url in file["urls"]:
+        try:
+            # The name keeps its ending, which says how to open the file.
+            with atomic_write(model.folder / file["file"]) as path:
+                _copy(url, path, file)
+                _check(path, file)
+            return
+        except (OSError, ValueError) as error:
+            failures.append(f"{url} ({' '.join(str(error).split())[:200]})")
+    size = f"{file['bytes']} bytes" if "bytes" in file else "size not known"
+    guessed = ". The address was guessed from those of similar models" if model.guessed else ""
+    page = f" from {model.page}" if model.page else ""
+    raise OSError(
+        f"No mirror of {model.name} gave {file['file']} ({size}). "
+        f"Received: {'; '.join(failures)}{guessed}. Try again later, or fetch the file by hand"
+        f"{page} and put it into {model.folder}"
+    )
+
+
+def _copy(url: str, path: pathlib.Path, file: dict) -> None:
+    """Copy the content of an address into a file."""
+    with urllib.request.urlopen(url, timeout=_TIMEOUT) as response, open(path, "wb") as output:
+        length = response.headers.get("Content-Length")
+        expected = int(length) if length else file.get("bytes")
+        most = file.get("bytes", _LARGEST_FILE)
+        with progress_bar(
+            None, desc=file["file"], total=expected, unit="B", unit_scale=True
+        ) as bar:
+            while block := response.read(1 << 20):
+                output.write(block)
+                bar.update(len(block))
+                if output.tell() > most:
+                    raise OSError(f"expected at most {most} bytes, received more")
+        if expected is not None and output.tell() != expected:
+            raise OSError(f"expected {expected} bytes, received {output.tell()}")
+
+
+def _check(path: pathlib.Path, file: dict) -> None:
+    """Raise an error if a file has another checksum, or does not open."""
+    for algorithm in ("sha256", "md5"):
+        if algorithm in file and (digest := digest_of(path, algorithm)) != file[algorithm]:
+            raise OSError(f"expected {algorithm} {file[algorithm]}, received {digest}")
+    if file["file"].endswith(".json"):
+        read_object(path)
+    elif file["file"].endswith(".hdf5"):
+        Hdf5Reader(path).close()
+    else:
+        Folder(path)  # unpacks the archive
 
 
 def _snapshot(address: str) -> pathlib.Path:
@@ -201,86 +231,3 @@ def _snapshot(address: str) -> pathlib.Path:
             "name and the network; for a private model run hf auth login. Or fetch the files by "
             "hand and pass their folder"
         ) from error
-
-
-def _fetch(file: dict, folder: pathlib.Path, model: ReleasedModel) -> pathlib.Path:
-    """Fetch a file from the first mirror that gives it, and return its path in the folder."""
-    import keras
-
-    failures = []
-    for url in file["urls"]:
-        target = folder / file["file"]
-        try:
-            # Keras joins cache_dir and cache_subdir, and prints the progress.
-            with contextlib.redirect_stdout(sys.stderr or io.StringIO()):
-                keras.utils.get_file(
-                    file["file"], url, cache_dir=str(folder.parent), cache_subdir=folder.name
-                )
-            _check(target, file, model.name)
-            return target
-        except Exception as error:  # get_file raises bare Exceptions
-            target.unlink(missing_ok=True)
-            failures.append(f"{url} ({' '.join(str(error).split())[:200]})")
-    size = f"{file['bytes']} bytes" if "bytes" in file else "size not known"
-    guessed = ". The address was guessed from those of similar models" if model.guessed else ""
-    page = f" from {model.page}" if model.page else ""
-    raise OSError(
-        f"No mirror of {model.name} gave {file['file']} ({size}). "
-        f"Received: {'; '.join(failures)}{guessed}. Try again later, or fetch the file by hand"
-        f"{page} and put it into {model.folder}"
-    )
-
-
-def _check_present(path: pathlib.Path, file: dict, name: str) -> None:
-    try:
-        _check(path, file, name)
-    except OSError as error:
-        raise OSError(
-            f"{name} has a file that is not the expected one. Received: {path}: {error}. "
-            "Delete it, or put the right file there"
-        ) from None
-
-
-def _check(path: pathlib.Path, file: dict, name: str) -> None:
-    """Raise an ``OSError`` if a file is not the expected one."""
-    size = path.stat().st_size
-    if "bytes" in file and size != file["bytes"]:
-        raise OSError(f"expected {file['bytes']} bytes, received {size}")
-    with open(path, "rb") as opened:
-        start = opened.read(512).lstrip()
-    expected = next((s for end, s in _SIGNATURES.items() if path.name.endswith(end)), None)
-    if expected and not start.startswith(expected):
-        kind = "a web page" if start[:1] == b"<" else f"a file that begins with {start[:16]!r}"
-        raise OSError(f"expected {path.name} of {name}, received {kind}")
-    for algorithm in ("sha256", "md5"):
-        if algorithm in file:
-            digest = digest_of(path, algorithm)
-            if digest != file[algorithm]:
-                raise OSError(f"expected {algorithm} {file[algorithm]}, received {digest}")
-
-
-def _ledger() -> pathlib.Path:
-    return cache_folder() / "digests.json"
-
-
-def _read_ledger() -> dict[str, Any]:
-    """Return the digests of the first downloads, by model and file."""
-    return read_object(_ledger(), "Digest file") if _ledger().is_file() else {}
-
-
-def _compare_digests(model: ReleasedModel, paths: dict[str, pathlib.Path]) -> None:
-    """Compare the files with the first download; keep the digests of a first download."""
-    ledger = _ledger()
-    digests = {name: digest_of(path) for name, path in paths.items()}
-    with locked(ledger.with_name(ledger.name + ".lock"), f"writes {ledger}", wait=True):
-        known = _read_ledger()
-        first = known.setdefault(model.name, digests)
-        changed = sorted(file for file in digests if first.get(file) != digests[file])
-        if changed:
-            raise OSError(
-                f"Expected the files of {model.name} that were downloaded before. Received: other "
-                f"content in {', '.join(changed)}. If the publisher replaced them, delete "
-                f"{model.name!r} from {ledger} and download again"
-            )
-        with atomic_write(ledger) as (temporary,):
-            temporary.write_text(json.dumps(known, indent=1))

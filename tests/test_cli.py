@@ -136,7 +136,10 @@ def test_a_model_card_that_names_a_pipe_or_a_device(tiny_preset, tmp_path, capsy
         (folder / name).unlink(missing_ok=True)
         make(folder / name)
         assert main(["info", str(folder)]) == 1
-        assert f"preset/{name} is a device or a pipe, not a file" in capsys.readouterr().err
+        assert (
+            f"preset/{name} is a directory, a device or a pipe, not a file"
+            in capsys.readouterr().err
+        )
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

@@ -7,7 +7,6 @@ contains the lines.
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -21,11 +20,11 @@ import h5py
 import numpy as np
 
 from keras_elmo.embed.run_folder import claim_folder, leave_folder
-from keras_elmo.formats.hdf5 import Hdf5Reader, Hdf5Writer
+from keras_elmo.formats.hdf5 import Hdf5Reader, create_hdf5
 from keras_elmo.tokenizers.text import split_tokens
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.file_lock import locked
-from keras_elmo.utils.files import atomic_write, digest_of, output_path
+from keras_elmo.utils.files import atomic_write, digest_of, local_path
 
 # The bounds of a part.
 SENTENCES_IN_A_PART = 2000
@@ -82,7 +81,7 @@ class LayerFileWriter:
     def __init__(
         self, output: Path, settings: dict, resume: bool = False, compression: str | None = None
     ) -> None:
-        self._output = output = output_path(output)  # the parts are next to it
+        self._output = output = local_path(output).resolve()  # the parts are next to it
         self._folder = output.with_name(output.name + ".parts")
         bounds = {"sentences": SENTENCES_IN_A_PART, "tokens": TOKENS_IN_A_PART}
         self._settings = json.loads(json.dumps({**settings, "part": bounds}))
@@ -140,12 +139,13 @@ class LayerFileWriter:
     def write(self, part: Part, arrays: Iterable[tuple[int, np.ndarray]]) -> None:
         """Write a part: the index in the part and the array of each sentence, in any order."""
         path = self._part_file(part.number)
-        with atomic_write(path, path.with_suffix(".sha256")) as (temporary, digests):
-            with Hdf5Writer(temporary) as file:
-                file.create("sentences", np.array(part.lines, h5py.string_dtype()))
+        digests = path.with_suffix(".sha256")
+        with atomic_write(digests) as digests, atomic_write(path) as temporary:
+            with create_hdf5(temporary) as file:
+                file["sentences"] = np.array(part.lines, h5py.string_dtype())
                 for i, array in arrays:
                     kind = self._compression if array.size else None
-                    file.create(str(part.start + i), array, compression=kind)
+                    file.create_dataset(str(part.start + i), data=array, compression=kind)
             digests.write_text(f"{self._source_digest(part.lines)} {digest_of(temporary)}")
 
     def finish(self) -> None:
@@ -154,16 +154,16 @@ class LayerFileWriter:
             return
         parts = [self._part_file(number) for number in range(self._count)]
         merged = self._folder / "merged.hdf5"
-        with atomic_write(merged) as (temporary,), Hdf5Writer(temporary) as whole:
-            attributes = {"settings": json.dumps(self._settings)}
-            whole.run(lambda file: file.attrs.update(attributes))
-            whole.create("sentences", np.array([], h5py.string_dtype()), maxshape=(None,))
+        with atomic_write(merged) as temporary, create_hdf5(temporary) as whole:
+            whole.attrs["settings"] = json.dumps(self._settings)
+            lines = np.array([], h5py.string_dtype())
+            whole.create_dataset("sentences", data=lines, maxshape=(None,))
             for part in parts:
                 with Hdf5Reader(part, kind="Part", remedy="Remove it, and resume") as file:
                     for name in file.names():
                         if name != "sentences":
-                            whole.run(functools.partial(file.copy, name))
-                    whole.run(functools.partial(_append_lines, file.read_strings("sentences")))
+                            file.copy(name, whole)
+                    _append_lines(file.read_strings("sentences"), whole)
         os.replace(merged, self._output)
         # Remove the settings last: without them the folder would be refused at the next run.
         for part in parts:

@@ -4,7 +4,7 @@ import json
 import pathlib
 import shutil
 
-from keras_elmo.utils.files import atomic_write, holds_files
+from keras_elmo.utils.files import atomic_write
 
 _SETTINGS = "_settings.json"  # Readers of Parquet skip files whose names begin with "_".
 
@@ -38,14 +38,15 @@ def claim_folder(folder: pathlib.Path, settings: dict, resume: bool) -> None:
                 "remove the folder"
             )
         return
-    if folder.exists() and not stored.exists() and holds_files(folder):
+    others = folder.iterdir() if folder.exists() and not stored.exists() else ()
+    if any(path.suffix != ".tmp" for path in others):
         raise ValueError(
             f"{folder}, which this run would write to, contains other files. Remove it, or choose "
             "another output"
         )
     folder.mkdir(exist_ok=True)
     try:
-        with atomic_write(stored) as (temporary,):
+        with atomic_write(stored) as temporary:
             temporary.write_text(json.dumps(settings))
     except OSError:
         leave_folder(folder)

@@ -135,7 +135,7 @@ def write_token_cache(
     _check_vocabulary(tokens, b"\n")
     content = to_vocabulary_lines(token.decode() for token in tokens)
     rows = table.look_up(tokens)
-    with atomic_write(vocabulary_file, embedding_file) as (vocabulary, embedding):
+    with atomic_write(vocabulary_file) as vocabulary, atomic_write(embedding_file) as embedding:
         vocabulary.write_bytes(content)
         write_arrays(embedding, {"embedding": rows})
 
@@ -147,7 +147,7 @@ def write_word_vectors(table: TokenTable, tokens: Sequence[bytes], file: PathLik
         ValueError: If a token is empty, contains white space, is not UTF-8 or occurs twice.
     """
     _check_vocabulary(tokens, b" \t\r\n")
-    with atomic_write(file) as (temporary,), open(temporary, "wb") as text:
+    with atomic_write(file) as temporary, open(temporary, "wb") as text:
         text.write(b"%d %d\n" % (len(tokens), table.look_up([]).shape[1]))
         for part in cut(tokens, len, 1000, 1 << 20):
             for token, row in zip(part, table.look_up(part), strict=True):

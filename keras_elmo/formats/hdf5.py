@@ -12,18 +12,17 @@ import contextlib
 import io
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import h5py
 import numpy as np
 
 from keras_elmo.formats.checks import Declared, check_tensors, largest_size
-from keras_elmo.utils.files import PathLike, check_file, deferred_signals, local_path
+from keras_elmo.utils.files import PathLike, check_file, local_path
 
 _NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT)
 _LARGEST_CHUNK = 16 << 20  # unless the dataset itself is larger
-_LONGEST_METADATA = 4 << 20
 _MOST_NAMES = 100_000
 _DEEPEST_NAME = 16
 
@@ -40,86 +39,55 @@ def write_arrays(
     file: PathLike, arrays: dict, attributes: dict | None = None, **filters: Any
 ) -> None:
     """Write arrays and attributes by name. Pass ``filters`` to ``create_dataset``."""
-    with Hdf5Writer(file) as writer:
-        writer.run(lambda opened: opened.attrs.update(attributes or {}))
+    with create_hdf5(file) as opened:
+        opened.attrs.update(attributes or {})
         for name, array in arrays.items():
-            writer.create(name, array, **filters)
+            opened.create_dataset(name, data=array, **filters)
 
 
-class Hdf5Writer:
-    """An hdf5 file that is open for writing. Use it in ``with``.
+@contextlib.contextmanager
+def create_hdf5(file: PathLike) -> Iterator[h5py.File]:
+    """Open a new hdf5 file for writing. An ``OSError``, as of a full disk, is raised at the end.
 
-    HDF5 crashes the process after it failed to write a file, or after an exception inside its
-    calls. It therefore writes through an object that never fails, and this class raises the error:
-    an ``OSError`` if the file cannot be written, for example because the disk is full.
+    HDF5 can crash the process after an exception inside its writes. It therefore writes through an
+    object that never fails, and the error is raised when the file is closed.
     """
-
-    def __init__(self, file: PathLike) -> None:
-        with deferred_signals():
-            self._output = _Output(file)
-            self._file = h5py.File(self._output, "w")
-
-    def __enter__(self) -> "Hdf5Writer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with deferred_signals():
-            self._file.close()
-            self._output.close()
-        self._check()
-
-    def run(self, function: Callable[[h5py.File], object]) -> None:
-        """Call a function with the ``h5py.File``, and drop the result."""
-        with deferred_signals():
-            function(self._file)
-        self._check()
-
-    def create(self, name: str, array: np.ndarray, **filters: Any) -> None:
-        """Write a dataset, with filters of ``h5py.Group.create_dataset``."""
-        self.run(lambda file: file.create_dataset(name, data=array, **filters))
-
-    def _check(self) -> None:
-        if self._output.error:
-            raise self._output.error
+    output = _Output(file, "w+")
+    try:
+        with h5py.File(output, "w") as opened:
+            yield opened
+    finally:
+        output.close()
+        if output.error:
+            raise output.error
 
 
 class _Output(io.FileIO):
-    """A new file that keeps in memory what it cannot write, and the error."""
+    """A new file that keeps the first error of writing, and drops what comes after it."""
 
-    def __init__(self, file: PathLike) -> None:
-        super().__init__(file, "w+")
-        self.error: OSError | None = None
-        self._refused: list[tuple[int, bytes]] = []
+    error: BaseException | None = None
 
     def write(self, data: Any) -> int:
-        start, done = self.tell(), 0
+        end = self.tell() + len(data)
         try:
-            while done < len(data) and not self.error:
-                done += super().write(data[done:]) or 0
-        except OSError as error:
+            rest = memoryview(data)
+            while rest and not self.error:
+                rest = rest[super().write(rest) :]
+        except BaseException as error:  # also an interrupt
             self.error = error
-        if done < len(data):
-            # HDF5 may read metadata again, but not arrays, which are longer.
-            self._refused.append((start + done, bytes(data[done : done + _LONGEST_METADATA])))
-            self.seek(start + len(data))
+        self.seek(end)
         return len(data)
 
     def readinto(self, buffer: Any) -> int:
-        start, view = self.tell(), memoryview(buffer).cast("B")
-        end = start + len(view)
+        view = memoryview(buffer).cast("B")
         n = super().readinto(view) or 0
-        view[n:] = bytes(len(view) - n)
-        for first, data in self._refused:
-            low, high = max(first, start), min(first + len(data), end)
-            if low < high:
-                view[low - start : high - start] = data[low - first : high - first]
-        self.seek(end)
+        view[n:] = bytes(len(view) - n)  # dropped data
         return len(view)
 
     def truncate(self, size: int | None = None) -> int:
         try:
             return super().truncate(size)
-        except OSError as error:
+        except BaseException as error:
             self.error = self.error or error
             return self.tell()
 

@@ -51,7 +51,7 @@ def export_onnx(
     weights = {path: array.astype("float32") for path, array in bilm.values().items()}
     model = bilm_model(bilm.config, weights, "int8" if int8 else "float32", stateful, metadata)
     content = model.SerializeToString()
-    with atomic_write(file) as (temporary,):
+    with atomic_write(file) as temporary:
         temporary.write_bytes(content)
     return {
         "fingerprint": digest,

@@ -61,7 +61,7 @@ class CheckpointWriter:
             pending.result()
 
     def _write(self, arrays: dict, facts: str) -> None:
-        with atomic_write(self.path) as (temporary,):
+        with atomic_write(self.path) as temporary:
             write_arrays(temporary, arrays, {"facts": facts})
             # There is no older checkpoint: after a power failure the new one must be complete.
             with open(temporary, "rb+") as file:

@@ -24,7 +24,6 @@ from keras_elmo.utils.files import (
     atomic_write,
     check_new_directory,
     local_path,
-    made_folder,
 )
 
 # Held-out sentences that measure the effect of rounding the weights.
@@ -92,8 +91,8 @@ def export_run(
     recipe = dataclasses.asdict(run.read_settings()[1]) | facts.get("settings", {})
     name = output.resolve().name
     card = _model_card(name, model, recipe, facts, average, rounding, scores, data)
-    paths = output / "curve.png", output / "log.csv"
-    with made_folder(output), atomic_write(*paths) as (picture, log):
+    output.mkdir(parents=True, exist_ok=True)
+    with atomic_write(output / "log.csv") as log, atomic_write(output / "curve.png") as picture:
         run.copy_log(facts["step"], log)
         _draw_curve(log, picture)
         write_language_model(output, model, vocabulary, card, bits, read_tokenizer(run.path))

@@ -12,7 +12,7 @@ from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabul
 from keras_elmo.formats.weight_mapping import extract, to_float32, variables_by_path
 from keras_elmo.presets import TOKENIZER_FILE, Preset
 from keras_elmo.pretraining.language_model import BiLanguageModel
-from keras_elmo.utils.files import PathLike, digest_of, write_files, write_json
+from keras_elmo.utils.files import PathLike, digest_of, local_path, write_files, write_json
 
 # Significant bits of the stored weights: biLM, softmax.
 BITS = (16, 12)
@@ -116,14 +116,14 @@ def write_language_model(
         "softmax/W": to_float32(model.softmax_kernel),
         "softmax/b": to_float32(model.softmax_bias),
     }
-    writers: dict[str, Callable | None] = {
+    writers: dict[str, Callable] = {
         "options.json": lambda path: write_json(path, model.config.to_options()),
         "weights.hdf5": lambda path: _write_rounded(path, arrays, bits[0]),
         "vocab.txt": lambda path: write_vocabulary(path, vocabulary),
         "softmax.hdf5": lambda path: _write_rounded(path, softmax, bits[1]),
-        TOKENIZER_FILE: None if tokenizer is None else lambda path: write_json(path, tokenizer),
-        "scalar_mix.json": None,  # an older one belongs to another biLM
     }
+    if tokenizer is not None:
+        writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
     lines = [card.rstrip(), "", "## Checksums (SHA-256)", "", "```"]
 
     def with_digest(name: str, write: Callable) -> Callable:
@@ -133,11 +133,14 @@ def write_language_model(
 
         return write_and_digest
 
-    writers = {name: write and with_digest(name, write) for name, write in writers.items()}
+    writers = {name: with_digest(name, write) for name, write in writers.items()}
     writers["README.md"] = lambda path: path.write_text(
         "\n".join([*lines, "```", ""]), "utf-8", newline="\n"
     )
     write_files(directory, writers)  # in this order
+    # Files of an older preset, which belong to another biLM.
+    for name in {TOKENIZER_FILE, "scalar_mix.json"} - writers.keys():
+        (local_path(directory) / name).unlink(missing_ok=True)
 
 
 def _write_rounded(path: pathlib.Path, arrays: dict, bits: int) -> None:

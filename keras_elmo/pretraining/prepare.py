@@ -28,7 +28,7 @@ from keras_elmo.pretraining.sentences import SentenceRules
 from keras_elmo.pretraining.text_files import open_text
 from keras_elmo.tokenizers.text import OPENERS
 from keras_elmo.utils.checks import check_whole, is_number
-from keras_elmo.utils.files import PathLike, disk_errors, local_path, write_json
+from keras_elmo.utils.files import PathLike, local_path, write_json
 
 # Neighbouring lines often belong to one document, so they are held out together.
 _LINES_PER_BLOCK = 200
@@ -139,8 +139,7 @@ def prepare(
     work = output.with_name(f"{output.name}.{uuid.uuid4().hex[:16]}.tmp")
     work.mkdir()
     try:
-        with disk_errors(output):
-            counts = _write(files, heldout_files, work, settings, given, rules, workers, progress)
+        counts = _write(files, heldout_files, work, settings, given, rules, workers, progress)
         work.rename(output)
     finally:
         shutil.rmtree(work, ignore_errors=True)

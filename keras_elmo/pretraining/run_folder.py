@@ -16,7 +16,6 @@ from keras_elmo.utils.file_lock import locked
 from keras_elmo.utils.files import (
     PathLike,
     atomic_write,
-    disk_errors,
     local_path,
     read_object,
     read_vocabulary_lines,
@@ -121,12 +120,12 @@ class RunFolder:
         files = {f"{name}.json": content for name, content in contents}
         if tokenizer is not None:
             files[TOKENIZER_FILE] = tokenizer
-        writers: dict[str, Callable | None] = {
+        writers: dict[str, Callable] = {
             name: functools.partial(write_json, value=content) for name, content in files.items()
         }
         writers["vocab.txt"] = functools.partial(write_vocabulary, tokens=vocabulary)
         if tokenizer is None and not self.has_checkpoint:  # there may be one of an unsaved run
-            writers[TOKENIZER_FILE] = None
+            (self.path / TOKENIZER_FILE).unlink(missing_ok=True)
         write_files(self.path, writers)
 
     def load(self, variables: dict, digests: dict[str, str]) -> dict:
@@ -157,7 +156,7 @@ class RunFolder:
     def log(self, row: dict) -> None:
         """Append a row to the log."""
         is_new = not self._log.exists()
-        with disk_errors(self._log), open(self._log, "a", newline="", encoding="utf-8") as file:
+        with open(self._log, "a", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, row)
             if is_new:
                 writer.writeheader()
@@ -170,7 +169,7 @@ class RunFolder:
         if not self._log.stat().st_size:  # the run was killed before the first row
             self._log.unlink()
             return
-        with atomic_write(self._log) as (temporary,):
+        with atomic_write(self._log) as temporary:
             self.copy_log(step, temporary)
 
     def copy_log(self, step: int, output: pathlib.Path) -> None:

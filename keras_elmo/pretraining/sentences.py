@@ -136,7 +136,7 @@ def _open_output(file: PathLike) -> Iterator[Callable[[str], object]]:
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         yield sys.stdout.write
         return
-    with atomic_write(file) as (temporary,):
+    with atomic_write(file) as temporary:
         with open(temporary, "w", encoding="utf-8", newline="\n") as opened:
             yield opened.write
 

@@ -1,12 +1,7 @@
-import pathlib
-import subprocess
-import sys
-
 import h5py
 import numpy as np
 import pytest
 
-import keras_elmo
 from keras_elmo.formats import checks
 from keras_elmo.formats.hdf5 import Hdf5Reader, read_arrays, write_arrays
 from tests.conftest import room_for
@@ -45,30 +40,6 @@ def test_a_full_disk(tmp_path, compression, room):
     assert read_arrays(tmp_path / "w").keys() == arrays.keys()
 
 
-INTERRUPTED = """
-import contextlib, signal, sys, types
-import numpy as np
-package = sys.modules["keras_elmo"] = types.ModuleType("keras_elmo")  # without Keras
-package.__path__ = [sys.argv[1]]
-from keras_elmo.formats.hdf5 import write_arrays
-arrays = {str(i): np.random.rand(300) for i in range(100)}
-signal.signal(signal.SIGALRM, signal.default_int_handler)
-for wait in np.linspace(0.001, 0.03, 60):
-    with contextlib.suppress(KeyboardInterrupt):
-        signal.setitimer(signal.ITIMER_REAL, wait)
-        while True:
-            write_arrays("w", arrays, compression="gzip")
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGALRM")
-def test_an_interrupt_while_it_writes(tmp_path):
-    """An interrupt in the calls that HDF5 makes would crash it, too."""
-    package = str(pathlib.Path(keras_elmo.__file__).parent)
-    command = [sys.executable, "-c", INTERRUPTED, package]
-    assert subprocess.run(command, cwd=tmp_path, timeout=60).returncode == 0
-
-
 def test_scalars_and_empty_arrays(tmp_path):
     write_arrays(tmp_path / "w", {"scalar": np.float32(2), "empty": np.zeros((3, 0, 8))})
     again = read_arrays(tmp_path / "w")
@@ -92,9 +63,9 @@ def test_other_things_by_the_name(tmp_path):
         read_arrays(path)
     with pytest.raises(FileNotFoundError, match="Part .*gone.hdf5 does not exist"):
         Hdf5Reader(tmp_path / "gone.hdf5", kind="Part")
-    with pytest.raises(IsADirectoryError, match="Weight file .* is a directory"):
+    with pytest.raises(OSError, match="Weight file .* is a directory"):
         read_arrays(tmp_path)
-    with pytest.raises(OSError, match="Weight file /dev/zero is a device or a pipe"):
+    with pytest.raises(OSError, match="Weight file /dev/zero is a directory, a device or a pipe"):
         read_arrays("/dev/zero")
 
 

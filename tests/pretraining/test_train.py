@@ -299,7 +299,7 @@ def test_an_export_of_a_run_whose_log_was_removed(finished, tmp_path):
 def test_an_export_to_a_full_disk(finished, tmp_path):
     for room in (500, 40_000):  # for the curve, and for the weights behind it
         with room_for(room):
-            with pytest.raises(OSError, match="^.Errno 27. Expected room to write [^:]*: File too"):
+            with pytest.raises(OSError, match="File too large"):
                 export_run(finished, tmp_path / "preset", bits=(23, 23))
     assert not (tmp_path / "preset").exists()
 
