@@ -175,6 +175,11 @@ class Preset:
             return f'a Keras model. Load it: keras.saving.load_model("{self.path}")'
         return ""
 
+    @property
+    def files(self) -> list[pathlib.Path]:
+        """The files of the preset, which no output may replace; for an archive the archive."""
+        return [self.path] if self.path.is_file() else [f.path for f in self._folder.files]
+
     def read_config(self) -> BiLMConfig:
         """Read the options only. For errors see ``read``."""
         return self.format.config

@@ -77,6 +77,11 @@ class Folder:
             if not file.is_dir() and not file.name.startswith("._")
         )
 
+    @property
+    def files(self) -> list[PresetFile]:
+        """All files."""
+        return [self.file(name) for name in self.names]
+
     def file(self, name: str) -> PresetFile:
         """Return the file of this name."""
         path = self._directory / name
