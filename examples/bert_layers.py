@@ -25,7 +25,7 @@ from conll import read_columns
 from keras import layers, ops
 from seqeval.metrics import f1_score
 from sst5 import plain, read_trees
-from words import ids_of, words_and_embedding
+from word_vectors import ids_of, words_and_embedding
 
 import keras_elmo
 
@@ -191,7 +191,10 @@ def main(arguments=None):
             tags = [[kinds[n] for n in x[: len(y)]] for x, y in zip(found, labels[part])]
             return f1_score(labels[part], tags, zero_division=0)
 
-        facts = parts.train(model, batches["train"], lambda: score("dev"), settings)
+        measure = "F1" if is_ner else "accuracy"
+        facts = parts.train(
+            model, batches["train"], lambda: score("dev"), settings, measure=measure
+        )
         test = score("test")
     parts.report(settings, model, test=test, seconds_for_layers=seconds, **facts)
 

@@ -14,6 +14,32 @@ from seqeval.metrics.sequence_labeling import get_entities
 BIOES, IOB2 = "BIES", "BIIB"  # Letters of the first, inner, last and only token of an entity.
 
 
+def read_rows(path):
+    """Read a column file; return its sentences as lists of (line number, columns).
+
+    Comments begin with #. But # is also a token: a line such as "# O" belongs to a sentence if it
+    has as many columns as the other lines and its last column is a tag.
+    """
+    lines = pathlib.Path(path).read_text("utf-8-sig").split("\n")
+    # A no-break space may be part of a token, so only tabs and spaces separate columns.
+    rows = [re.split("\t" if "\t" in line else " +", line.strip(" \t\r")) for line in lines]
+    widths = collections.Counter(len(row) for row in rows if row[0] and not row[0].startswith("#"))
+    width = max(widths, key=widths.get, default=0)
+    sentences = [[]]
+    for number, (line, row) in enumerate(zip(lines, rows), start=1):
+        is_comment = re.match(r"#\s*\w+\s*=", line) or len(row) != width or not is_tag(row[-1])
+        if row == [""] or line.startswith("-DOCSTART-"):
+            sentences.append([])
+        elif not (line.startswith("#") and is_comment):
+            sentences[-1].append((number, row))
+    return [sentence for sentence in sentences if sentence]
+
+
+def is_tag(text):
+    """Return whether a text is O, or a letter, a hyphen and a type."""
+    return re.fullmatch("O|[BIES]-.+", text) is not None
+
+
 def read_columns(path, token_column=None, tag_column=None, scheme=BIOES):
     """Read a column file; return its sentences as lists of tokens, and their tags.
 
@@ -28,37 +54,32 @@ def read_columns(path, token_column=None, tag_column=None, scheme=BIOES):
         OSError: If the file cannot be read.
         ValueError: If a line has no token and tag, or the file has no sentence.
     """
-    lines = pathlib.Path(path).read_text("utf-8-sig").split("\n")
-    rows = [line.strip().split("\t" if "\t" in line else None) for line in lines]
-    widths = collections.Counter(len(row) for row in rows if len(row) > 1)
-    width = max(widths, key=widths.get, default=0)
-    numbers = [row[0] for row in rows if len(row) == width > 1 and not row[0].startswith("#")]
+    rows = read_rows(path)
     # Numbers such as 1-2 and 1.1 are of words that the next lines split, and of words left out.
-    counted = width > 2 and all(re.fullmatch(r"\d+([-.]\d+)?", number) for number in numbers)
-    token_column = token_column or (2 if counted else 1)
-    sentences = [[]]
-    for number, (line, row) in enumerate(zip(lines, rows), start=1):
-        fits = len(row) >= max(2, token_column, tag_column or 0)
-        token, tag = (row[token_column - 1], row[(tag_column or 0) - 1]) if fits else ("", "")
-        is_tag = re.fullmatch("O|[BIES]-.+", tag)
-        if not line.strip() or line.startswith("-DOCSTART-"):
-            sentences.append([])
-        elif line.startswith("#") and not (is_tag and len(row) == width):
-            continue  # a comment
-        elif counted and re.fullmatch(r"\d+[-.]\d+", row[0]):
-            continue
-        elif not is_tag or len(token.split()) != 1:
-            column = f"column {tag_column}" if tag_column else "the last column"
-            raise ValueError(
-                f"Expected a token without spaces and, in {column}, O, or B-, I-, E-, S- and a "
-                f"type. Received: line {number} of {path}: {line[:60]!r}. See --tag-column"
-            )
-        else:
-            sentences[-1].append((token, tag))
-    columns = [list(zip(*sentence)) for sentence in sentences if sentence]
-    if not columns:
+    first = [row[0] for sentence in rows for _, row in sentence if len(row) > 2]
+    counted = bool(first) and all(re.fullmatch(r"\d+([-.]\d+)?", number) for number in first)
+    columns = (token_column or (2 if counted else 1)) - 1, (tag_column or 0) - 1
+    sentences = []
+    for sentence in rows:
+        pairs = []
+        for number, row in sentence:
+            if counted and not row[0].isdigit():
+                continue
+            fits = len(row) > max(1, *columns)
+            token, tag = (row[column] for column in columns) if fits else ("", "")
+            if not (token and " " not in token and is_tag(tag)):
+                column = f"column {tag_column}" if tag_column else "the last column"
+                raise ValueError(
+                    f"Expected a token without spaces and, in {column}, O, or B-, I-, E-, S- and "
+                    f"a type. Received: line {number} of {path}: {' '.join(row)[:60]!r}. See "
+                    "--tag-column"
+                )
+            pairs.append((token, tag))
+        if pairs:
+            sentences.append(tuple(zip(*pairs)))
+    if not sentences:
         raise ValueError(f"Expected a sentence or more. Received: path={str(path)!r}")
-    return [list(tokens) for tokens, _ in columns], [recode(tags, scheme) for _, tags in columns]
+    return [list(tokens) for tokens, _ in sentences], [recode(x, scheme) for _, x in sentences]
 
 
 def recode(tags, scheme):

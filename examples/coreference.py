@@ -21,8 +21,7 @@ import numpy as np
 from cached_layers import open_elmo
 from keras import layers, ops
 from parts import JIT, TextLayers, layer_folder, make_parser, padded_batches, report, train
-from word_vectors import PADDING
-from words import ids_of, tokens_and_spans, words_and_embedding
+from word_vectors import PADDING, ids_of, tokens_and_spans, words_and_embedding
 
 import keras_elmo
 

@@ -147,7 +147,7 @@ def main(arguments=None):
     shuffled = {"size": settings.batch_size, "seed": settings.seed, "rare": rare}
     on_train, _ = batches(known, *splits[0], elmo, **shuffled)
     on_dev, on_test = (batches(known, *split, elmo) for split in splits[1:])
-    facts = train(model, on_train, lambda: accuracy(model, *on_dev), settings)
+    facts = train(model, on_train, lambda: accuracy(model, *on_dev), settings, measure="accuracy")
     report(settings, model, test=accuracy(model, *on_test), **facts)
 
 

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import lzma
 import pathlib
 import tempfile
 import time
@@ -15,6 +16,11 @@ import keras_elmo
 
 # XLA would compile a model again for each width of a batch, which takes TensorFlow minutes.
 JIT = "auto" if keras.backend.backend() == "jax" else False
+
+
+def open_text(path):
+    """Open a text file, plain or .xz."""
+    return (lzma.open if str(path).endswith(".xz") else open)(path, "rt", encoding="utf-8-sig")
 
 
 def padded_batches(inputs, targets, lengths, batch_size=32, seed=None, chosen=None):
@@ -99,7 +105,7 @@ def draw_share(share, seed, *lists):
     return [[x[i] for i in drawn] for x in lists]
 
 
-def train(model, batches, score, settings, save=None):
+def train(model, batches, score, settings, save=None, measure="F1"):
     """Train a model, keep the weights of the epoch with the best score, and return facts.
 
     Args:
@@ -109,6 +115,7 @@ def train(model, batches, score, settings, save=None):
         settings: namespace. ``epochs`` is the largest number of epochs, ``patience`` the number
             of epochs without a better score after which training stops; None for all epochs.
         save: function or None. Called after each epoch that is better than all before.
+        measure: str. Name of the score, to print.
 
     Returns:
         Dict of ``dev``, the best score, ``epochs_trained`` and ``seconds_per_epoch``.
@@ -120,7 +127,7 @@ def train(model, batches, score, settings, save=None):
         dev = float(np.ravel(score())[0])
         # While the score is 0, a lower loss is progress.
         logs.update(dev=dev, progress=dev or -logs["loss"])
-        print(f"epoch {epoch + 1}: loss {logs['loss']:.3f}, dev {dev:.4f}", flush=True)
+        print(f"epoch {epoch + 1}: loss {logs['loss']:.3f}, dev {measure} {dev:.4f}", flush=True)
         progress.append(logs["progress"])
         if save and progress[-1] > max(progress[:-1]):
             save()

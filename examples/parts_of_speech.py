@@ -12,9 +12,9 @@ import json
 
 import keras
 import numpy as np
+from parts import open_text
 
 import keras_elmo
-from keras_elmo.pretraining.text_files import open_text
 
 COLUMNS = {"universal": 3, "penn": 4}
 

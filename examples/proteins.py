@@ -19,13 +19,21 @@ import keras
 import numpy as np
 from cached_layers import open_elmo
 from keras import layers, ops
-from parts import JIT, TextLayers, layer_folder, make_parser, padded_batches, report, train
+from parts import (
+    JIT,
+    TextLayers,
+    layer_folder,
+    make_parser,
+    open_text,
+    padded_batches,
+    report,
+    train,
+)
 
 import keras_elmo
 from keras_elmo.pretraining import Pretraining, Recipe
 from keras_elmo.pretraining.export import export_run
 from keras_elmo.pretraining.prepare import prepare
-from keras_elmo.pretraining.text_files import open_text
 
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"  # ids start at 2; 1 is any other letter, 0 padding
 LABELS = "HEC"  # -1 is a residue that is not scored, or padding
@@ -143,7 +151,7 @@ def main(arguments=None):
                 scored += (labels >= 0).sum()
             return right / scored
 
-        facts = train(model, batches["train"], lambda: score("dev"), settings)
+        facts = train(model, batches["train"], lambda: score("dev"), settings, measure="Q3")
         test = score("test")
     report(settings, model, test=test, **facts)
 

@@ -25,7 +25,6 @@ from parts import JIT, accuracy, fraction, train
 from word_vectors import PADDING, make_vocabulary, read_vectors, word_embedding, word_ids
 
 import keras_elmo
-from keras_elmo.tokenizers.words import TOKENIZERS
 
 
 def read_reviews(path, tokenize):
@@ -99,7 +98,7 @@ def train_and_score(settings, elmo, data, vectors, share, seed):
     optimizer = keras.optimizers.Adam(rate)
     model.compile(optimizer, "sparse_categorical_crossentropy", jit_compile=JIT)
     (on_dev, dev), (on_test, test) = ((batches(vocabulary, *x, elmo), x[1]) for x in others)
-    train(model, on_train, lambda: accuracy(model, on_dev, dev), settings)
+    train(model, on_train, lambda: accuracy(model, on_dev, dev), settings, measure="accuracy")
     return accuracy(model, on_test, test)
 
 
@@ -110,7 +109,7 @@ def main(arguments=None):
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True, help="folder of train.tsv, dev.tsv, test.tsv")
     add("--preset", help="biLM for these tokens: name, directory or .zip")
-    add("--tokenizer", choices=TOKENIZERS, default="kiwi", help="tokenizer of the biLM")
+    add("--tokenizer", default="kiwi", help="WordTokenizer of the biLM, such as whitespace")
     add("--vectors", type=pathlib.Path, help="word vectors to initialise both sides with")
     add("--share", type=fraction, nargs="+", default=[1.0], help="shares of the training reviews")
     add("--seeds", type=int, nargs="+", default=[1])

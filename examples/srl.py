@@ -19,7 +19,7 @@ import pathlib
 import keras
 import ner
 from cached_layers import elmo_input, open_elmo, representations_of
-from conll import IOB2, read_columns, tag_set
+from conll import IOB2, read_columns, read_rows, tag_set
 from keras import layers, ops
 from keras.utils import pad_sequences
 from parts import make_parser, report, train
@@ -36,23 +36,15 @@ def read_frames(path):
     """
     sentences, tags = read_columns(path, scheme=IOB2)
     flags = []
-    for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
-        fields = line.split("\t" if "\t" in line else None)
-        if not line.strip() or line.startswith("-DOCSTART-"):
-            continue
-        if len(fields) < 3 or fields[1].strip() not in ("0", "1"):
-            raise ValueError(
-                "Expected a token, then 1 (predicate) or 0, then a role. "
-                f"Received: line {number} of {path}: {line[:60]!r}"
-            )
-        flags.append(int(fields[1]))
-    if len(flags) != (n_tokens := sum(map(len, sentences))):
-        raise ValueError(
-            f"Expected a flag for each of {n_tokens} tokens. Received: {len(flags)} in {path}. "
-            "Remove comments"
-        )
-    rest = iter(flags)
-    return [list(zip(tokens, rest)) for tokens in sentences], tags
+    for rows in read_rows(path):
+        for number, row in rows:
+            if len(row) < 3 or row[1] not in ("0", "1"):
+                raise ValueError(
+                    "Expected a token, then 1 (predicate) or 0, then a role. "
+                    f"Received: line {number} of {path}: {' '.join(row)[:60]!r}"
+                )
+        flags.append([int(row[1]) for _, row in rows])
+    return [list(zip(*pair)) for pair in zip(sentences, flags)], tags
 
 
 def make_inputs(known, frames, elmo=None, rare=(), random=None):

@@ -133,7 +133,11 @@ def main(arguments=None):
     optimizer = keras.optimizers.Adam(rate, global_clipnorm=5.0)
     model.compile(optimizer, "sparse_categorical_crossentropy", jit_compile=JIT)
     dev_labels, test_labels = ([label for _, label in split] for split in (dev, test))
-    facts = train(model, on_train, lambda: accuracy(model, on_dev, dev_labels), settings)
+
+    def score():
+        return accuracy(model, on_dev, dev_labels)
+
+    facts = train(model, on_train, score, settings, measure="accuracy")
     report(settings, model, test=accuracy(model, on_test, test_labels), **facts)
 
 

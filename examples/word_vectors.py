@@ -1,4 +1,4 @@
-"""Make the word embeddings of the task models, from random vectors or from a text file.
+"""Words of the task models: their tokens, ids and embeddings, from random or given vectors.
 
 The file has a word and its numbers on each line, with spaces between them, as GloVe's files do.
 Files of word2vec and fastText begin with a line "count dimension".
@@ -6,11 +6,16 @@ Files of word2vec and fastText begin with a line "count dimension".
 
 import collections
 import itertools
+import re
 
 import numpy as np
 from keras import layers
 
+import keras_elmo
+
 PADDING, UNKNOWN, FIRST_WORD = 0, 1, 2
+# Quotes in a text, as patterns of a quote that WordTokenizer("penn") returns.
+SINGLE, DOUBLE = "['`‘’‚‛]", "[\"“”„‟]|['`‘’‚‛]{1,2}|`+"
 
 
 def read_vectors(path, words):
@@ -133,6 +138,45 @@ def word_embedding(vocabulary, dimension, vectors=None, trainable=True):
     embedding.build((None, None))
     embedding.set_weights([table])
     return embedding
+
+
+def tokens_and_spans(text):
+    """Return the tokens of a text, and the start and end of each in characters."""
+    tokens = keras_elmo.WordTokenizer("penn")(text)  # the tokenizer of the biLM's training text
+    spans, end = [], 0
+    for token in tokens:
+        # The tokenizer makes quotes plain.
+        pattern = DOUBLE if token == '"' else re.escape(token).replace("'", SINGLE)
+        found = re.compile(rf"\s*({pattern})").match(text, end)
+        if found is None:
+            raise ValueError(
+                f"Expected the token {token!r} in the text. Received: {text[end : end + 60]!r}"
+            )
+        spans.append(found.span(1))
+        end = found.end()
+    return tokens, spans
+
+
+def words_and_embedding(file, training, others):
+    """Return the ids of words, and their embedding: frozen vectors, or trained from random.
+
+    With a file, the words are those with a vector. Without one, they are the words that occur
+    more than once in training.
+    """
+    # Count each text once: several questions repeat their passage.
+    seen = collections.Counter(token for text in {*map(tuple, training)} for token in text)
+    words = [word for word in sorted(seen) if seen[word] > 1]
+    vectors = {}
+    if file:
+        everything = {token for text in (*training, *others) for token in text}
+        words = vectors = read_vectors(file, sorted(everything))
+    vocabulary = {word: n for n, word in enumerate(words, start=FIRST_WORD)}
+    return vocabulary, word_embedding(vocabulary, 100, vectors, trainable=not vectors)
+
+
+def ids_of(vocabulary, texts):
+    """Return the ids of the words of each text."""
+    return [np.array([vocabulary.get(token, UNKNOWN) for token in text]) for text in texts]
 
 
 def _dimension(path, line):

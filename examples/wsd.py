@@ -19,9 +19,9 @@ import json
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
+from parts import open_text
 
 import keras_elmo
-from keras_elmo.pretraining.text_files import open_text
 
 # The biLM was trained on plain quotes and brackets; the texts escape them.
 PLAIN = {"``": '"', "''": '"', "`": "'", "-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}"}

@@ -5,10 +5,10 @@
 
 The first command prints the tables of the finished runs in --results as Markdown, and draws the
 mean layer weights of their mixes. The second command runs the missing runs first. Each run is a
-process: one example on its data, with one seed and one variant of its options. The script writes
-the result of each run to a file, so an interrupted call continues. Runs with other options, vectors
-or weights of the biLM run again. After a change of an example, remove its results. For another
---preset, choose another folder for --results.
+process: one example on its data, with one seed and one variant of its options. The script adds the
+result of each run to the table in --results, so an interrupted call continues. Runs with other
+options, vectors or weights of the biLM run again. After a change of an example, remove its rows.
+For another --preset, choose another file for --results.
 
 FOLDER contains the folders conll2003 (eng.train, eng.testa, eng.testb), sst5 (train.txt, dev.txt,
 test.txt), sick and propbank_ewt (train.tsv, dev.tsv, test.tsv, or .xz), gap (gap-*.tsv) and
@@ -21,12 +21,14 @@ shares  shares of the training data, without and with ELMo (figure 1)
 """
 
 import argparse
+import csv
 import functools
 import json
 import lzma
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 from typing import NamedTuple
 
@@ -37,6 +39,10 @@ import keras_elmo
 HERE = pathlib.Path(__file__).parent
 SIDES = "baseline", "elmo"
 TABLES = "gain", "layers", "shares"
+# The columns of the table of runs: a run, what it was asked to do, and what it found.
+KEY = "task", "variant", "seed"
+ASKED = *KEY, "options", "vectors", "bilm"
+COLUMNS = *ASKED, "dev", "test", "seconds", "layer_weights", "more"
 
 
 class Task(NamedTuple):
@@ -162,42 +168,67 @@ def unpacked(path, folder):
     return target
 
 
-def is_finished(path, options, vectors, bilm):
-    """Return whether a run with these options, word vectors and biLM has a result."""
+def read_table(path):
+    """Return the rows of the table of runs, as dicts of text; none if the file does not exist."""
     if not path.exists():
-        return False
-    facts = json.loads(path.read_text("utf-8"))
-    found = facts["options"], facts["settings"]["vectors"], facts.get("bilm")
-    return found == (options, vectors.name, bilm)
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_table(path, rows):
+    """Write the rows of the table of runs, in order."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(rows, key=lambda row: [row[name] for name in KEY]))
+
+
+def as_text(numbers):
+    """Return numbers by name as text: name=0.1/0.2 for a list, with spaces between names."""
+    lists = {name: x if isinstance(x, list) else [x] for name, x in numbers.items()}
+    return " ".join(f"{name}={'/'.join(f'{n:g}' for n in x)}" for name, x in lists.items())
 
 
 def run(settings, name, variant, added, seed):
-    """Run an example unless its result exists; write the result."""
-    task = TASKS[name]
+    """Run an example, unless the table has its result; add the result to the table."""
+    task, rows = TASKS[name], read_table(settings.results)
     options = options_of(task, variant, added, settings.preset)
-    bilm = fingerprint(settings.preset) if "--preset" in options else None
-    path = settings.results / f"{name}-{variant}-{seed}.json"
-    if is_finished(path, options, settings.vectors, bilm):
+    bilm = fingerprint(settings.preset) if "--preset" in options else ""
+    asked = [*map(str, (name, variant, seed, " ".join(options), settings.vectors.name, bilm))]
+    if any([row[column] for column in ASKED] == asked for row in rows):
         return
     given = [*options, "--seed", seed, "--vectors", settings.vectors]
     for option, file in task.files.items():
         given += [option, unpacked(settings.data / file, settings.cache)]
     given += ["--cache", settings.cache] if bilm else ["--no-elmo"]
-    written = path.with_suffix(".tmp")
     start = time.monotonic()
-    command = [sys.executable, HERE.parent / f"{name}.py", *given, "--scores", written]
-    subprocess.run(list(map(str, command)), check=True)
-    scores = json.loads(written.read_text("utf-8"))
-    seconds = round(time.monotonic() - start)
-    facts = {"options": options, "bilm": bilm, "seconds": seconds, **scores}
-    written.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
-    written.replace(path)
+    with tempfile.TemporaryDirectory() as folder:
+        written = pathlib.Path(folder) / "scores.json"
+        command = [sys.executable, HERE.parent / f"{name}.py", *given, "--scores", written]
+        subprocess.run(list(map(str, command)), check=True)
+        facts = json.loads(written.read_text("utf-8"))
+    more = {x: facts[x] for x in ("epochs_trained", "exact") if x in facts}
+    row = dict(zip(ASKED, asked)) | {
+        "dev": f"{facts['dev']:.6f}",
+        "test": f"{facts['test']:.6f}",
+        "seconds": round(time.monotonic() - start),
+        "layer_weights": as_text(facts["layer_weights"]),
+        "more": as_text(more | facts.get("measures", {})),
+    }
+    rows = [x for x in rows if [x[column] for column in KEY] != asked[: len(KEY)]]
+    write_table(settings.results, [*rows, row])
 
 
 def read_runs(results, name, variant):
-    """Return the results of the finished runs, by seed."""
-    paths = sorted(results.glob(f"{name}-{variant}-*.json"))
-    return [json.loads(path.read_text("utf-8")) for path in paths]
+    """Return the finished runs: ``test``, and ``layer_weights`` as a dict of lists."""
+    rows = [x for x in read_table(results) if (x["task"], x["variant"]) == (name, variant)]
+    runs = []
+    for row in rows:
+        pairs = (mix.split("=") for mix in row["layer_weights"].split())
+        weights = {mix: [*map(float, numbers.split("/"))] for mix, numbers in pairs}
+        runs.append({"test": float(row["test"]), "layer_weights": weights})
+    return runs
 
 
 def mean_layer_weights(results):
@@ -232,56 +263,42 @@ def gain(baseline, elmo):
     return difference(*(100 * np.mean([x["test"] for x in runs]) for runs in (baseline, elmo)))
 
 
-def commands(title, name, runs):
-    """Return lines with the commands and the biLMs of the runs with ELMo, each once."""
-    given = {(" ".join(x["options"]), x["bilm"]) for x in runs if x.get("bilm")}
-    return [f"- {title}: `{name}.py {x}`, biLM `{bilm[:8]}`" for x, bilm in sorted(given)]
-
-
-def to_table(head, rows, below):
-    """Return a table as Markdown, with lines below it."""
+def to_table(head, rows):
+    """Return a table as Markdown."""
     lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
-    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:], "", *below]).rstrip() + "\n"
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]]) + "\n"
 
 
 def gain_table(results):
-    """Return the table ``gain`` of all tasks, and the commands below it."""
-    rows, below = [], []
+    """Return the table ``gain`` of all tasks."""
+    rows = []
     for name, task in TASKS.items():
-        baseline, elmo = sides = [read_runs(results, name, side) for side in SIDES]
-        cells = [task.title, *map(score, sides), gain(*sides), f"{len(baseline)}, {len(elmo)}"]
-        cells += [task.paper[0], *(f"{x:.2f}" for x in task.paper[1:]), difference(*task.paper[1:])]
-        rows.append(cells)
-        below += commands(task.title, name, elmo)
-    head = ["task", "baseline", "+ ELMo", "gain / relative", "seeds", "paper's data"]
-    head += ["paper's baseline", "paper's + ELMo", "paper's gain / relative"]
-    return to_table(head, rows, below)
+        sides = [read_runs(results, name, side) for side in SIDES]
+        theirs = [task.paper[0], difference(*task.paper[1:])]
+        rows.append([task.title, *map(score, sides), gain(*sides), *theirs])
+    head = ["task", "baseline", "+ ELMo", "gain / relative", "paper's data", "paper's gain"]
+    return to_table(head, rows)
 
 
 def layers_table(results, name):
-    """Return the table ``layers`` of a task, and the commands below it."""
-    task, rows, below = TASKS[name], [], []
+    """Return the table ``layers`` of a task."""
+    task, rows = TASKS[name], []
     baseline = read_runs(results, name, "baseline")
     for variant, (title, _, paper) in task.layers.items():
         runs = read_runs(results, name, variant)
         change = gain(baseline, runs) if variant != "baseline" else ""
-        rows.append([title, score(runs), change, str(len(runs)), f"{paper:.1f}" if paper else ""])
-        below += commands(title, name, runs)
-    head = [task.title, "score", "gain / relative", "seeds", f"paper's {task.paper[0]}, dev"]
-    return to_table(head, rows, below)
+        rows.append([title, score(runs), change, f"{paper:.1f}" if paper else ""])
+    return to_table([task.title, "score", "gain / relative", f"paper's {task.paper[0]}, dev"], rows)
 
 
 def shares_table(results, name):
-    """Return the table ``shares`` of a task, and the commands below it."""
-    task, rows, below = TASKS[name], [], []
+    """Return the table ``shares`` of a task."""
+    task, rows = TASKS[name], []
     for share in (*task.shares, ""):
         ends = f"_{share}" if share else ""
         sides = [read_runs(results, name, f"{side}{ends}") for side in SIDES]
-        seeds = ", ".join(str(len(runs)) for runs in sides)
-        title = f"{100 * float(share or 1):g}%"
-        rows.append([title, *map(score, sides), gain(*sides), seeds])
-        below += commands(title, name, sides[1])
-    return to_table([task.title, "baseline", "+ ELMo", "gain / relative", "seeds"], rows, below)
+        rows.append([f"{100 * float(share or 1):g}%", *map(score, sides), gain(*sides)])
+    return to_table([task.title, "baseline", "+ ELMo", "gain / relative"], rows)
 
 
 def to_markdown(results):
@@ -329,13 +346,12 @@ def main(arguments=None):
     add("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="tables to run")
     add("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="tasks to run")
     add("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    add("--results", type=pathlib.Path, default=HERE / "results")
+    add("--results", type=pathlib.Path, default=HERE / "results.csv", help="table of the runs")
     add("--plot", type=pathlib.Path, help="picture of the layer weights to write (figure 2)")
     settings = parser.parse_args(arguments)
     if settings.data and not settings.vectors:
         parser.error("expected --vectors with --data. glove.py writes such a file")
     if settings.data:
-        settings.results.mkdir(parents=True, exist_ok=True)
         for seed in settings.seeds:
             for name in settings.tasks:
                 for variant, added in variants_of(TASKS[name], settings.tables).items():
