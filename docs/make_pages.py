@@ -26,7 +26,7 @@ def add_model_cards() -> None:
     for folder in sorted(ROOT.glob("weights/*/")):
         target = PAGES / "weights" / folder.name
         target.mkdir(parents=True)
-        for file in [*folder.glob("*.png"), folder / "TRAINING.md"]:
+        for file in [*folder.glob("*.png"), *folder.glob("TRAINING.md")]:
             shutil.copy(file, target)
         card = (folder / "README.md").read_text("utf-8")
         cards.append(re.sub(r"\]\((\w+\.(?:png|md))\)", rf"](weights/{folder.name}/\1)", card))

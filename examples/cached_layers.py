@@ -133,7 +133,7 @@ class StoredLayers:
 
 def open_elmo(preset, sentences=(), folder=None):
     """Return a biLM as a layer, or with a folder as stored layers of sentences; None for none."""
-    elmo = keras_elmo.ElmoLayer.from_preset(preset) if preset else None
+    elmo = keras_elmo.ElmoLayer.from_preset(preset, save_bilm=False) if preset else None
     return StoredLayers(elmo, sentences, folder) if elmo and folder else elmo
 
 

@@ -1,8 +1,8 @@
 """Train a tagger of named entities on your column files, with ELMo, and tag text with it.
 
+    python examples/ner.py --load weights/ner_small_en --tag "Ada Lovelace lived in London."
     python examples/ner.py --train train.conll --save tagger
     python examples/ner.py --train train.conll --dev dev.conll --test test.conll --save tagger
-    python examples/ner.py --load tagger --tag "Ada Lovelace met Charles Babbage in London."
 
 A file has one token per line: first the token, last its tag in IOB1, IOB2 or BIOES, separated by
 tabs or spaces. --token-column and --tag-column choose other columns. An empty line ends a
@@ -10,10 +10,11 @@ sentence. Comments and token numbers are skipped, as in CoNLL-U. The model is th
 paper's: two biLSTMs and a CRF over word embeddings, a CNN over the characters of each word, and
 ELMo (--no-elmo leaves it out). --vectors reads the word embeddings from a word2vec text file, such
 as GloVe; without it they start random. The frozen biLM runs inside the model; --cache computes its
-layers once instead, but not for --save or --tag. The learning rate falls to zero over --epochs. The
-script keeps the epoch with the best F1 on --dev, and saves each epoch that is better than all
-before. Without --dev it holds out every tenth sentence of --train for this. A few hundred sentences
-need small batches and more epochs: --batch-size 4 --epochs 100. Runs on every Keras backend.
+layers once instead. The learning rate falls to zero over --epochs. The script keeps the epoch with
+the best F1 on --dev, and saves each epoch that is better than all before. The saved tagger does
+not contain the biLM: --load reads it from its preset. Without --dev the script holds out every
+tenth sentence of --train. A few hundred sentences need small batches and more epochs:
+--batch-size 4 --epochs 100. Runs on every Keras backend.
 """
 
 import json
@@ -26,6 +27,7 @@ from keras import layers, ops
 from keras.utils import pad_sequences
 from parts import JIT, draw_share, fraction, make_parser, report, train
 from seqeval.metrics import f1_score
+from seqeval.metrics.sequence_labeling import get_entities
 from word_vectors import PADDING, lower, read_words, word_embedding, word_ids
 
 import keras_elmo
@@ -101,12 +103,21 @@ def score(tagger, known, some, tags):
 
 
 def save_tagger(folder, tagger, known):
-    """Write a tagger with its vocabulary and tag set; both replace an earlier tagger last."""
+    """Write a tagger with its vocabulary, tag set and preset; they replace an earlier tagger."""
     folder.mkdir(parents=True, exist_ok=True)
     tagger.save(folder / "new.keras")
-    (folder / "new.json").write_text(json.dumps(known), "utf-8")
+    (folder / "known.json").write_text(json.dumps(known, ensure_ascii=False), "utf-8")
     (folder / "new.keras").replace(folder / "tagger.keras")
-    (folder / "new.json").replace(folder / "known.json")
+
+
+def load_tagger(folder):
+    """Return a tagger that ``save_tagger`` wrote, with its biLM, and what it knows."""
+    known = json.loads((folder / "known.json").read_text("utf-8"))
+    tagger = keras.saving.load_model(folder / "tagger.keras")
+    for layer in tagger.layers:
+        if isinstance(layer, keras_elmo.ElmoLayer):
+            layer.load_preset(known["preset"])
+    return tagger, known
 
 
 def read_splits(settings):
@@ -134,23 +145,30 @@ def train_tagger(settings):
     elmo = open_elmo(settings.preset, everything, settings.cache)
     sentences, tags = draw_share(settings.share, settings.seed, sentences, tags)
     words, rare, vectors = read_words(settings.vectors, lower(sentences), lower(everything))
-    known = {"words": words, "tags": tag_set(tags)}
+    known = {"words": words, "tags": tag_set(tags), "preset": settings.preset}
     shuffled = {"size": settings.batch_size, "seed": settings.seed, "rare": rare}
     on_train = batches(known, sentences, tags, elmo=elmo, **shuffled)
     steps = settings.epochs * len(on_train)
     rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, steps)
     model, tagger = build(known, elmo, vectors, rate)
     on_dev = batches(known, dev, elmo=elmo)
+    # The tagger to save computes the layers itself.
+    whole = tagger
+    if isinstance(elmo, StoredLayers) and (settings.save or settings.tag):
+        whole = build(known, open_elmo(settings.preset))[1]
 
     def save():
+        for variable, trained in zip(whole.trainable_variables, tagger.trainable_variables):
+            variable.assign(trained)
         if settings.save:
-            save_tagger(settings.save, tagger, known)
+            save_tagger(settings.save, whole, known)
 
     facts = train(model, on_train, lambda: score(tagger, known, on_dev, dev_tags), settings, save)
+    save()
     for test, test_tags in tested:
         f1 = score(tagger, known, batches(known, test, elmo=elmo), test_tags)
         report(settings, model, test=f1, **facts)
-    return tagger, known
+    return whole, known
 
 
 def main(arguments=None):
@@ -161,23 +179,20 @@ def main(arguments=None):
     add("--token-column", type=int, metavar="N", help="column of the tokens, from 1")
     add("--tag-column", type=int, metavar="N", help="column of the tags, from 1")
     add("--share", type=fraction, default=1.0, help="share of the training sentences to draw")
-    add("--save", type=pathlib.Path, help="folder to write the tagger to, biLM included")
+    add("--save", type=pathlib.Path, help="folder to write the tagger to, without the biLM")
     add("--load", type=pathlib.Path, help="folder written by --save; no training then")
-    add("--tag", nargs="+", default=[], help="texts to tag")
+    add("--tag", nargs="+", default=[], help="texts whose entities to print")
     add("--tokenizer", default="penn", help="WordTokenizer for these texts")
     settings = parser.parse_args(arguments)
-    if settings.cache and (settings.save or settings.tag):
-        parser.error("--cache leaves the biLM out of the tagger: use it without --save and --tag")
     if settings.scores and not (settings.train and settings.test):
         parser.error("--scores needs --train and --test")
     keras.utils.set_random_seed(settings.seed)
 
     if settings.load:
-        tagger = keras.saving.load_model(settings.load / "tagger.keras")
-        known = json.loads((settings.load / "known.json").read_text("utf-8"))
+        tagger, known = load_tagger(settings.load)
         if settings.test:
-            test = read_columns(settings.test, settings.token_column, settings.tag_column)
-            print(f"test F1 {score(tagger, known, batches(known, test[0]), test[1]):.4f}")
+            test, tags = read_columns(settings.test, settings.token_column, settings.tag_column)
+            print(f"test F1 {score(tagger, known, batches(known, test), tags):.4f}")
     elif settings.train:
         tagger, known = train_tagger(settings)
     else:
@@ -186,7 +201,8 @@ def main(arguments=None):
     sentences = [tokenize(text) for text in settings.tag]
     tags = tag(tagger, known, batches(known, sentences)) if sentences else []
     for tokens, found in zip(sentences, tags):
-        print("\n".join(map(" ".join, zip(tokens, found))), end="\n\n")
+        for kind, first, last in get_entities(found):
+            print(*tokens[first : last + 1], kind)
 
 
 if __name__ == "__main__":

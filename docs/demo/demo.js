@@ -378,12 +378,11 @@ const sizeOf = async (name) => {
   return response.ok ? Number(response.headers.get("content-length")) : null;
 };
 
-function listLoaded() {
-  const loaded = performance.getEntriesByType("resource").filter((entry) => entry.name.startsWith(new URL(".", import.meta.url).href) && entry.encodedBodySize);
-  const sizes = new Map(loaded.map((entry) => [entry.name.split("/").at(-1).split("?")[0], entry.encodedBodySize]));
-  const total = [...sizes.values()].reduce((a, b) => a + b, 0);
-  $("status").textContent = `The biLM runs. Loaded from this site: ${megabytes(total)}.`;
-  $("sizes").replaceChildren(...[...sizes].map(([name, bytes]) => make("li", {}, `${name}: ${megabytes(bytes)}`)));
+/** Write the sentences into the address, so that a link to them can be shared. */
+function keepText() {
+  const address = new URL(location);
+  address.searchParams.set("text", $("text").value);
+  history.replaceState(null, "", address);
 }
 
 async function start() {
@@ -391,19 +390,18 @@ async function start() {
   $("status").textContent = "Loading …";
   try {
     await loadModel();
-    $("text").value = TEXT;
+    $("text").value = new URLSearchParams(location.search).get("text") || TEXT;
     state.chosen = [0, 4];
     await readText();
   } catch (error) {
-    $("status").textContent = `The biLM cannot run here (${error.message}). The senses below need only JavaScript.`;
-    return false;
+    $("status").textContent = `The biLM cannot run here (${error.message}). The senses above need only JavaScript.`;
+    return;
   }
-  $("text").oninput = later(readText);
+  $("text").oninput = later(() => { keepText(); readText(); });
   for (const id of ["similar", "mix", "next"]) $(id).hidden = false;
-  for (const element of [$("load"), ...document.querySelectorAll(".elmo-wait")]) element.hidden = true;
-  listLoaded();
+  $("load").hidden = true;
+  $("status").textContent = "The biLM runs.";
   await readOwn();
-  return true;
 }
 
 /** Write the numbers of the page into it, for the test. */
@@ -440,14 +438,16 @@ async function open() {
   const sizes = await Promise.all(FOR_MODEL.map(sizeOf));
   if (typeof WebAssembly !== "object" || sizes.includes(null)) {
     const why = sizes.includes(null) ? "This copy of the site was built without npm" : "This browser has no WebAssembly";
-    $("status").textContent = `${why}, so the biLM cannot run here. The senses below need only JavaScript.`;
+    $("status").textContent = `${why}, so the biLM cannot run here. The senses above need only JavaScript.`;
     return;
   }
   $("load").textContent = `Start (loads ${megabytes(sizes.reduce((a, b) => a + b))})`;
   $("load").disabled = false;
   $("load").onclick = start;
-  $("status").textContent = "The senses below work now. Press Start for the other parts.";
-  if (new URLSearchParams(location.search).has("check")) await check();
+  $("status").textContent = "";
+  const query = new URLSearchParams(location.search);
+  if (query.has("check")) await check();
+  else if (query.has("text")) await start();
 }
 
 open();

@@ -27,8 +27,8 @@ def check_engine(engine: str, dtype: str) -> None:
 def choose_engine(config: BiLMConfig, dtype: str = "float32") -> tuple[str, str]:
     """Return the engine that ``Embedder(engine="auto")`` uses, and the reason.
 
-    In float32, ONNX Runtime is faster on all CPUs that were measured (``docs/engines.md``), with
-    AVX2, AVX-512 and AMX.
+    In float32, ONNX Runtime is faster on all CPUs that were measured, with AVX2, AVX-512
+    and AMX (``docs/guide/embed.md``).
 
     Args:
         config: BiLMConfig. Sizes of the biLM.
