@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 
 from keras_elmo.pretraining.prepare import SPECIAL_TOKENS, read_vocabulary
-from keras_elmo.pretraining.text_files import read_sentences
+from keras_elmo.text_input import read_sentences
 
 UNKNOWN = "UNKNOWN-TOKEN"  # KenLM reserves <unk>.
 

@@ -15,7 +15,7 @@ from peer import ask_allennlp
 
 import keras_elmo
 from keras_elmo.presets import bundled
-from keras_elmo.pretraining.text_files import read_sentences
+from keras_elmo.text_input import read_sentences
 
 # Rare cases: accents, another script, and words near the limit of 50 characters.
 ODD = "Antidisestablishmentarianism pneumonoultramicroscopicsilicovolcanoconiosis naïve 日本語 !"

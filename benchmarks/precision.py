@@ -16,7 +16,7 @@ import numpy as np
 from throughput import SIZES
 
 import keras_elmo
-from keras_elmo.pretraining.text_files import read_sentences
+from keras_elmo.text_input import read_sentences
 
 
 def main():

@@ -7,20 +7,20 @@ them into sentences.
 """
 
 import argparse
+import itertools
 import time
 
 import tensorflow as tf
 from nltk.tokenize import NLTKWordTokenizer
 from nltk.tokenize.punkt import PunktSentenceTokenizer
 
-from keras_elmo.pretraining.text_files import open_text
+from keras_elmo.text_input import read_lines
 from keras_elmo.tokenizers.penn import penn_tokens, penn_tokens_in_graph
 from keras_elmo.tokenizers.words import plain_quotes
 
 
 def read_sentences(file: str, lines: int) -> list[str]:
-    with open_text(file) as text:
-        paragraphs = [plain_quotes(line) for _, line in zip(range(lines), text)]
+    paragraphs = [plain_quotes(line) for line in itertools.islice(read_lines(file), lines)]
     punkt = PunktSentenceTokenizer("\n".join(paragraphs))
     return [sentence for p in paragraphs for sentence in punkt.tokenize(p) if sentence.strip()]
 

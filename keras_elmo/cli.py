@@ -34,13 +34,12 @@ from keras_elmo.pretraining.prepare import prepare
 from keras_elmo.pretraining.recipe import CHOICES, Recipe
 from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
 from keras_elmo.pretraining.scores import Scorer
-from keras_elmo.pretraining.sentences import tokenize_file
 from keras_elmo.pretraining.settings import SIZES, merge_settings
-from keras_elmo.pretraining.text_files import open_text, read_sentences, standard_input
 from keras_elmo.pretraining.train import Pretraining, read_run
 from keras_elmo.released_models import download, is_released, released_models
-from keras_elmo.tokenizers.text import split_tokens
-from keras_elmo.tokenizers.words import SENTENCES, TOKENIZERS, WordTokenizer
+from keras_elmo.text_input import SENTENCES, read_lines, read_sentences, tokenize_file
+from keras_elmo.tokenizers.token_lists import split_tokens
+from keras_elmo.tokenizers.words import TOKENIZERS, WordTokenizer
 from keras_elmo.utils.cpu import advise_bfloat16, cpu_flags
 from keras_elmo.utils.files import local_path, read_vocabulary_lines, same_file
 
@@ -277,7 +276,7 @@ def _embed(
     elif given.keys() & {"cpus", "gpus"}:
         raise ValueError("--ray-cpus and --ray-gpus need --ray. Received: no --ray")
     else:
-        source = standard_input() if input_file == "-" else input_file
+        source = sys.stdin.buffer if input_file == "-" else input_file
         embedder = Embedder(preset, **_pop(given, "dtype batch_tokens options engine"))
         facts = embedder.embed_file(source, output_file, **given) | _how_to_read(output_file)
     _print(facts, as_json)
@@ -297,7 +296,7 @@ def _convert(as_json: bool = False, **given: Any) -> None:
 
 
 @_command(
-    "--quiet --json",
+    "--force --quiet --json",
     {
         "input_file": f"{_TEXT}, or - for stdin.",
         "output_file": "Text to write, with spaces between tokens, or - for stdout.",
@@ -530,8 +529,7 @@ def _word_vectors(
 def _export(**given: Any) -> None:
     """Write the last checkpoint of a run as a preset."""
     if "data" in given:
-        with open_text(given["data"]) as text:
-            given["data"] = text.read()
+        given["data"] = "\n".join(read_lines(given["data"]))
     if "average" in given:
         expected = "--average expects PRESET=SHARE, as in elmo_small_en=0.3"
         given["average"] = _parse_pair(given["average"], expected)

@@ -29,7 +29,8 @@ from keras_elmo.embed.run_folder import claim_folder, leave_folder
 from keras_elmo.formats.base import BiLMFile
 from keras_elmo.layer_choice import LayerChoice
 from keras_elmo.presets import Preset, absolute_preset
-from keras_elmo.tokenizers.text import read_lines, split_tokens
+from keras_elmo.text_input import read_lines
+from keras_elmo.tokenizers.token_lists import split_tokens
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.file_lock import locked
@@ -188,7 +189,10 @@ def embed_files(
         arguments[name] = absolute_preset(arguments[name])
     arguments |= {"column": column if has_columns else "tokens"}
     bilm = Preset(preset, arguments["options"]).read()
-    arguments |= {"layers": LayerChoice.of(layers, bilm.config.n_layers + 1).name, "float16": bool(float16)}
+    arguments |= {
+        "layers": LayerChoice.of(layers, bilm.config.n_layers + 1).name,
+        "float16": bool(float16),
+    }
     fingerprint = _fingerprint(bilm)
     engine, dtype = arguments["engine"], arguments["dtype"]
     if engine == "auto" and gpus:

@@ -1,4 +1,3 @@
-import gzip
 import hashlib
 import io
 import json
@@ -21,7 +20,6 @@ from keras_elmo.cli import main, make_parser
 from keras_elmo.embed import layer_file
 from keras_elmo.formats.hdf5 import read_arrays
 from keras_elmo.pretraining.language_model_files import rounded
-from keras_elmo.tokenizers import text
 from keras_elmo.utils.quiet import import_keras_quietly
 from tests.conftest import make_config, numpy, only_tensorflow
 
@@ -80,20 +78,6 @@ def test_a_full_disk_behind_stdout(capsys, monkeypatch):
         assert capsys.readouterr().err == "keras-elmo presets: [Errno 28] No space left on device\n"
 
 
-def test_closed_streams(tiny_preset, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", None)
-    tokenize = ["tokenize", "-", str(tmp_path / "out"), "--tokenizer", "whitespace"]
-    for command in (tokenize, ["embed", str(tiny_preset), "-", str(tmp_path / "out")]):
-        assert main(command) == 1
-        assert "Expected text on stdin. Received: stdin is closed" in capsys.readouterr().err
-    (tmp_path / "in").write_text("a b\n")
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", None)
-        assert main(["tokenize", str(tmp_path / "in"), "-", "--tokenizer", "whitespace"]) == 1
-    assert "Expected an open stdout" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
 def test_tokenize_writes_utf8_to_stdout(tmp_path, monkeypatch):
     (tmp_path / "in").write_text("배 ô\n", "utf-8")
     with open(tmp_path / "out", "w", encoding="cp1252") as stdout:
@@ -140,23 +124,6 @@ def test_a_model_card_that_names_a_pipe_or_a_device(tiny_preset, tmp_path, capsy
             f"preset/{name} is a directory, a device or a pipe, not a file"
             in capsys.readouterr().err
         )
-
-
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_line_that_is_too_long(tiny_preset, tmp_path, capsys, monkeypatch, suffix):
-    """It would fill the memory. The error names the file and the line."""
-    monkeypatch.setattr(text, "LONGEST_LINE", 100)
-    path, output = tmp_path / f"in.txt{suffix}", str(tmp_path / "out")
-    with (gzip.open if suffix else open)(path, "wb") as file:
-        file.write(b"a b\n" + b"c" * 100 + b"d\n")
-    commands = [["prepare", str(path), output, "--sentences", "lines", "--workers", "1"]]
-    commands += [["tokenize", str(path), output, "--tokenizer", "whitespace"]]
-    commands += [] if suffix else [["embed", str(tiny_preset), str(path), output, "--quiet"]]
-    for command in commands:
-        assert main(command) == 1
-        error = capsys.readouterr().err
-        assert f"lines of at most 100 characters. Received: line 2 of {path}" in error
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_sentence_of_too_many_tokens(tiny_preset, tmp_path, capsys, monkeypatch):

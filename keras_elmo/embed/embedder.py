@@ -26,8 +26,9 @@ from keras_elmo.embed.token_table import (
 from keras_elmo.layer_choice import LayerChoice, Layers
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.presets import Preset
-from keras_elmo.tokenizers.characters import CharacterTokenizer, sentence_rows
-from keras_elmo.tokenizers.text import OPENERS
+from keras_elmo.text_input import OPENERS
+from keras_elmo.tokenizers.characters import CharacterTokenizer
+from keras_elmo.tokenizers.token_lists import sentence_rows
 from keras_elmo.tokenizers.words import WordTokenizer
 from keras_elmo.utils.batches import length_batches, token_batches
 from keras_elmo.utils.checks import check_whole, shorten

@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_elmo.embed.parquet import ParquetLayers, is_parquet
 from keras_elmo.formats.hdf5 import Hdf5Reader
-from keras_elmo.tokenizers.text import join_tokens, rows_of, split_tokens
+from keras_elmo.tokenizers.token_lists import join_tokens, rows_of, split_tokens
 from keras_elmo.utils.checks import check_whole, shorten
 from keras_elmo.utils.files import PathLike, local_path
 

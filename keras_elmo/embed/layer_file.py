@@ -21,7 +21,7 @@ import numpy as np
 
 from keras_elmo.embed.run_folder import claim_folder, leave_folder
 from keras_elmo.formats.hdf5 import Hdf5Reader, create_hdf5
-from keras_elmo.tokenizers.text import split_tokens
+from keras_elmo.tokenizers.token_lists import split_tokens
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.file_lock import locked
 from keras_elmo.utils.files import atomic_write, digest_of, local_path

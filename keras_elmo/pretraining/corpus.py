@@ -10,7 +10,7 @@ import numpy as np
 from keras_elmo.alphabets import ByteAlphabet
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.vocabulary import SPECIAL_TOKENS
-from keras_elmo.pretraining.text_files import read_sentences
+from keras_elmo.text_input import read_sentences
 from keras_elmo.utils.batches import group_by_length
 from keras_elmo.utils.files import PathLike
 

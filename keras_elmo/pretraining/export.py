@@ -17,8 +17,8 @@ from keras_elmo.pretraining.language_model_files import (
 )
 from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
 from keras_elmo.pretraining.scores import Scorer
-from keras_elmo.pretraining.text_files import read_sentences
 from keras_elmo.pretraining.train import read_run
+from keras_elmo.text_input import read_sentences
 from keras_elmo.utils.files import (
     PathLike,
     atomic_write,

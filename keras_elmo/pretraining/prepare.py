@@ -24,9 +24,7 @@ from keras_elmo.formats.vocabulary import (
     write_vocabulary,
 )
 from keras_elmo.presets import TOKENIZER_FILE
-from keras_elmo.pretraining.sentences import SentenceRules
-from keras_elmo.pretraining.text_files import open_text
-from keras_elmo.tokenizers.text import OPENERS
+from keras_elmo.text_input import OPENERS, SentenceRules, read_lines
 from keras_elmo.utils.checks import check_whole, is_number
 from keras_elmo.utils.files import PathLike, local_path, write_json
 
@@ -257,8 +255,7 @@ def _choose_blocks(file: str, share: float, seed: str) -> tuple[int, frozenset[i
     """Return the number of lines of a block, and the numbers of the blocks to hold out."""
     if not share:
         return _LINES_PER_BLOCK, frozenset()
-    with open_text(file) as text:
-        lines = sum(1 for _ in text)
+    lines = sum(1 for _ in read_lines(file))
     wanted = max(1, round(lines * share))
     size = max(1, min(_LINES_PER_BLOCK, wanted // _FEWEST_BLOCKS))
     # Keep the incomplete last block for training, or else one block.
@@ -269,9 +266,9 @@ def _choose_blocks(file: str, share: float, seed: str) -> tuple[int, frozenset[i
 
 
 def _read_blocks(file: str, size: int, progress: bool) -> Iterator[list[str]]:
-    with open_text(file, progress) as text:
-        while block := list(itertools.islice(text, size)):
-            yield block
+    lines = read_lines(file, progress)
+    while block := list(itertools.islice(lines, size)):
+        yield block
 
 
 @contextlib.contextmanager
@@ -352,8 +349,8 @@ def _find_files(inputs: _Inputs) -> dict[str, str]:
     seen = set()
     for pattern in [inputs] if isinstance(inputs, PathLike) else inputs:
         pattern = os.path.expanduser(pattern)
-        matches = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern))
-        matches = [match for match in matches if os.path.isfile(match)]
+        found = [pattern] if os.path.isfile(pattern) else glob.glob(pattern, recursive=True)
+        matches = [match for match in sorted(found) if os.path.isfile(match)]
         if not matches:
             is_folder = os.path.isdir(pattern)
             inside = os.path.join(pattern, "*.txt")

@@ -10,7 +10,8 @@ from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN
 from keras_elmo.formats.weight_mapping import to_float32
 from keras_elmo.pretraining.corpus import Batcher
 from keras_elmo.pretraining.language_model import BiLanguageModel
-from keras_elmo.tokenizers.characters import CharacterTokenizer, sentence_rows
+from keras_elmo.tokenizers.characters import CharacterTokenizer
+from keras_elmo.tokenizers.token_lists import sentence_rows
 from keras_elmo.utils.checks import check_whole, is_whole
 
 

@@ -26,7 +26,7 @@ from keras_elmo.pretraining.optimizers import make_optimizer
 from keras_elmo.pretraining.recipe import CHANGEABLE, Recipe, Schedule
 from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
 from keras_elmo.pretraining.scores import Scorer
-from keras_elmo.pretraining.text_files import read_sentences
+from keras_elmo.text_input import read_sentences
 from keras_elmo.utils.checks import check_whole
 from keras_elmo.utils.files import PathLike, digest_of, local_path
 from keras_elmo.utils.progress import progress_bar

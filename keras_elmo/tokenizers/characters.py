@@ -1,5 +1,6 @@
 """Keras layers that turn tokens into the ids that a biLM reads."""
 
+import pathlib
 import re
 import sys
 import warnings
@@ -12,34 +13,19 @@ from keras import ops
 
 from keras_elmo.alphabets import Alphabet, ByteAlphabet, CodePointAlphabet, CodePoints
 from keras_elmo.presets import Preset
-from keras_elmo.tokenizers.text import rows_of
-from keras_elmo.utils.checks import check_whole, shorten
+from keras_elmo.tokenizers.string_layer import StringLayer, tensorflow_of
+from keras_elmo.tokenizers.token_lists import unpadded
+from keras_elmo.utils.checks import check_whole, invalid, shorten
 from keras_elmo.utils.typing import Tensor
 
 _ADVICE = (
     "Pass a batch of sentences, each a list of tokens, as in "
-    '[["ELMo", "reads", "characters"], ["Two", "tokens"]]. For raw text call WordTokenizer or '
-    "Embedder.tokenize first"
+    '[["ELMo", "reads", "characters"], ["Two", "tokens"]]. One sentence is [tokens]. For raw text '
+    "call WordTokenizer or Embedder.tokenize first"
 )
 
 _WHOLE_SENTENCE = re.compile(rb"\S\s+\S")
 _WORD_AND_STOP = re.compile(rb"\w[.!?]")
-
-
-def unpadded(array: np.ndarray) -> list[list]:
-    """Return the rows of a token array as lists, without the trailing ``""``."""
-    sentences = array.tolist()
-    for sentence in sentences:
-        while sentence and sentence[-1] in ("", b""):
-            sentence.pop()
-    return sentences
-
-
-def sentence_rows(sentences: Any) -> Any:
-    """Return the rows of a 2-D token array, or what ``rows_of`` returns; a text stays a text."""
-    if isinstance(sentences, np.ndarray) and sentences.ndim == 2:
-        return unpadded(sentences)
-    return sentences if isinstance(sentences, str | bytes) else rows_of(sentences)
 
 
 def _utf8(token: object) -> bytes:
@@ -48,14 +34,12 @@ def _utf8(token: object) -> bytes:
         return token.encode("utf-8", "ignore")
     if isinstance(token, bytes):
         return token
-    raise ValueError(
-        "CharacterTokenizer expects every token to be a str or UTF-8 bytes. "
-        f"Received: {shorten(token)} of type {type(token).__name__}. {_ADVICE}"
-    )
+    expected = "CharacterTokenizer expects every token to be a str or UTF-8 bytes"
+    raise invalid(expected, f"{shorten(token)} of type {type(token).__name__}", _ADVICE)
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
-class CharacterTokenizer(keras.layers.Layer):
+class CharacterTokenizer(StringLayer):
     """Turn tokens into the character ids that a biLM reads.
 
     A token becomes the row ``begin marker, its UTF-8 bytes, end marker, pad, pad, ...``.
@@ -97,15 +81,9 @@ class CharacterTokenizer(keras.layers.Layer):
     """
 
     def __init__(self, max_characters: int = 50, **kwargs: Any) -> None:
-        # A Sequential without an Input uses the dtype of its first layer as the input dtype.
-        super().__init__(**{"dtype": "string", **kwargs})
+        super().__init__(**kwargs)
         self.max_characters = check_whole("CharacterTokenizer", "max_characters", max_characters, 3)
         self.alphabet: Alphabet = ByteAlphabet(self.max_characters)
-        self.supports_jit = False  # XLA has no strings
-        # Keras would convert lists to float tensors and refuse strings. Both switches are
-        # private; KerasHub uses them too.
-        self._convert_input_args = False
-        self._allow_non_tensor_positional_args = True
 
     @classmethod
     def from_preset(cls, preset: Any, options: Any = None, **kwargs: Any) -> "CharacterTokenizer":
@@ -135,8 +113,7 @@ class CharacterTokenizer(keras.layers.Layer):
         return super().__call__(inputs, **kwargs)
 
     def call(self, inputs: Any) -> Tensor:
-        tf = sys.modules.get("tensorflow")
-        if tf is not None and isinstance(inputs, tf.Tensor | tf.RaggedTensor):
+        if tf := tensorflow_of(inputs):
             ids = self._ids_of_tensor(tf, inputs)
             if not tf.executing_eagerly() or keras.backend.backend() == "tensorflow":
                 return ids
@@ -158,45 +135,41 @@ class CharacterTokenizer(keras.layers.Layer):
         Raises:
             ValueError: If the sentences are not lists of tokens.
         """
-        if not isinstance(sentences, list | tuple | np.ndarray):
-            raise ValueError(
-                "CharacterTokenizer expects a batch of tokenised sentences. "
-                f"Received: {type(sentences).__name__}. {_ADVICE}"
-            )
+        kinds = list | tuple | np.ndarray
+        if not isinstance(sentences, kinds):
+            expected = "CharacterTokenizer expects a batch of tokenised sentences"
+            raise invalid(expected, type(sentences).__name__, _ADVICE)
         for sentence in sentences:
-            if not isinstance(sentence, list | tuple | np.ndarray):
-                raise ValueError(
-                    "CharacterTokenizer expects every sentence to be a list of tokens. "
-                    f"Received: {shorten(sentence)}. {_ADVICE}"
-                )
+            if not isinstance(sentence, kinds):
+                expected = "CharacterTokenizer expects every sentence to be a list of tokens"
+                raise invalid(expected, shorten(sentence), _ADVICE)
         tokens = [[_utf8(token) for token in sentence] for sentence in sentences]
         _warn_of_raw_text(tokens)
         return [token for sentence in tokens for token in sentence]
 
-    def _ids_of_lists(self, sentences: Any) -> np.ndarray:
+    def _ids_of_lists(self, sentences: Any, least_width: int = 1) -> np.ndarray:
         tokens = self.check(sentences)  # UTF-8, all sentences in one list
         lengths = np.array([len(sentence) for sentence in sentences], "int64")
-        shape = (len(sentences), lengths.max(initial=0), self.alphabet.row_length)
-        ids = np.zeros(shape, "int32")
-        real = np.arange(shape[1]) < lengths[:, None]
+        # At least one column, because layers have no values for an axis of length 0.
+        width = lengths.max(initial=least_width)
+        ids = np.zeros((len(sentences), width, self.alphabet.row_length), "int32")
+        real = np.arange(width) < lengths[:, None]
         ids[real] = self.alphabet.rows(tokens)  # in the order of the True entries
         return ids
 
     def _ids_of_array(self, array: np.ndarray) -> np.ndarray:
         if array.ndim != 2:
-            raise ValueError(
-                "CharacterTokenizer expects an array of shape (batch, tokens). "
-                f"Received: shape={array.shape}. {_ADVICE}"
-            )
-        ids = self._ids_of_lists(unpadded(array))
-        return np.pad(ids, [(0, 0), (0, array.shape[1] - ids.shape[1]), (0, 0)])
+            expected = "CharacterTokenizer expects an array of shape (batch, tokens)"
+            raise invalid(expected, f"shape={array.shape}", _ADVICE)
+        return self._ids_of_lists(unpadded(array), max(1, array.shape[1]))
 
     def _ids_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         if tokens.dtype != tf.string or tokens.shape.rank != 2:
-            raise ValueError(
-                "CharacterTokenizer expects a tf.string tensor of shape (batch, tokens). "
-                f"Received: dtype={tokens.dtype.name}, shape={tokens.shape}. Batch the sentences "
-                "first, for example with ds.ragged_batch(...) or tf.ragged.constant"
+            raise invalid(
+                "CharacterTokenizer expects a tf.string tensor of shape (batch, tokens)",
+                f"dtype={tokens.dtype.name}, shape={tokens.shape}",
+                "Batch the sentences first, for example with ds.ragged_batch(...) or "
+                "tf.ragged.constant",
             )
         is_ragged = isinstance(tokens, tf.RaggedTensor)
         if tf.executing_eagerly():
@@ -209,7 +182,11 @@ class CharacterTokenizer(keras.layers.Layer):
             # True up to the last token that is not "".
             filled = tf.cast(tokens != "", tf.int32)
             real = tf.cumsum(filled, axis=1, reverse=True) > 0
-        return tf.where(real[..., None], self._rows_of_tensor(tf, tokens), 0)
+        ids = tf.where(real[..., None], self._rows_of_tensor(tf, tokens), 0)
+        if tokens.shape[1]:
+            return ids
+        padding = tf.cast(tf.shape(tokens)[1] == 0, tf.int32)  # at least one column, as for lists
+        return tf.pad(ids, [[0, 0], [0, padding], [0, 0]])
 
     def _rows_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         """Return the rows of a dense string tensor."""
@@ -239,19 +216,9 @@ class CharacterTokenizer(keras.layers.Layer):
         return ids
 
     def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
-        if keras.backend.backend() != "tensorflow":
-            raise ValueError(
-                "CharacterTokenizer can be part of a model only on TensorFlow. Received: "
-                f"keras.backend.backend()={keras.backend.backend()!r}. Call it before the model, "
-                f"and start the model with keras.Input((None, {self.alphabet.row_length}), "
-                'dtype="int32")'
-            )
-        if inputs.dtype != "string" or len(inputs.shape) != 2:
-            raise ValueError(
-                "CharacterTokenizer expects strings of shape (batch, tokens), as from "
-                'keras.Input((None,), dtype="string"). '
-                f"Received: dtype={inputs.dtype}, shape={inputs.shape}"
-            )
+        start = f'keras.Input((None, {self.alphabet.row_length}), dtype="int32")'
+        advice = f"Call it before the model, and start the model with {start}"
+        self.check_symbolic(inputs, ("batch", "tokens"), advice)
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype="int32")
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
@@ -275,11 +242,15 @@ def _warn_of_raw_text(sentences: list[list[bytes]]) -> None:
         found = "sentences whose last token is a word and its full stop"
     else:
         return
+    # From Python 3.12 on, the warning names the line outside Keras and this package.
+    where: Any = {"stacklevel": 6}
+    if sys.version_info >= (3, 12):
+        where = {"skip_file_prefixes": (str(pathlib.Path(__file__).parents[1]), *keras.__path__)}
     warnings.warn(
         f"CharacterTokenizer expects the tokens that the biLM was trained on. Received: {found}. "
         "Tokenise the text first: call WordTokenizer.from_preset(preset). For files, "
         "keras-elmo embed has --raw, and keras-elmo tokenize writes the tokens",
-        stacklevel=4,
+        **where,
     )
 
 
@@ -344,10 +315,10 @@ class CodePointTokenizer(CharacterTokenizer):
         """
         tokenizer = CharacterTokenizer.from_preset(preset, options, **kwargs)
         if not isinstance(tokenizer, CodePointTokenizer):
-            raise ValueError(
-                "CodePointTokenizer expects a preset whose biLM reads code points. "
-                f"Received: preset={str(preset)!r}, whose biLM reads bytes. "
-                "Use CharacterTokenizer.from_preset"
+            raise invalid(
+                "CodePointTokenizer expects a preset whose biLM reads code points",
+                f"preset={str(preset)!r}, whose biLM reads bytes",
+                "Use CharacterTokenizer.from_preset",
             )
         return tokenizer
 

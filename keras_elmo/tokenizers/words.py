@@ -1,8 +1,6 @@
 """``WordTokenizer``: text to the tokens that a biLM was trained on."""
 
-import contextlib
 import re
-import sys
 import unicodedata
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +9,12 @@ import keras
 
 from keras_elmo.presets import Preset
 from keras_elmo.tokenizers.penn import BLANK, cut_sentences, penn_tokens, penn_tokens_in_graph
-from keras_elmo.tokenizers.text import rows_of, split_tokens
+from keras_elmo.tokenizers.string_layer import StringLayer, tensorflow_of
+from keras_elmo.tokenizers.token_lists import check_text, rows_of, split_tokens
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.typing import Tensor
 
-SENTENCES = ("punkt", "stops", "lines")
 TOKENIZERS = ("penn", "toktok", "kiwi", "letters", "whitespace")
 
 # Keyboards, SST and CoNLL write plain quotes, and so does the training text.
@@ -29,7 +28,7 @@ def plain_quotes(text: str) -> str:
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
-class WordTokenizer(keras.layers.Layer):
+class WordTokenizer(StringLayer):
     r"""Split text into the tokens that a biLM was trained on.
 
     It is a Keras layer and a plain callable. Inside a TensorFlow model or ``tf.data`` it takes
@@ -76,16 +75,11 @@ class WordTokenizer(keras.layers.Layer):
         self, name: str, split_sentences: bool = True, layer_name: str | None = None, **kwargs: Any
     ) -> None:
         if name not in TOKENIZERS:
-            raise ValueError(
-                f"WordTokenizer expects a name of {', '.join(TOKENIZERS)}. Received: name={name!r}"
-            )
-        super().__init__(name=layer_name, **{"dtype": "string", **kwargs})
+            expected = f"WordTokenizer expects a name of {', '.join(TOKENIZERS)}"
+            raise invalid(expected, f"name={name!r}")
+        super().__init__(name=layer_name, **kwargs)
         self.tokenizer = name
         self.split_sentences = split_sentences
-        self.supports_jit = False
-        # Keras would convert lists to tensors; CharacterTokenizer needs both switches too.
-        self._convert_input_args = False
-        self._allow_non_tensor_positional_args = True
         self._tokenize = make_tokenizer(name, split_sentences)
 
     @classmethod
@@ -108,32 +102,26 @@ class WordTokenizer(keras.layers.Layer):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         # Keras would search every string of a list for tensors.
-        if isinstance(inputs, keras.KerasTensor) or _is_tensor(inputs):
+        if isinstance(inputs, keras.KerasTensor) or tensorflow_of(inputs):
             return super().__call__(inputs, *args, **kwargs)
         return self.call(inputs)
 
     def call(self, inputs: Any) -> Any:
-        if _is_tensor(inputs):
-            return self._tokens_of_tensor(inputs)
+        if tf := tensorflow_of(inputs):
+            return self._tokens_of_tensor(tf, inputs)
         if isinstance(inputs, str):
             return self._tokenize(inputs)
         rows = rows_of(inputs)
         if not isinstance(rows, list):
-            raise ValueError(
-                "WordTokenizer expects a str, or a list or column of str. "
-                f"Received: {type(inputs).__name__}. Pass one column of a table"
-            )
-        checked = [check_row(text, number) for number, text in enumerate(rows)]
+            expected = "WordTokenizer expects a str, or a list or column of str"
+            raise invalid(expected, type(inputs).__name__, "Pass one column of a table")
+        checked = [check_text(text, f"row {number}") for number, text in enumerate(rows)]
         return [self._tokenize(text) for text in checked]
 
-    def _tokens_of_tensor(self, texts: Tensor) -> Tensor:
-        import tensorflow as tf
-
+    def _tokens_of_tensor(self, tf: Any, texts: Tensor) -> Tensor:
         if texts.dtype != tf.string or texts.shape.rank not in (0, 1):
-            raise ValueError(
-                "WordTokenizer expects a tf.string tensor of shape (batch,). "
-                f"Received: dtype={texts.dtype.name}, shape={texts.shape}"
-            )
+            expected = "WordTokenizer expects a tf.string tensor of shape (batch,)"
+            raise invalid(expected, f"dtype={texts.dtype.name}, shape={texts.shape}")
         if self.tokenizer == "whitespace":
             texts = tf.strings.regex_replace(texts, "[\r\n]+$", "")
             tokens = tf.strings.split(tf.strings.regex_replace(texts, "\r?\n|\t", " "), " ")
@@ -149,24 +137,15 @@ class WordTokenizer(keras.layers.Layer):
 
     def _check_graph(self) -> None:
         if self.tokenizer in ("toktok", "kiwi"):
-            raise ValueError(
-                f"WordTokenizer({self.tokenizer!r}) runs in Python only. Received: a tensor. "
-                "Tokenise lists of str before the model or the tf.data pipeline"
+            raise invalid(
+                f"WordTokenizer({self.tokenizer!r}) runs in Python only",
+                "a tensor",
+                "Tokenise lists of str before the model or the tf.data pipeline",
             )
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         self._check_graph()
-        if keras.backend.backend() != "tensorflow":
-            raise ValueError(
-                "WordTokenizer can be part of a model only on TensorFlow. Received: "
-                f"keras.backend.backend()={keras.backend.backend()!r}. Call it before the model"
-            )
-        if inputs.dtype != "string" or len(inputs.shape) != 1:
-            raise ValueError(
-                "WordTokenizer expects strings of shape (batch,), as of "
-                'keras.Input((), dtype="string"). '
-                f"Received: dtype={inputs.dtype}, shape={inputs.shape}"
-            )
+        self.check_symbolic(inputs, ("batch",), "Call it before the model")
         return keras.KerasTensor((inputs.shape[0], None), dtype="string", ragged=True)
 
     def get_config(self) -> dict:
@@ -190,7 +169,7 @@ def make_tokenizer(name: str, split_sentences: bool = False) -> Callable[[str], 
     if name == "whitespace":
         return lambda text: split_tokens(re.sub(r"\r?\n", " ", text))
     if name == "letters":
-        return lambda text: list(re.sub(BLANK, "", text))
+        return _letters
     if name == "penn":
         return lambda text: penn_tokens(plain_quotes(text), split_sentences)
     tokenize = _toktok() if name == "toktok" else _kiwi()
@@ -201,23 +180,14 @@ def make_tokenizer(name: str, split_sentences: bool = False) -> Callable[[str], 
     ]
 
 
-def _is_tensor(inputs: Any) -> bool:
-    tf = sys.modules.get("tensorflow")
-    return tf is not None and isinstance(inputs, tf.Tensor)
-
-
-def check_row(text: Any, number: int) -> str:
-    """Return the text of a row; raise a ``ValueError`` that names a row without text."""
-    if isinstance(text, bytes):
-        with contextlib.suppress(UnicodeDecodeError):
-            text = text.decode("utf-8")
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError(
-            "WordTokenizer expects text in every row. "
-            f"Received: row {number}: {str(text)[:60]!r}, {type(text).__name__}. "
-            "Each row must be one text. Drop other rows or fill them"
+def _letters(text: str) -> list[str]:
+    if text.lstrip().startswith(">"):
+        raise invalid(
+            "WordTokenizer('letters') expects a sequence without its header",
+            f"{text[:60]!r}, as in FASTA",
+            "Name the file .fasta, or drop the headers and join the lines of each sequence",
         )
-    return text
+    return list(re.sub(BLANK, "", text))
 
 
 def _toktok() -> Callable[[str], list[str]]:

@@ -176,7 +176,8 @@ def atomic_write(path: PathLike) -> Iterator[pathlib.Path]:
         yield temporary
         os.replace(temporary, target)
     except OSError as error:
-        error.filename = error.filename or str(target)  # the error of a full disk has no name
+        if error.errno and not error.filename:  # the error of a full disk has no name
+            error.filename = str(target)
         raise
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,8 +1,6 @@
-import csv
 import dataclasses
 import errno
 import filecmp
-import gzip
 import io
 import json
 import os
@@ -15,15 +13,12 @@ import tracemalloc
 
 import h5py
 import numpy as np
-import pyarrow.parquet
 import pytest
 
 from keras_elmo import ElmoLayer, Embedder
 from keras_elmo.cli import main
 from keras_elmo.embed import layer_file
-from keras_elmo.embed.input_lines import input_lines
-from keras_elmo.pretraining.text_files import read_sentences
-from keras_elmo.tokenizers.text import OPENERS
+from keras_elmo.text_input import read_sentences
 from keras_elmo.utils import file_lock
 from keras_elmo.utils.file_lock import locked
 from tests.conftest import room_for
@@ -237,89 +232,6 @@ def test_a_finished_file_is_recognised(embedder, text, tmp_path, monkeypatch):
     assert not output.with_name("out.hdf5.lock").exists()
 
 
-TABLE = [{"id": "1", "text": 'A "fine" film. Too\nlong!'}, {"id": "2", "text": "It rained."}]
-TOKENS = [["A", '"', "fine", '"', "film", ".", "Too", "long", "!"], ["It", "rained", "."]]
-
-
-def write_table(path):
-    if path.suffix == ".parquet":
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(TABLE), path)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in TABLE))
-    else:
-        opener = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "wt", newline="", encoding="utf-8-sig") as file:
-            delimiter = "\t" if ".tsv" in path.name else ","
-            writer = csv.DictWriter(file, TABLE[0], delimiter=delimiter)
-            writer.writeheader()
-            writer.writerows(TABLE)
-    return path
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz", "t.jsonl", "t.parquet"])
-def test_a_column_of_raw_text(tmp_path, name):
-    embedder = Embedder("elmo_mini_en")
-    path = write_table(tmp_path / name)
-    output = tmp_path / "out.hdf5"
-    counts = embedder.embed_file(path, output, "top", raw=True, column="text", progress=False)
-    assert (counts["sentences"], counts["tokens"]) == (2, 12)
-    with h5py.File(output) as file:
-        assert [line.decode() for line in file["sentences"]] == [" ".join(t) for t in TOKENS]
-        np.testing.assert_array_equal(file["1"][:], embedder.embed(TOKENS, "top")[1])
-    with pytest.raises(ValueError, match="column 'review' in .*Received: columns id, text"):
-        embedder.embed_file(path, tmp_path / "no", raw=True, column="review", progress=False)
-    assert not (tmp_path / "no.parts").exists()
-
-
-@pytest.mark.parametrize("end", [".gz", ".bz2", ".xz"])
-def test_a_compressed_text(embedder, tmp_path, end):
-    path = tmp_path / f"text.txt{end}"
-    with OPENERS[end](path, "wt", encoding="utf-8") as file:
-        file.write("a b\n\nc\n")
-    counts = embedder.embed_file(path, tmp_path / "o", float16=np.bool_(True))
-    assert (counts["sentences"], counts["tokens"]) == (3, 3)
-    path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(OSError, match=f"text.txt{end} is damaged"):
-        embedder.embed_file(path, tmp_path / "cut")
-
-
-def test_tsv_without_quoting(embedder, tmp_path):
-    """Quotes inside text do not join rows. Cells that are quoted as in CSV lose their quotes."""
-    text = 'label\ttext\n1\t"Great , he said\n0\tBad film .\n1\t"It" ended "\n0\t"a ""b"""\n'
-    (tmp_path / "t.tsv").write_text(text)
-    embedder.embed_file(tmp_path / "t.tsv", tmp_path / "o", "top", column="text", progress=False)
-    assert read(tmp_path / "o")["sentences"].tolist() == [
-        b'"Great , he said',
-        b"Bad film .",
-        b'"It" ended "',
-        b'a "b"',
-    ]
-    (tmp_path / "t.tsv").write_text('"label"\t"text"\n"1"\t"a"\n')
-    assert list(input_lines(tmp_path / "t.tsv", "text", None)) == ["a"]
-    for table in ('label\ttext\n1\t"a\nb"\n', 'text\n"a\nb"\n'):  # a cell of two lines
-        (tmp_path / "t.tsv").write_text(table)
-        assert list(input_lines(tmp_path / "t.tsv", "text", None)) == ["a b"]
-
-
-def test_a_cell_of_several_lines(embedder, tmp_path):
-    (tmp_path / "t.csv").write_bytes(b'text\r\n"a b\r\nc\rd\ne"\r\n')
-    embedder.embed_file(tmp_path / "t.csv", tmp_path / "o", "top", column="text", progress=False)
-    assert read(tmp_path / "o")["sentences"].tolist() == [b"a b c d e"]
-    np.testing.assert_allclose(
-        read(tmp_path / "o")["0"], embedder.embed(["a b c d e".split()], "top")[0], atol=1e-6
-    )
-
-
-@pytest.mark.parametrize("name", ["t.csv", "T.CSV", "T.TSV.GZ"])
-def test_endings_of_tables(embedder, tmp_path, name):
-    with (gzip.open if name.endswith("GZ") else open)(tmp_path / name, "wt") as file:
-        file.write("text\na b\n")
-    embedder.embed_file(tmp_path / name, tmp_path / "o", "top", column="text", progress=False)
-    assert read(tmp_path / "o")["sentences"].tolist() == [b"a b"]
-    with pytest.raises(UserWarning, match="reads each line of .* as a sentence. Pass column"):
-        embedder.embed_file(tmp_path / name, tmp_path / "lines", progress=False)
-
-
 def test_lines_of_raw_text(tmp_path):
     embedder = Embedder("elmo_mini_en")
     lines = "He didn't pay.\n\n“Fine,” she said.\n\f\n\u3000\n"
@@ -332,54 +244,6 @@ def test_lines_of_raw_text(tmp_path):
             "",
             "",
         ]
-
-
-@pytest.mark.parametrize(
-    "name, content, message",
-    [
-        ("t.csv", 'text\nfine\n""\n', "text in every row. Received: row 1: '', str"),
-        ("t.csv", 'text\n"open\n', "Expected a valid .csv file in UTF-8. .*not valid"),
-        ("t.csv", f"text\n{'d' * 150_000}\n", "field limit .131072.+Repair it, or .* as .jsonl"),
-        ("t.csv", "label,text\n1,Good, but long.\n", "2 fields .*Received: 3 in row 0. Put .*','"),
-        ("t.csv", "text,text\nGood.,Bad.\n", "one column 'text' in .*Received: 2. Rename one"),
-        ("t.csv", "text;label\nGood.;1\n", "Received: columns text;label. Choose"),
-        ("t.csv", "id\n", "a column 'text' in .* Received: columns id. Choose"),
-        ("t.csv", "", "a column 'text' in .* Received: columns none. Choose"),
-        ("t.csv", "text\nfine\na\0b\n", r"NUL .* Received: '\\x00' in row 1 of .*t.csv. Remove it"),
-        ("t.jsonl", '{"text": "a"}\n{"text": null}\n', "Received: row 1: 'None', NoneType"),
-        ("t.jsonl", '{"text": 5}\n', "Received: row 0: '5', int"),
-        ("t.jsonl", '{"text": ["a b"]}\n', "no white space. Received: 'a b' in row 0"),
-        ("t.jsonl", "[1]\n", "a column 'text' in .* Received: columns none in row 0"),
-        ("t.jsonl", "[" * 10**6, "Expected a valid .jsonl file in UTF-8. .*not valid"),
-        ("t.jsonl", "text\n", "Expected a valid .jsonl file in UTF-8. .*not valid"),
-        ("t.txt", "text\n", "a file that ends with .csv, .tsv, .jsonl, .ndjson, .parquet. Rec"),
-    ],
-)
-def test_bad_columns(embedder, tmp_path, name, content, message):
-    (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=message):
-        embedder.embed_file(tmp_path / name, tmp_path / "out", column="text", progress=False)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("name", ["t.csv.gz", "t.csv.bz2", "t.csv.xz", "t.parquet"])
-@pytest.mark.parametrize("damage", ["cut", "changed"])
-def test_damaged_tables(embedder, tmp_path, name, damage):
-    table = {"text": [f"word{i} {i * i % 977}" for i in range(5000)]}
-    if name == "t.parquet":
-        pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / name)
-    else:
-        with OPENERS[name[5:]](tmp_path / name, "wt") as file:
-            file.write("\n".join(["text", *table["text"]]))
-    content = bytearray((tmp_path / name).read_bytes())
-    if damage == "cut":
-        del content[len(content) // 2 :]
-    else:
-        content[500:600] = bytes(100)
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(OSError, match=f"{name} is damaged"):
-        embedder.embed_file(tmp_path / name, tmp_path / "out", column="text", progress=False)
-    assert not (tmp_path / "out").exists()
 
 
 def test_two_runs_on_one_output(embedder, text, tmp_path):

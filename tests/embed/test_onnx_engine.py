@@ -12,7 +12,7 @@ from keras_elmo import ElmoLayer, Embedder
 from keras_elmo.cli import main
 from keras_elmo.embed import engine_choice, onnx_engine
 from keras_elmo.embed.onnx_engine import OnnxEngine
-from keras_elmo.tokenizers.text import split_tokens
+from keras_elmo.tokenizers.token_lists import split_tokens
 from tests.conftest import GOLDEN, make_config
 from tests.embed.conftest import MANY, read
 from tests.embed.test_threads import run_all

@@ -349,9 +349,7 @@ def test_code_points_that_are_none(settings, message):
         make_config().from_options(options)
     with pytest.raises(ValueError, match="'code_points' in the options to have characters, words"):
         make_config().from_options({**options, "code_points": {"letters": []}})
-    with pytest.raises(
-        ValueError, match="code_points to be CodePoints or None. Received: code_p"
-    ):
+    with pytest.raises(ValueError, match="code_points to be CodePoints or None. Received: code_p"):
         make_config(code_points=3)
     from keras_elmo.pretraining.language_model import BiLanguageModel
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from keras_elmo.alphabets import ByteAlphabet
 from keras_elmo.pretraining.corpus import START, Batcher, Corpus
-from keras_elmo.pretraining.text_files import read_sentences
+from keras_elmo.text_input import read_sentences
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "a", "b", "c", "long"]
 TOKENS = st.sampled_from(["a", "b", "c", "longer", "x", "Ünïcödé", "a" * 70])

@@ -378,7 +378,7 @@ def test_vocabulary_errors(tokens, message, tmp_path):
 KILLED = """
 import os, signal
 from keras_elmo.pretraining.prepare import _start_workers
-from keras_elmo.pretraining.sentences import SentenceRules
+from keras_elmo.text_input import SentenceRules
 
 with _start_workers(SentenceRules("lines", "whitespace", []), 2) as run:
     print(next(run([["a  b"]] * 40)), flush=True)
@@ -392,7 +392,7 @@ import sys, time
 from multiprocessing import forkserver
 from keras_elmo.cli import main
 from keras_elmo.pretraining import prepare
-from keras_elmo.pretraining.sentences import SentenceRules
+from keras_elmo.text_input import SentenceRules
 
 class Slow(SentenceRules):
     def __call__(self, lines):

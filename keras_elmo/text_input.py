@@ -1,0 +1,422 @@
+"""Read text: lines of files, columns of tables, and raw text as tokenised sentences."""
+
+import bz2
+import contextlib
+import csv
+import gzip
+import io
+import itertools
+import json
+import lzma
+import os
+import pathlib
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, TextIO, TypeAlias
+
+from keras_elmo.tokenizers.token_lists import check_text, split_tokens
+from keras_elmo.tokenizers.words import WordTokenizer, plain_quotes
+from keras_elmo.utils.checks import invalid
+from keras_elmo.utils.extras import import_extra
+from keras_elmo.utils.files import PathLike, atomic_write, check_output, local_path
+from keras_elmo.utils.progress import progress_bar
+
+Source: TypeAlias = PathLike | BinaryIO | TextIO
+
+# The function that opens a compressed text, by the ending of the file.
+OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+# The endings of tables, and of FASTA, the format of proteins.
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+_FASTA = (".fasta", ".faa", ".fas", ".fa")
+# Characters of a line or cell, which is in memory as a whole. A long novel has 3 million.
+LONGEST_LINE = 1 << 22
+
+SENTENCES = ("punkt", "stops", "lines")
+# A sentence up to a mark that ends it. The full stop of an initial or a number does not. Chinese,
+# Japanese, Arabic and Hindi marks need no blank after them.
+_STOPS = re.compile(
+    r"""\S.*?(?:(?:(?<!\b[A-Za-z])(?<!\d)\.|[!?])["')\]]*(?=\s)"""
+    r"""|[。！？؟।]+["')\]”’」』）】》]*|$)"""
+)
+# Punkt learns abbreviations from this many characters of each file.
+_PUNKT_CHARACTERS = 3_000_000
+
+
+def read_lines(source: Source, progress: bool = False) -> Iterator[str]:
+    r"""Yield the lines of a UTF-8 text, without their ends.
+
+    Args:
+        source: path or open file. A path that ends with .gz, .bz2 or .xz is decompressed. A path
+            of FASTA (.fasta, .faa, .fas or .fa) gives the sequence of each record as one line.
+        progress: bool. Whether to show how much of the file is read.
+
+    Raises:
+        OSError: If the file cannot be read or is damaged.
+        ValueError: If the bytes are not UTF-8, or a line is too long; the error names the line.
+    """
+    lines = (line.rstrip("\r\n") for line in _lines(source, progress))
+    return _sequences(lines) if _ending_of(source) in _FASTA else lines
+
+
+def read_sentences(file: PathLike) -> list[list[str]]:
+    """Read one sentence per line, tokens between spaces or tabs; skip blank lines."""
+    return [tokens for line in read_lines(file) if (tokens := split_tokens(line))]
+
+
+def read_token_lists(
+    source: Source,
+    column: str | None = None,
+    tokenize: Callable[[str], list[str]] | None = None,
+) -> Iterator[list[str]]:
+    r"""Yield the tokens of each line of a text, or of each cell in a column of a table.
+
+    A cell is a text or a list of tokens. CSV is quoted as usual. A .tsv has no quoting: a line is
+    a row, a tab ends a cell, and a quote is text.
+
+    Args:
+        source: path or open file. A UTF-8 text with one sentence a line; or the path of a CSV,
+            TSV, JSON lines or Parquet file.
+        column: str or None. Column of the table.
+        tokenize: Callable or None. Maps raw text to tokens. None is for tokenised sentences.
+
+    Raises:
+        ImportError: If the file is Parquet and pyarrow is not installed.
+        OSError: If the file cannot be read.
+        ValueError: If the input is not valid, a cell has no text, or a table has no column of
+            this name; the error names the line or row. Rows are counted from 0.
+
+    Examples:
+        >>> _ = pathlib.Path("reviews.csv").write_text("text,label\nGood film.,1\n")
+        >>> list(read_token_lists("reviews.csv", "text", keras_elmo.WordTokenizer("penn")))
+        [['Good', 'film', '.']]
+    """
+    ending = _ending_of(source)
+    if column is None and ending not in TABLES:
+        if ending in _FASTA and tokenize is None:
+            raise invalid("A FASTA file is raw text", f"{source} as tokens", "Pass raw (--raw)")
+        tokenize = tokenize or split_tokens
+        for line in read_lines(source):
+            yield tokenize(line) if line.strip() else []
+        return
+    for number, cell in enumerate(_cells(source, ending, column)):
+        if isinstance(cell, list) and all(isinstance(token, str) for token in cell):
+            yield cell
+            continue
+        text = check_text(cell, f"row {number} of {source}")
+        yield tokenize(text) if tokenize else split_tokens(re.sub(r"[\r\n]+", " ", text))
+
+
+def _ending_of(source: Source) -> str:
+    """Return the ending of a path in lower case; of a compressed file, the one before .gz etc."""
+    if not isinstance(source, PathLike):
+        return ""
+    path = pathlib.Path(source)
+    is_compressed = path.suffix.lower() in OPENERS
+    return pathlib.Path(path.stem if is_compressed else path).suffix.lower()
+
+
+def _lines(source: Source, progress: bool = False) -> Iterator[str]:
+    """Yield the lines of a text with their ends."""
+    if not isinstance(source, PathLike):
+        yield from _decoded_lines(source, str(getattr(source, "name", "the input")))
+        return
+    path = local_path(source)
+    opener = OPENERS.get(path.suffix.lower())
+    bar = {"total": os.path.getsize(path), "unit": "B", "unit_scale": True, "desc": path.name}
+    try:
+        with open(path, "rb") as raw, progress_bar(progress, **bar) as shown:
+            for line in _decoded_lines(opener(raw) if opener else raw, str(path)):
+                if progress and raw.seekable():
+                    shown.update(raw.tell() - shown.n)
+                yield line
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the operating system's error names the file
+        raise OSError(f"{path} is damaged: {error}") from error
+
+
+def _decoded_lines(file: Any, name: str) -> Iterator[str]:
+    """Yield the lines of a binary or text file; remove a byte-order mark at the start of bytes."""
+    for number in itertools.count(1):
+        line = file.readline(4 * LONGEST_LINE + 1)  # UTF-8 has up to four bytes for a character
+        is_too_long = len(line) > 4 * LONGEST_LINE
+        if isinstance(line, bytes) and not is_too_long:
+            try:
+                line = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise invalid(
+                    "Expected UTF-8 text, plain, .gz, .bz2 or .xz",
+                    f"line {number} of {name}, which is not UTF-8 ({error.reason})",
+                    "Convert the file first, for example with iconv",
+                ) from None
+        if is_too_long or len(line) > LONGEST_LINE:
+            raise _too_long(f"line {number} of {name}")
+        if not line:
+            return
+        yield line
+
+
+def _too_long(place: str) -> ValueError:
+    expected = f"Expected lines and cells of at most {LONGEST_LINE} characters"
+    advice = "Is it text? Put each sentence on its own line"
+    return invalid(expected, f"{place}, which is longer", advice)
+
+
+def _sequences(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the sequence of each record of FASTA: a header after ``>``, then wrapped lines."""
+    parts: list[str] | None = None
+    for line in lines:
+        if line.startswith(">"):
+            if parts is not None:
+                yield "".join(parts)
+            parts = []
+        elif line.strip():
+            parts = [*(parts or []), line.strip()]
+    if parts is not None:
+        yield "".join(parts)
+
+
+def _cells(source: Source, ending: str, column: str | None) -> Iterator[Any]:
+    """Return the cells of a column, in the order of the rows."""
+    if not isinstance(source, PathLike) or ending not in TABLES:
+        raise invalid(f"column expects a file that ends with {', '.join(TABLES)}", source)
+    path = local_path(source)
+    if path.is_fifo():
+        raise invalid("column expects a file", f"{path}, a pipe", "Write the table to a file")
+    if ending == ".parquet":
+        return _cells_of_parquet(path, column)
+    if ending in (".csv", ".tsv"):
+        return _cells_of_csv(path, column, is_quoted=ending == ".csv")
+    return _cells_of_json(path, column)
+
+
+def _cells_of_csv(path: pathlib.Path, column: str | None, is_quoted: bool) -> Iterator[str]:
+    csv.field_size_limit(max(LONGEST_LINE, csv.field_size_limit()))
+    if not is_quoted:
+        _refuse_ambiguous_quotes(path)
+    rows = csv.reader(_lines(path), strict=True) if is_quoted else _split_at_tabs(path)
+    try:
+        names = next(rows, [])
+        index = _index_of(names, column, str(path))
+        for number, row in enumerate(filter(None, rows)):
+            if len(row) != len(names):
+                raise invalid(
+                    f"Expected {len(names)} fields in each row of {path}",
+                    f"{len(row)} in row {number}",
+                    "Put a text that contains commas, tabs or quotes between quotes in a .csv, or "
+                    "write the table as .jsonl",
+                )
+            yield row[index]
+    except csv.Error as error:
+        line = getattr(rows, "line_num", 0)
+        expected, advice = f"Expected a valid .csv file {path}", "Repair it, or write it as .jsonl"
+        raise invalid(expected, f"{error} in line {line}", advice) from None
+
+
+def _split_at_tabs(path: pathlib.Path) -> Iterator[list[str]]:
+    return (line.split("\t") if line else [] for line in read_lines(path))
+
+
+def _refuse_ambiguous_quotes(path: pathlib.Path) -> None:
+    """Refuse a .tsv that is also valid with quotes as in CSV, and has other rows then."""
+    with_quotes = csv.reader(_lines(path), delimiter="\t", strict=True)
+    width, different = 0, 0
+    try:
+        rows = itertools.zip_longest(_split_at_tabs(path), with_quotes)
+        for number, (plain, quoted) in enumerate(rows, 1):
+            width = width or len(plain)
+            if quoted and len(quoted) != width:
+                return
+            if plain != quoted:
+                different = different or number
+    except csv.Error:
+        return
+    if different:
+        raise invalid(
+            "Expected a .tsv without quoting, where a line is a row and a quote is text",
+            f"line {different} of {path}, which may be quoted as in CSV",
+            "Write the table as .csv or .jsonl",
+        )
+
+
+def _cells_of_json(path: pathlib.Path, column: str | None) -> Iterator[Any]:
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        place = f"line {number} of {path}"
+        try:
+            row = json.loads(line, object_pairs_hook=tuple)
+        except (ValueError, RecursionError) as error:
+            raise invalid("Expected a JSON object in each line", f"{error} in {place}") from None
+        pairs = row if isinstance(row, tuple) else ()
+        yield pairs[_index_of([name for name, _ in pairs], column, place)][1]
+
+
+def _cells_of_parquet(path: pathlib.Path, column: str | None) -> Iterator[Any]:
+    parquet = import_extra("pyarrow.parquet", "Parquet", "PyArrow", "ray")
+    arrow = import_extra("pyarrow", "Parquet", "PyArrow", "ray")
+    try:
+        with parquet.ParquetFile(path) as file:
+            _index_of(file.schema_arrow.names, column, str(path))
+            for batch in file.iter_batches(batch_size=64, columns=[column]):
+                for cell in batch.column(0).to_pylist():
+                    if isinstance(cell, str | bytes) and len(cell) > LONGEST_LINE:
+                        raise _too_long(f"a cell of {path}")
+                    yield cell
+    except FileNotFoundError:
+        raise
+    except (OSError, arrow.ArrowException) as error:
+        raise OSError(f"{path} is damaged or not a Parquet file ({error})") from None
+
+
+def _index_of(names: Sequence[str], column: str | None, place: str) -> int:
+    """Return the index of a column; refuse a missing column, and two columns of one name."""
+    if names.count(column) == 1:
+        return names.index(column)
+    if column in names:
+        expected = f"Expected one column {column!r} in {place}"
+        raise invalid(expected, f"{names.count(column)} columns of this name", "Rename one")
+    shown = f"columns {', '.join(map(str, names)) or 'none'}"
+    if column is None:
+        advice = "Pass column (--column), or rename the file if it is plain text"
+        raise invalid(f"Expected a column of the table {place}", f"column=None; {shown}", advice)
+    raise invalid(f"Expected a column {column!r} in {place}", shown, "Choose one")
+
+
+class SentenceRules:
+    """Split paragraphs into tokenised sentences.
+
+    Args:
+        sentences: str. ``"punkt"``, ``"stops"`` or ``"lines"``; see ``prepare``.
+        tokenizer: str. A name of ``WordTokenizer``.
+        files: iterable of str or path. Texts that Punkt learns from.
+
+    Examples:
+        >>> SentenceRules("lines", "whitespace", [])(["Dogs bark ."])
+        ['Dogs bark .']
+    """
+
+    def __init__(self, sentences: str, tokenizer: str, files: Iterable[PathLike]) -> None:
+        if sentences not in SENTENCES:
+            expected = f"Expected sentences to be one of {', '.join(SENTENCES)}"
+            raise invalid(expected, f"sentences={sentences!r}")
+        self._split = _make_splitter(sentences, files)
+        # The text is cut into sentences already.
+        self._tokenize = WordTokenizer(tokenizer, split_sentences=False)
+        self._is_tokenized = tokenizer == "whitespace"
+
+    def __call__(self, lines: Iterable[str]) -> list[str]:
+        """Return the sentences of the lines, each one str with spaces between the tokens."""
+        return [" ".join(tokens) for line in lines for tokens in self.of_line(line) if tokens]
+
+    def of_line(self, line: str) -> list[list[str]]:
+        """Return the tokens of each sentence of a line; a blank line may have no sentence."""
+        text = line.rstrip("\r\n") if self._is_tokenized else plain_quotes(line.strip())
+        try:
+            return [self._tokenize(sentence) for sentence in self._split(text)]
+        except TimeoutError:  # of NLTK's regular expressions
+            raise invalid(
+                "Expected lines that NLTK can split in its time limit",
+                f"a line of {len(line)} characters, {line[:60]!r}",
+                "Shorten it, or choose other sentences",
+            ) from None
+
+
+def _make_splitter(sentences: str, files: Iterable[PathLike]) -> Callable[[str], list[str]]:
+    if sentences != "punkt":
+        return _whole_line if sentences == "lines" else _STOPS.findall
+    punkt = import_extra("nltk.tokenize.punkt", "sentences='punkt'", "NLTK", "pretrain")
+    trainer = punkt.PunktTrainer()
+    for file in files:
+        trainer.train(plain_quotes(_start_of(file)), finalize=False)
+    trainer.finalize_training()
+    return punkt.PunktSentenceTokenizer(trainer.get_params()).tokenize
+
+
+def _start_of(file: PathLike) -> str:
+    lines, size = [], 0
+    for line in _lines(file):
+        lines.append(line)
+        size += len(line)
+        if size >= _PUNKT_CHARACTERS:
+            break
+    return "".join(lines)[:_PUNKT_CHARACTERS]
+
+
+def _whole_line(line: str) -> list[str]:
+    return [line]
+
+
+def tokenize_file(
+    input_file: PathLike,
+    output_file: PathLike,
+    *,
+    sentences: str = "lines",
+    tokenizer: str = "penn",
+    overwrite: bool = False,
+    progress: bool = True,
+) -> dict[str, int]:
+    r"""Write the tokenised sentences of a text, with the rules of ``prepare``.
+
+    Args:
+        input_file: str or path. UTF-8 text, plain, .gz, .bz2 or .xz; "-" for stdin.
+        output_file: str or path. Text to write, one sentence per line, with spaces between
+            tokens; "-" for stdout.
+        sentences: str. ``"lines"`` keeps the lines of the input, blank lines too. ``"punkt"``
+            and ``"stops"`` split lines into sentences; see ``prepare``.
+        tokenizer: str. A name of ``WordTokenizer``; ``"kiwi"`` is for Korean.
+        overwrite: bool. Whether to replace an output that exists.
+        progress: bool. Whether to show a progress bar.
+
+    Returns:
+        dict. Counts of the ``lines`` read, and of the ``sentences`` and ``tokens`` written.
+
+    Raises:
+        OSError: If the input cannot be read.
+        ValueError: If a name is unknown, if the input is not UTF-8, if the output exists, or if
+            Punkt, which reads the input twice, gets stdin or a pipe.
+        ImportError: If NLTK or Kiwi is needed and missing.
+
+    Examples:
+        >>> import pathlib
+        >>> _ = pathlib.Path("raw.txt").write_text("It isn't far.\n\nIs it?\n")
+        >>> tokenize_file("raw.txt", "tokens.txt", progress=False)
+        {'lines': 3, 'sentences': 3, 'tokens': 8}
+        >>> pathlib.Path("tokens.txt").read_text()
+        "It is n't far .\n\nIs it ?\n"
+    """
+    files = [] if input_file == "-" else [local_path(input_file)]
+    if sentences == "punkt" and (not files or files[0].is_fifo()):
+        raise invalid(
+            "Expected a file, because Punkt reads it twice",
+            f"sentences='punkt' with {input_file}",
+            "Use stops or lines, or write the text to a file",
+        )
+    rules = SentenceRules(sentences, tokenizer, files)
+    counts = {"lines": 0, "sentences": 0, "tokens": 0}
+    with _open_output(output_file, overwrite, files) as write:
+        for line in read_lines(files[0] if files else sys.stdin.buffer, progress):
+            counts["lines"] += 1
+            for tokens in rules.of_line(line):
+                if tokens or sentences == "lines":
+                    write(" ".join(tokens) + "\n")
+                    counts["sentences"] += 1
+                    counts["tokens"] += len(tokens)
+    return counts
+
+
+@contextlib.contextmanager
+def _open_output(
+    file: PathLike, overwrite: bool, inputs: Iterable[PathLike]
+) -> Iterator[Callable[[str], object]]:
+    """Yield a function that writes text; a file appears only when the block succeeds."""
+    if file == "-":
+        if isinstance(sys.stdout, io.TextIOWrapper):  # whose encoding may be another one
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        yield sys.stdout.write
+        return
+    path = check_output(file, overwrite, inputs)
+    with atomic_write(path) as temporary, open(temporary, "w", -1, "utf-8", newline="\n") as opened:
+        yield opened.write

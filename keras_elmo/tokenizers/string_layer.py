@@ -1,0 +1,40 @@
+"""The base class of layers that take strings."""
+
+import sys
+from typing import Any
+
+import keras
+
+from keras_elmo.utils.checks import invalid
+
+
+class StringLayer(keras.layers.Layer):
+    """A layer that takes lists of str, or TensorFlow tensors of strings in a model or tf.data."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        # A Sequential without an Input uses the dtype of its first layer as the input dtype.
+        super().__init__(**{"dtype": "string", **kwargs})
+        self.supports_jit = False  # XLA has no strings
+        # Keras would convert lists to float tensors and refuse strings. Both switches are
+        # private; KerasHub uses them too.
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+
+    def check_symbolic(self, inputs: Any, axes: tuple[str, ...], advice: str) -> None:
+        """Refuse other inputs of a model than strings, and other backends than TensorFlow.
+
+        ``axes`` are the names of the axes of ``inputs``. ``advice`` is for other backends.
+        """
+        name, backend = type(self).__name__, keras.backend.backend()
+        if backend != "tensorflow":
+            expected = f"{name} can be part of a model only on TensorFlow"
+            raise invalid(expected, f"keras.backend.backend()={backend!r}", advice)
+        if inputs.dtype != "string" or len(inputs.shape) != len(axes):
+            expected = f"{name} expects strings of shape {str(axes).replace(chr(39), '')}"
+            raise invalid(expected, f"dtype={inputs.dtype}, shape={inputs.shape}")
+
+
+def tensorflow_of(inputs: Any) -> Any:
+    """Return the module of TensorFlow for a tensor of TensorFlow, and None for other inputs."""
+    tf = sys.modules.get("tensorflow")
+    return tf if tf is not None and isinstance(inputs, tf.Tensor | tf.RaggedTensor) else None

@@ -1,0 +1,275 @@
+"""Lines of files, columns of tables, and raw text as tokenised sentences."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import threading
+import types
+
+import pytest
+
+from keras_elmo import WordTokenizer, text_input
+from keras_elmo.cli import main
+from keras_elmo.pretraining.prepare import prepare
+from keras_elmo.text_input import (
+    SentenceRules,
+    read_lines,
+    read_sentences,
+    read_token_lists,
+    tokenize_file,
+)
+
+KOREAN = "배가 고프다! 배를 먹었다.\n\n“잘한다” 잘해!\r\n" * 40
+PLAIN = {"tokenizer": "whitespace", "progress": False}
+
+
+@pytest.fixture
+def raw(tmp_path):
+    (tmp_path / "raw.txt").write_bytes(b"\xef\xbb\xbf" + KOREAN.encode())
+    return tmp_path / "raw.txt"
+
+
+def read(path, content, column="text", tokenize=None):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return list(read_token_lists(path, column, tokenize))
+
+
+def test_a_line_ends_at_a_line_feed(tmp_path):
+    text = "\ufeffa\rb c\r\n10\u00a0km  x\u2028y\td\r\r\n\nlast"
+    (tmp_path / "t.txt").write_bytes(text.encode())
+    sentences = [["a\rb", "c"], ["10\u00a0km", "x\u2028y", "d"], [], ["last"]]
+    assert list(read_token_lists(tmp_path / "t.txt")) == sentences
+    assert list(read_token_lists(io.BytesIO(text.encode()))) == sentences
+    assert read_sentences(tmp_path / "t.txt") == [s for s in sentences if s]
+
+
+def test_a_byte_order_mark_belongs_to_a_file():
+    """In an open text it is part of the first token, as in a list of tokens."""
+    assert list(read_token_lists(io.StringIO("\ufeffa b"))) == [["\ufeffa", "b"]]
+
+
+@pytest.mark.parametrize(
+    "open_file, end", [(gzip.open, "gz"), (bz2.open, "bz2"), (lzma.open, "xz")]
+)
+def test_compressed_files(tmp_path, open_file, end):
+    path = tmp_path / f"t.csv.{end}"
+    with open_file(path, "wt") as file:
+        file.write("text\n" + "a b\n" * 5000)
+    assert list(read_token_lists(path, "text")) == [["a", "b"]] * 5000
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(OSError, match=f"t.csv.{end} is damaged"):
+        list(read_token_lists(path, "text"))
+    path.write_bytes(b"hello\n")
+    with pytest.raises(OSError, match=f"t.csv.{end} is damaged"):
+        list(read_lines(path))
+
+
+def test_bytes_that_are_not_utf8(tmp_path):
+    (tmp_path / "latin.txt").write_bytes(b"a\ncaf\xe9\n")
+    with pytest.raises(
+        ValueError, match="Expected UTF-8 .* Received: line 2 of .*latin.txt, which"
+    ):
+        list(read_lines(tmp_path / "latin.txt"))
+
+
+def test_lines_and_cells_are_bounded(tmp_path, monkeypatch):
+    """A longer one would fill the memory."""
+    monkeypatch.setattr(text_input, "LONGEST_LINE", 100)
+    assert read(tmp_path / "t.txt", "배" * 100, None) == [["배" * 100]]
+    for name, column, first in (
+        ("t.txt", None, "a"),
+        ("t.csv", "text", "text"),
+        ("t.jsonl", "text", '{"text": "a"}'),
+    ):
+        message = f"at most 100 characters. Received: line 2 of .*{name}"
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path / name, f"{first}\n{'c' * 101}", column)
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(
+        pyarrow.table({"text": ["a", "c" * 101]}), tmp_path / "t.parquet"
+    )
+    with pytest.raises(ValueError, match="at most 100 .* Received: a cell of .*t.parquet"):
+        list(read_token_lists(tmp_path / "t.parquet", "text"))
+
+
+TEXTS = ['A "fine" film. Too\nlong!', "It rained."]
+TOKENS = [["A", '"', "fine", '"', "film", ".", "Too", "long", "!"], ["It", "rained", "."]]
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("t.csv", '\ufefftext,id\r\n"A ""fine"" film. Too\nlong!",1\r\n\r\nIt rained.,2\r\n'),
+        ("T.TSV", 'id\ttext\n1\tA "fine" film. Too long!\n2\tIt rained.\n'),
+        ("t.jsonl", "\n".join(json.dumps({"text": text, "id": {"id": 1}}) for text in TEXTS)),
+        ("t.ndjson", json.dumps({"text": TOKENS[0]}) + '\n\n{"text": "It rained."}\n'),
+    ],
+)
+def test_a_column_of_raw_text(tmp_path, name, content):
+    assert read(tmp_path / name, content, tokenize=WordTokenizer("penn")) == TOKENS
+    with pytest.raises(
+        ValueError, match="Expected a column of the table .*column=None; columns.*text"
+    ):
+        read(tmp_path / name, content, column=None)
+
+
+def test_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pyarrow.table({"id": [1, 2], "text": TEXTS}), path)
+    assert list(read_token_lists(path, "text", WordTokenizer("penn"))) == TOKENS
+    with pytest.raises(ValueError, match="a column 'review' in .* Received: columns id, text. Cho"):
+        list(read_token_lists(path, "review"))
+    same_names = pyarrow.Table.from_arrays([[1], ["a"]], names=["text", "text"])
+    parquet.write_table(same_names, path)
+    with pytest.raises(ValueError, match="one column 'text' in .*Received: 2 columns of this name"):
+        list(read_token_lists(path, "text"))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(OSError, match="t.parquet is damaged or not a Parquet file"):
+        list(read_token_lists(path, "text"))
+
+
+def test_cells(tmp_path):
+    assert read(tmp_path / "t.csv", 'text\n"a b\r\nc\rd\ne"\n') == [["a", "b", "c", "d", "e"]]
+    assert read(tmp_path / "t.csv", f"text\n{'d ' * 150_000}\n") == [["d"] * 150_000]
+    quotes = 'label\ttext\n1\t"Great , he said\n0\tBad film .\n1\t"It" ended "\n'
+    assert read(tmp_path / "t.tsv", quotes) == [
+        ['"Great', ",", "he", "said"],
+        ["Bad", "film", "."],
+        ['"It"', "ended", '"'],
+    ]
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("t.csv", 'text\nfine\n""\n', "text in every row. Received: row 1 of .*t.csv: '', str"),
+        ("t.csv", 'text\n"open\n', "Expected a valid .csv file .*t.csv. Received: .* in line 2"),
+        ("t.csv", "label,text\n1,Good, but long.\n", "Expected 2 fields .*Received: 3 in row 0. P"),
+        ("t.csv", "text,text\nGood.,Bad.\n", "one column 'text' in .*Received: 2 col.* Rename one"),
+        ("t.csv", "text;label\nGood.;1\n", "Received: columns text;label. Choose"),
+        ("t.csv", "", "a column 'text' in .* Received: columns none. Choose"),
+        ("t.csv", "text\n\"['A', 'film']\"\n", "row 0 of .*, a printed list of tokens. Join the"),
+        # Rows with quotes as in CSV: a cell of two lines, and a quote in a cell.
+        ("t.tsv", 'id\ttext\n7\t"one two\nthree\tfour"\n', "line 2 of .* may be quoted as in CSV"),
+        ("t.tsv", 'id\ttext\n7\t"a ""b"""\n', "line 2 of .*t.tsv, which may be quoted as in CSV"),
+        ("t.tsv", "id\ttext\n7\ta\n8\tb\tc\n", "2 fields in each row .*Received: 3 in row 1"),
+        ("t.jsonl", '{"text": "a"}\n{"text": null}\n', "row 1 of .*t.jsonl: 'None', NoneType"),
+        ("t.jsonl", '{"text": {"a": "b"}}\n', "Received: row 0 of .*, tuple"),
+        ("t.jsonl", '{"text": "a", "text": "b"}', "one column 'text' in line 1 .*: 2 columns"),
+        ("t.jsonl", '{"text": "a"}\n[1]\n', "'text' in line 2 of .* Received: columns none"),
+        ("t.jsonl", f'{{"text": {"1" * 5000}}}', "JSON object .* Received: .* in line 1 of .*t.js"),
+        ("t.jsonl", "[" * 10**6, "Expected a JSON object in each line. Received: .* in line 1 of"),
+        ("t.txt", "text\n", "a file that ends with .csv, .tsv, .jsonl, .ndjson, .parquet. Rec"),
+    ],
+)
+def test_bad_tables(tmp_path, name, content, message):
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path / name, content)
+
+
+def test_a_table_in_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "t.tsv")
+    with pytest.raises(ValueError, match="column expects a file. Received: .*t.tsv, a pipe"):
+        list(read_token_lists(tmp_path / "t.tsv", "text"))
+
+
+def test_fasta(tmp_path):
+    records = ">sp|P1 a protein\nMKV\nLL\n\n>no sequence\n>last\nAA\n"
+    sequences = [list("MKVLL"), [], list("AA")]
+    assert read(tmp_path / "p.fasta", records, None, WordTokenizer("letters")) == sequences
+    with pytest.raises(ValueError, match=r"A FASTA file is raw text. .* Pass raw \(--raw\)"):
+        read(tmp_path / "p.fasta", records, None)
+    with pytest.raises(ValueError, match="a sequence without its header. .* Name the file .fasta"):
+        read(tmp_path / "p.txt", records, None, WordTokenizer("letters"))
+
+
+def test_tokens_stay_as_they_are():
+    line = "\u3000Er sagte ‚ hallo ‘ .\n"
+    assert SentenceRules("lines", "whitespace", [])([line, " \n"]) == [line.strip("\n")]
+    assert SentenceRules("lines", "penn", [])([line]) == ["Er sagte ' hallo ' ."]
+
+
+def test_stops():
+    """Without capitals Punkt takes the last word of many a sentence for an abbreviation."""
+    rules = SentenceRules("stops", "whitespace", [])
+    sentences = [
+        "배가 고프다.",
+        '"먹자!"',
+        "J. R. R. 톨킨은 2020. 1. 3. 밤(3.5%)에 왔다...",
+        "왜??",
+        "아",
+    ]
+    assert rules([" ".join(sentences) + "\r\n", " \n"]) == sentences
+    assert rules(["他来了。她说：“真的？！”是的。"]) == ["他来了。", "她说：“真的？！”", "是的。"]
+    assert rules(["هل جاء؟نعم", "वह आया।वह गया।"]) == ["هل جاء؟", "نعم", "वह आया।", "वह गया।"]
+
+
+@pytest.mark.parametrize("sentences", ["lines", "punkt"])
+def test_the_tokens_of_prepare(raw, tmp_path, sentences):
+    for name in ("kiwipiepy", "nltk"):
+        pytest.importorskip(name)
+    out = tmp_path / "out.txt"
+    given = {"sentences": sentences, "tokenizer": "kiwi", "progress": False}
+    counts = tokenize_file(raw, out, **given)
+    lines = out.read_text("utf-8").splitlines()
+    if sentences == "lines":
+        assert lines[:3] == ["배 가 고프 다 ! 배 를 먹 었 다 .", "", '" 잘 하 ㄴ다 " 잘 하 어 !']
+    else:
+        assert lines[:3] == ["배 가 고프 다 !", "배 를 먹 었 다 .", '" 잘 하 ㄴ다 " 잘 하 어 !']
+    assert counts["lines"] == 120 and counts["sentences"] == len(lines) == 120
+    whole = {"heldout_share": 0, "shards": 1}
+    prepared = prepare(raw, tmp_path / "corpus", **given, **whole)
+    [shard] = (tmp_path / "corpus").glob("train-*")
+    assert shard.read_text("utf-8").splitlines() == [line for line in lines if line]
+    assert prepared["tokens"] == counts["tokens"]
+
+
+def test_patterns_of_prepare_reach_into_folders(tmp_path):
+    (tmp_path / "texts" / "deep" / "er").mkdir(parents=True)
+    for name in ("a.txt", "deep/b.txt", "deep/er/c.txt"):
+        (tmp_path / "texts" / name).write_text("a b\n")
+    whole = {"heldout_share": 0, "sentences": "lines"}
+    counts = prepare(tmp_path / "texts" / "**" / "*.txt", tmp_path / "corpus", **PLAIN, **whole)
+    assert counts["sentences"] == 3
+
+
+def test_the_command_tokenize(raw, tmp_path, capsys, monkeypatch):
+    given = ["--tokenizer", "whitespace", "--quiet"]
+    command = ["tokenize", str(raw), str(tmp_path / "out"), "--json", *given]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["lines"] == 120
+    assert main(command) == 1 and "which exists. Pass overwrite=True" in capsys.readouterr().err
+    assert main([*command, "--force"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BytesIO(b" a  b\n\nc")))
+    assert main(["tokenize", "-", "-", *given]) == 0
+    assert capsys.readouterr().out == "a b\n\nc\n"
+    assert main(["tokenize", "-", "-", *given, "--sentences", "punkt"]) == 1
+    assert "Punkt reads it twice. Received: sentences='punkt' with -" in capsys.readouterr().err
+
+
+def test_tokenize_reads_a_pipe(raw, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    write = (tmp_path / "pipe").write_bytes
+    writer = threading.Thread(target=write, args=(raw.read_bytes(),), daemon=True)
+    writer.start()
+    assert tokenize_file(tmp_path / "pipe", tmp_path / "out", **PLAIN)["lines"] == 120
+    writer.join()
+
+
+def test_nothing_is_written_of_a_text_that_cannot_be_read(raw, tmp_path):
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(KOREAN.encode() * 999)[:-9])
+    with pytest.raises(OSError, match="cut.gz is damaged"):
+        tokenize_file(tmp_path / "cut.gz", tmp_path / "out", **PLAIN)
+    with pytest.raises(FileNotFoundError, match="absent.gz"):
+        tokenize_file(tmp_path / "absent.gz", tmp_path / "out", **PLAIN)
+    with pytest.raises(ValueError, match="raw.txt, which is also an input"):
+        tokenize_file(raw, raw, overwrite=True, **PLAIN)
+    with pytest.raises(ValueError, match="to be one of punkt, stops, lines. .*sentences='x'"):
+        tokenize_file(raw, tmp_path / "out", sentences="x", **PLAIN)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cut.gz", "raw.txt"]
