@@ -60,7 +60,7 @@ LINES = [
     {"embed.input_lines", "embed.engine_choice"},
     {"embed.embedder"},
     {"embed"},
-    {"ray"},
+    {"ray", "sklearn", "spacy"},
     # Pretraining stands on the biLM, never on ElmoLayer.
     {"pretraining.prepare"},
     {"pretraining.recipe", "pretraining.devices"},

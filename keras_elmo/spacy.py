@@ -1,0 +1,184 @@
+"""spaCy: the pipeline component ``"elmo"``, which gives every token an ELMo vector.
+
+It needs spaCy: ``pip install 'keras-elmo[spacy]'``. spaCy finds the component without an import of
+this module, by the entry point of keras-elmo.
+"""
+
+import functools
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
+
+import numpy as np
+from spacy.language import Language
+from spacy.tokens import Doc, Span, Token
+from spacy.util import minibatch
+
+from keras_elmo.embed import Embedder
+
+
+class Elmo:
+    """A spaCy component that stores the ELMo vectors of a document in ``doc.tensor``.
+
+    ``doc.tensor`` is a float32 array of shape ``(tokens, width)``. The tokens of spaCy go to the
+    biLM sentence by sentence, or the whole document at once if no component sets the boundaries of
+    sentences. Tokens of white space get zeros.
+
+    ``vector`` of a token is its row. ``vector`` of a span or document is the mean over its tokens.
+    ``similarity`` is the cosine of two such vectors. These are hooks of the ``Doc``, so they also
+    work in a pipeline with its own vectors. ``Doc.to_bytes`` stores the tensor but no hooks.
+
+    The biLM is loaded for the first document. ``nlp.to_disk`` stores the name of the preset; a
+    preset that is a path is stored whole, so that the pipeline loads on another machine.
+
+    Args:
+        preset: str. The preset, as in ``Embedder``.
+        layers: str, int or list of float. The layers, as in ``Embedder.embed``. ``"all"`` puts the
+            vectors of all layers next to each other.
+        dtype: str. The dtype of the computation, as in ``Embedder``.
+
+    Raises:
+        ValueError: If an argument is invalid. The first document raises it.
+
+    Examples:
+        >>> import spacy
+        >>> nlp = spacy.blank("en")
+        >>> elmo = nlp.add_pipe("elmo", config={"preset": "elmo_mini_en"})
+        >>> nlp("The bank lent money.").tensor.shape
+        (5, 256)
+
+    Reference:
+        Peters et al., 2018, https://arxiv.org/abs/1802.05365
+    """
+
+    def __init__(
+        self,
+        preset: str = "elmo_small_en",
+        layers: str | int | Sequence[float] = "average",
+        dtype: str = "float32",
+    ) -> None:
+        self.preset = preset
+        self.layers = layers
+        self.dtype = dtype
+
+    @functools.cached_property
+    def embedder(self) -> Embedder:
+        """Return the ``Embedder``, loaded at its first use."""
+        return Embedder(self.preset, dtype=self.dtype)
+
+    def __call__(self, doc: Doc) -> Doc:
+        """Store the vectors of a document.
+
+        Args:
+            doc: Doc. The document.
+
+        Returns:
+            The same document.
+        """
+        return next(self.pipe([doc]))
+
+    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
+        """Store the vectors of many documents, which is faster than one by one.
+
+        Args:
+            stream: Iterable of Doc. The documents.
+            batch_size: int. Number of documents that are embedded at once.
+
+        Yields:
+            The documents, in their order.
+        """
+        for docs in minibatch(stream, batch_size):
+            sentences = [sentence for doc in docs for sentence in _sentences(doc)]
+            texts = [[token.text for token in sentence] for sentence in sentences]
+            arrays = iter(self.embedder.embed(texts, layers=self.layers))
+            for doc in docs:
+                self._store(doc, arrays)
+                yield doc
+
+    def to_disk(self, path: str | pathlib.Path, *, exclude: Iterable[str] = ()) -> None:
+        """Store the biLM if its preset is a path; ``nlp.to_disk`` calls this.
+
+        Args:
+            path: str or path. The directory of the component.
+            exclude: Ignored.
+        """
+        if os.path.exists(self.preset):
+            self.embedder.elmo.save_hdf5(path)
+
+    def from_disk(self, path: str | pathlib.Path, *, exclude: Iterable[str] = ()) -> Self:
+        """Use the stored biLM, if there is one; ``spacy.load`` calls this.
+
+        Args:
+            path: str or path. The directory of the component.
+            exclude: Ignored.
+
+        Returns:
+            The component itself.
+        """
+        if os.path.exists(path):
+            self.preset = str(path)
+        return self
+
+    def _store(self, doc: Doc, arrays: Iterator[np.ndarray]) -> None:
+        config = self.embedder.config
+        n_vectors = config.n_layers + 1 if self.layers == "all" else 1
+        doc.tensor = np.zeros((len(doc), n_vectors * 2 * config.projection_dim), "float32")
+        for sentence in _sentences(doc):
+            array = next(arrays)
+            if array.ndim == 3:  # (layers, tokens, width)
+                array = np.concatenate(list(array), axis=-1)
+            doc.tensor[[token.i for token in sentence]] = array
+        doc.user_token_hooks |= {"vector": _token_vector, "has_vector": _has_vector}
+        for hooks in (doc.user_span_hooks, doc.user_hooks):
+            hooks |= {"vector": _mean_vector, "has_vector": _has_vector}
+        for hooks in (doc.user_token_hooks, doc.user_span_hooks, doc.user_hooks):
+            hooks["similarity"] = _similarity
+
+
+@Language.factory(
+    "elmo",
+    assigns=["doc.tensor"],
+    default_config={"preset": "elmo_small_en", "layers": "average", "dtype": "float32"},
+)
+def make_elmo(
+    nlp: Language, name: str, preset: str, layers: str | int | list[float], dtype: str
+) -> Elmo:
+    """Make the component; ``nlp.add_pipe("elmo", config={...})`` calls this.
+
+    Args:
+        nlp: Language. The pipeline.
+        name: str. The name of the component in the pipeline.
+        preset: str. As in ``Elmo``.
+        layers: str, int or list of float. As in ``Elmo``.
+        dtype: str. As in ``Elmo``.
+
+    Returns:
+        The component.
+    """
+    return Elmo(preset, layers, dtype)
+
+
+def _sentences(doc: Doc) -> list[list[Token]]:
+    """Return the tokens of each sentence, without white space."""
+    spans = doc.sents if doc.has_annotation("SENT_START") else [doc[:]]
+    return [[token for token in span if not token.is_space] for span in spans]
+
+
+# Module-level functions: spaCy pickles the hooks with the document.
+def _token_vector(token: Token) -> np.ndarray:
+    return token.doc.tensor[token.i]
+
+
+def _mean_vector(tokens: Doc | Span) -> np.ndarray:
+    rows = tokens.tensor[np.array([not token.is_space for token in tokens], bool)]
+    return rows.sum(axis=0) / max(len(rows), 1)
+
+
+def _has_vector(tokens: Doc | Span | Token) -> bool:
+    return True
+
+
+def _similarity(one: Doc | Span | Token, other: Doc | Span | Token) -> float:
+    norms = np.linalg.norm(one.vector) * np.linalg.norm(other.vector)
+    return float(one.vector @ other.vector / norms) if norms else 0.0
