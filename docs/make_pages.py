@@ -29,6 +29,8 @@ def add_model_cards() -> None:
         for file in [*folder.glob("*.png"), *folder.glob("TRAINING.md")]:
             shutil.copy(file, target)
         card = (folder / "README.md").read_text("utf-8")
+        # The YAML at the start is for the Hugging Face Hub.
+        card = re.sub(r"\A---\n.*?\n---\n", "", card, flags=re.DOTALL)
         cards.append(re.sub(r"\]\((\w+\.(?:png|md))\)", rf"](weights/{folder.name}/\1)", card))
     (PAGES / "model_cards.md").write_text("\n".join(cards), "utf-8")
 

@@ -66,11 +66,11 @@ def bundled_facts() -> dict[str, dict[str, Any]]:
     facts = {}
     for name, directory in bundled().items():
         preset = Preset(name)
-        paragraphs = preset.card().split("\n\n")
-        prose = (p for p in paragraphs if p.strip() and not p.lstrip().startswith(("#", "```")))
+        # The title, which metadata can precede.
+        _, _, body = f"\n{preset.card()}".partition("\n# ")
         config = preset.read_config()
         facts[name] = {
-            "description": " ".join(next(prose, "").split()),
+            "description": " ".join(body.split("\n\n")[1:2]).replace("\n", " "),
             "layers": config.n_layers + 1,
             "width": 2 * config.projection_dim,
             "max_characters": config.max_characters_per_token,

@@ -4,7 +4,7 @@ It needs scikit-learn: ``pip install 'keras-elmo[sklearn]'``.
 """
 
 import functools
-from collections.abc import Callable
+import pathlib
 from typing import Any, Self
 
 import numpy as np
@@ -14,10 +14,9 @@ from sklearn.preprocessing import normalize as scale_to_length_1
 from keras_elmo.embed import Embedder
 from keras_elmo.layer_choice import LayerChoice
 from keras_elmo.utils.checks import invalid, shorten
-from keras_elmo.utils.files import PathLike
 
 # Clones of a grid search share an Embedder: loading and compiling one takes seconds.
-_embedder: Callable[[PathLike, str], Embedder] = functools.lru_cache(maxsize=2)(Embedder)
+_embedder = functools.lru_cache(maxsize=2)(Embedder)
 
 
 class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -56,7 +55,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def __init__(
         self,
-        preset: PathLike = "elmo_small_en",
+        preset: str | pathlib.Path = "elmo_small_en",
         layers: str | int | list[float] = "average",
         pooling: str = "mean",
         normalize: bool = False,

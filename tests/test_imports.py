@@ -60,7 +60,7 @@ LINES = [
     {"embed.input_lines", "embed.engine_choice"},
     {"embed.embedder"},
     {"embed"},
-    {"ray", "sklearn", "spacy"},
+    {"ray", "sklearn", "spacy", "hub"},
     # Pretraining stands on the biLM, never on ElmoLayer.
     {"pretraining.prepare"},
     {"pretraining.recipe", "pretraining.devices"},
