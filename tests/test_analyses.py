@@ -66,16 +66,6 @@ def test_word_senses(tmp_path, preset):
     # Layer 0 is the same for every "bank": it cannot tell them apart.
     assert table["one"] == {"layer 0": 50.0, **contextual, "most frequent": 50.0}
     assert set(table["two"].values()) == {50.0} and table["ALL"]["layer 2"] == 75.0
-    out = run(EXAMPLES / "wsd.py", *given)
-    assert "3 senses; 3 of 4 tokens have a centroid" in out and "layer 2" in out
-
-
-def test_only_a_joint_file_has_evaluation_sets():
-    scores = runpy.run_path(str(EXAMPLES / "wsd.py"))["scores"]
-    alone = [("d000.s000.t000", [True]), ("d001.s000.t000", [False])]
-    assert scores(alone) == {"ALL": [50]}
-    joint = [(f"senseval{n}.{name}", right) for n, (name, right) in enumerate(alone, start=2)]
-    assert scores(joint) == {"ALL": [50], "senseval2": [100], "senseval3": [0]}
 
 
 def test_centroids(tmp_path, preset):
@@ -94,25 +84,22 @@ def test_centroids(tmp_path, preset):
     np.testing.assert_allclose(units[place[KEYS["money"]]], expected, atol=1e-6)
 
 
-def test_word_senses_in_plain_tokens(tmp_path):
-    """The biLM has read plain quotes and brackets, and the corpora have those of the Treebank."""
-    read_text = runpy.run_path(str(EXAMPLES / "wsd.py"))["read_text"]
+def test_texts_and_senses(tmp_path):
+    """The biLM has read plain quotes and brackets; the corpora have those of the Treebank."""
+    example = runpy.run_path(str(EXAMPLES / "wsd.py"))
     quoted = ("a1", "`` the -LRB- {bank} -RRB- '' of ` sand '", "water")
     path = write_senses(tmp_path, "text", [quoted])
-    [(tokens, [instance])] = read_text(path)
+    [(tokens, [instance])] = example["read_text"](path)
     assert " ".join(tokens) == "\" the ( bank ) \" of ' sand '" and instance.first == 3
     (tmp_path / "text.gold.key.txt").write_text("other run%2:99:00::\n")
     with pytest.raises(ValueError, match="every instance of .*data.xml in .* none of 'a1'"):
-        read_text(path)
-
-
-def test_first_senses(tmp_path):
-    first_senses = runpy.run_path(str(EXAMPLES / "wsd.py"))["first_senses"]
+        example["read_text"](path)
+    first = example["first_senses"]
     (tmp_path / "index.sense").write_text("long%3:00:02:: 01 1 9\nlong%5:00:00:x:00 02 2 3\n")
-    assert first_senses(tmp_path / "index.sense") == {("long", "ADJ"): "long%3:00:02::"}
+    assert first(tmp_path / "index.sense") == {("long", "ADJ"): "long%3:00:02::"}
     with lzma.open(tmp_path / "senses.tsv.xz", "wt") as file:
         file.write("sense_key\tsense_number\tcount\na%1:0:0::\t2\t1\na%1:1:0::\t1\t1\n")
-    assert first_senses(tmp_path / "senses.tsv.xz") == {("a", "NOUN"): "a%1:1:0::"}
+    assert first(tmp_path / "senses.tsv.xz") == {("a", "NOUN"): "a%1:1:0::"}
 
 
 CONLLU = """# text = The dog did n't run
@@ -215,18 +202,6 @@ def test_bert_layers(tmp_path, preset, bert, eager, task, given):
     assert all(len(weights) == 3 for weights in written["layer_weights"].values())
 
 
-@pytest.mark.parametrize("given", [("elmo", "--no-elmo"), ("bert",)])
-def test_bert_layers_needs_its_encoders(given, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    pytest.importorskip("keras_hub")
-    example = importlib.import_module("bert_layers")
-    with pytest.raises(SystemExit):
-        example.main(["--task", "ner", "--data", "x", "--input", *given])
-    assert (
-        "expected --preset for ELMo, and --bert for every other --input" in capsys.readouterr().err
-    )
-
-
 def test_words_have_the_vector_of_their_first_piece(bert, monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     example = importlib.import_module("bert_layers")
@@ -244,3 +219,49 @@ def test_words_have_the_vector_of_their_first_piece(bert, monkeypatch):
         example.first_pieces(tokenizer, sentences, 5)
     with pytest.raises(ValueError, match="Received: Sequential"):
         example.hidden_layers(keras.Sequential())
+
+
+def test_words_in_context(tmp_path, preset):
+    pytest.importorskip("matplotlib")
+    text, static, picture = (tmp_path / x for x in ("text.txt", "vectors.txt", "bank.png"))
+    text.write_text("a bank here\nsee a bank\nno word\n")
+    static.write_text("5 2\na 2 0\nbank 4 2\nnear 6 2\nfar 0 1\nrear -1 0\n")
+    given = "--text", text, "--preset", preset, "--plot", picture, "--static", static
+    out = run(EXAMPLES / "words_in_context.py", "--word", "a bank", *given)
+    # A word of two tokens is their mean, (3, 1), and neither of them.
+    assert "\n  without context: near 1.00, far 0.32, rear -0.95\n" in out
+    first, second, _ = keras_elmo.Embedder(preset).embed(
+        [line.split() for line in text.read_text().splitlines()]
+    )
+    here, there = first[1, :2].mean(axis=0), second[1, 1:].mean(axis=0)
+    cosine = here @ there / np.linalg.norm(here) / np.linalg.norm(there)
+    assert f"\n  [a bank] here\n     {cosine:.2f}  see [a bank]\n" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    static.write_text("far -1 0\n")
+    with pytest.raises(ValueError, match="--static expects vectors with 'bank'"):
+        run(EXAMPLES / "words_in_context.py", "--word", "bank", *given)
+
+
+def test_korean_words_in_context(tmp_path, preset):
+    static = tmp_path / "vocab.txt"
+    static.write_text("배\n바다\n배\n", "utf-8")  # a vocabulary, compared by layer 0
+    given = "--language", "ko", "--preset", preset, "--word", "배", "잘 하 ㄴ다"
+    out = run(EXAMPLES / "words_in_context.py", *given, "--static", static)
+    assert out.startswith("배: 18 tokens, equal in layer 0\n  without context: 바다")
+    praise, irony = "춤 도 [잘 하 ㄴ다] , 최고", "[잘 하 ㄴ다] , 이제 는 거짓말"
+    assert "잘 하 ㄴ다: 12 tokens, " in out and praise in out and irony in out
+
+
+def test_the_picture_has_a_font_with_the_characters(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from matplotlib import font_manager, rcParams
+
+    find_font = runpy.run_path(str(EXAMPLES / "words_in_context.py"))["find_font"]
+    usual = font_manager.findfont("DejaVu Sans")
+    (tmp_path / "broken.ttf").write_bytes(b"no font")
+    files = [str(tmp_path / "broken.ttf"), usual]
+    monkeypatch.setitem(rcParams, "font.sans-serif", ["cmr10"])  # it has no Cyrillic
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
+    assert find_font("бера га").get_file() == usual
+    with pytest.raises(ValueError, match=f"characters of the sentences. Received: {usual}"):
+        find_font("배", usual)

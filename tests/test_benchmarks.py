@@ -6,7 +6,6 @@ import pathlib
 import numpy as np
 import pytest
 
-from tests.conftest import slow
 from tests.example_runs import run
 
 pytestmark = pytest.mark.extended
@@ -26,7 +25,6 @@ def corpus(tmp_path):
     return folder
 
 
-@slow
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_a_step_of_pretraining_beside_its_products(corpus, optimizer):
     given = "--steps", 2, "--batch-tokens", 60, "--negatives", 4, "--optimizer", optimizer
@@ -37,7 +35,6 @@ def test_a_step_of_pretraining_beside_its_products(corpus, optimizer):
     assert facts["share_of_float32_limit"] > 0
 
 
-@slow
 def test_adam_and_muon_at_equal_tokens_and_time(corpus, tmp_path):
     given = "--steps", 4, "--seeds", 1, 2, "--batch-tokens", 60, "--negatives", 4, "--warmup", 1
     printed = run(BENCHMARKS / "optimizers.py", corpus, tmp_path / "runs", *given)

@@ -1,6 +1,7 @@
-"""Modules import from lower layers only, and no module imports a backend at its top level."""
+"""Packages import from lower ones only, and no module imports a backend at its top level."""
 
 import ast
+import graphlib
 import os
 import pathlib
 import subprocess
@@ -10,86 +11,37 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parents[1] / "keras_elmo"
 
-# From the bottom up. A module may import modules of earlier lines.
+# From the bottom up. Modules import from their own line, without circles, and from earlier lines.
 LINES = [
-    {
-        "utils.batches",
-        "utils.checks",
-        "utils.cpu",
-        "utils.extras",
-        "utils.forks",
-        "utils.progress",
-        "utils.threads",
-        "utils.typing",
-    },
-    {"utils.quiet", "alphabets", "layer_choice", "layers.backend.tracing"},
-    {"config"},
-    {"layers.backend.scan", "layers.backend.custom_gradient", "layers.backend.half_precision"},
-    {"layers.backend.distinct_rows", "layers.backend.look_up"},
-    {"utils.files", "utils.file_lock", "formats.checks", "formats.crc32c"},
-    {"formats.hdf5", "formats.weight_mapping", "formats.archives", "formats.vocabulary"},
-    {"formats.bilm_weights", "formats.folder"},
-    {"released_models"},
-    {"formats.base", "formats.tensor_bundle", "formats.torch_weights"},
-    {"formats.tensorflow", "formats.allennlp", "formats.many_langs"},
-    {"formats.bilm_hdf5"},
-    {"presets"},
-    {"tokenizers.token_lists", "tokenizers.string_layer", "tokenizers.penn"},
-    {"tokenizers.characters", "tokenizers.words"},
-    {"text_input"},
-    {
-        "layers.freezable_layer",
-        "layers.boundaries",
-        "layers.carried_state",
-        "layers.input_checks",
-        "layers.scalar_mix",
-        "layers.crf",
-    },
-    {"layers.highway", "layers.lstm"},
-    {"layers.char_cnn"},
-    {"layers.bilm"},
-    {"layers.elmo_layer"},
-    {"layers"},
-    {"onnx.graph"},
-    {"onnx.bilm_graph"},
-    {"onnx.models"},
-    {"onnx.export"},
-    {"embed.token_table", "embed.run_folder"},
-    {"embed.layer_file", "embed.parquet"},
-    {"embed.layer_dataset", "embed.keras_engine", "embed.onnx_engine"},
-    {"embed.input_lines", "embed.engine_choice"},
-    {"embed.embedder"},
-    {"embed"},
-    {"ray", "sklearn", "spacy", "hub"},
-    # Pretraining stands on the biLM, never on ElmoLayer.
-    {"pretraining.prepare"},
-    {"pretraining.recipe", "pretraining.devices"},
-    {"pretraining.corpus", "pretraining.checkpoint", "pretraining.optimizers"},
-    {"pretraining.softmax", "pretraining.run_folder"},
-    {"pretraining.language_model", "pretraining.settings"},
-    {"pretraining.scores", "pretraining.language_model_files", "pretraining.growth"},
-    {"pretraining.train"},
-    {"pretraining.export"},
-    {"cli"},
+    "utils",
+    "alphabets layer_choice",
+    "config",
+    "formats released_models",
+    "presets",
+    "tokenizers",
+    "text_input",
+    "layers",
+    "onnx",
+    "embed",
+    "pretraining",
+    "ray sklearn spacy hub",
+    "cli",
 ]
-LINE_OF = {name: i for i, names in enumerate(LINES) for name in names}
-# Checkpoint code sees {path: variable}, never a layer class.
+LINE_OF = {name: number for number, line in enumerate(LINES) for name in line.split()}
 FORBIDDEN = {"tensorflow", "jax", "torch", "onnx", "onnxruntime"}
 
 
-def find_modules():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
-        name = ".".join(p for p in parts if p != "__init__")
-        if path.name != "__init__.py" or name in ("layers", "embed"):
-            yield name, path
+def name_of(path):
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
 
 
-MODULES = list(find_modules())
+MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py") if name_of(path)}
 
 
-def imported(tree):
-    for node in ast.walk(tree):
+def imported(nodes):
+    """Yield the names of the modules that some nodes of a syntax tree import."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -97,22 +49,37 @@ def imported(tree):
             yield node.module
 
 
-@pytest.mark.parametrize("name, path", MODULES, ids=lambda x: x if isinstance(x, str) else "")
-def test_imports_point_down(name, path):
-    assert name in LINE_OF, f"give {name} a line in this test"
-    for other in imported(ast.parse(path.read_text())):
-        if other.startswith("keras_elmo."):
-            other = other.removeprefix("keras_elmo.")
-            assert LINE_OF[other] < LINE_OF[name], f"{name} imports {other}"
+def of_ours(name):
+    """Return the modules of the package that a module imports, in functions too."""
+    tree = ast.parse(MODULES[name].read_text("utf-8"))
+    ours = (x for x in imported(ast.walk(tree)) if x.startswith("keras_elmo."))
+    return {x.removeprefix("keras_elmo.") for x in ours}
 
 
-@pytest.mark.parametrize("name, path", MODULES, ids=lambda x: x if isinstance(x, str) else "")
-def test_no_backend_at_module_top_level(name, path):
-    tree = ast.parse(path.read_text())
-    top = ast.Module([n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)], [])
-    assert not {other.split(".")[0] for other in imported(top)} & FORBIDDEN
+def test_imports_point_down():
+    graph = {name: of_ours(name) for name in MODULES}
+    for name, others in graph.items():
+        for other in others:
+            lines = [LINE_OF[x.split(".")[0]] for x in (other, name)]
+            assert lines[0] <= lines[1], f"{name} imports {other}"
+    graphlib.TopologicalSorter(graph).prepare()  # CycleError names a circle
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_no_backend_at_module_top_level(name):
+    tree = ast.parse(MODULES[name].read_text("utf-8"))
+    assert not {other.split(".")[0] for other in imported(tree.body)} & FORBIDDEN
+
+
+def test_scripts_import_public_names_only():
+    for path in (PACKAGE.parent / "examples").rglob("*.py"):
+        found = set(imported(ast.walk(ast.parse(path.read_text("utf-8")))))
+        ours = {x for x in found if x.startswith("keras_elmo")}
+        public = {"keras_elmo", "keras_elmo.ray", *(x for x in ours if ".pretraining" in x)}
+        assert ours <= public, f"{path} imports {ours}"
+
+
+@pytest.mark.extended
 def test_tensorflow_stays_out_under_another_backend():
     pytest.importorskip("jax")
     code = (
@@ -148,6 +115,7 @@ for array in (model.predict(ids, verbose=0), keras.ops.convert_to_numpy(layer(id
 """
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_tensorflow_need_not_be_installed(backend):
     pytest.importorskip(backend)

@@ -88,10 +88,6 @@ def test_the_python_of_readme_runs_from_top_to_bottom(tmp_path, monkeypatch):
     assert isinstance(names["model"], keras.Model)
 
 
-def test_readme_is_short():
-    assert len(README.split()) <= 900
-
-
 def test_the_links_of_readme_exist():
     links = re.findall(r"\]\((?!https?:)([^)]+)\)", README)
     assert len(links) > 20
