@@ -62,7 +62,7 @@ def add_mathjax() -> None:
 
 if __name__ == "__main__":
     shutil.rmtree(PAGES, ignore_errors=True)
-    shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("*.py"))
+    shutil.copytree(ROOT / "docs", PAGES, ignore=shutil.ignore_patterns("*.py", "overrides"))
     add_model_cards()
     add_notebooks()
     rewrite_links()
