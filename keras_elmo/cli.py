@@ -147,15 +147,8 @@ def _pop(given: dict[str, Any], names: str) -> dict[str, Any]:
 
 @_command("preset --options --json")
 def _info(preset: str, options: str | None = None, as_json: bool = False) -> None:
-    """Show the sizes of a biLM and check the files of its preset."""
+    """Show the sizes of a biLM, whose files are read and checked."""
     files = Preset(preset, options)
-    checksums = files.check_sums()
-    if checksums.startswith("mismatch"):
-        _print({"preset": preset, "checksums": checksums}, as_json)
-        raise ValueError(
-            f"Expected the files of {files.path} to have the checksums of its model card. "
-            f"Received: {checksums}. Fetch the preset again"
-        )
     bilm = files.read()
     config, stored = bilm.config, bilm.config.to_options()
     if config.code_points is not None:
@@ -163,7 +156,6 @@ def _info(preset: str, options: str | None = None, as_json: bool = False) -> Non
     facts = {
         "preset": preset,
         "format": files.format.name,
-        "checksums": checksums,
         "parameters": bilm.n_parameters,
         "layers": config.n_layers + 1,
         "width": 2 * config.projection_dim,

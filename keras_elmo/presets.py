@@ -1,13 +1,10 @@
-"""Presets: bundled biLMs by name, and paths of files in any format of ``FORMATS``."""
+"""Presets: biLMs by name, and paths of files in any format of ``FORMATS``."""
 
 import contextlib
 import dataclasses
 import pathlib
-import re
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.allennlp import AllenNlpArchive
@@ -28,7 +25,6 @@ from keras_elmo.utils.checks import nearest_names
 from keras_elmo.utils.files import (
     PathLike,
     check_new_directory,
-    digest_of,
     local_path,
     read_bytes,
     read_options,
@@ -48,7 +44,6 @@ FORMATS: tuple[type[Format], ...] = (
     AllenNlpArchive,
     ManyLangs,
 )
-_LARGEST_CARD = 1 << 20
 TOKENIZER_FILE = "tokenizer.json"
 _FILES_OF_A_MODEL = tuple(".json .hdf5 .h5 .pb .th .pkl .dic .txt _file checkpoint".split())
 _EXPECTED = (
@@ -112,8 +107,7 @@ class Preset:
         format: ``Format`` of the files.
 
     Raises:
-        ValueError: If the preset does not exist, a directory contains several models, or an
-            archive contains anything but plain files of a reasonable size.
+        ValueError: If the preset does not exist, or a directory contains several models.
         OSError: If an archive is damaged.
     """
 
@@ -125,55 +119,16 @@ class Preset:
                 "from_preset expects options as a dict, or as the path of an options file. "
                 f"Received: {type(options).__name__}. Pass to_options() of a BiLMConfig"
             )
-        # A path is never a bundled name, although str(Path("./elmo_mini_en")) is one.
-        names = bundled()
         self._released = released_models().get(preset) if isinstance(preset, str) else None
-        if is_released(preset):
-            self.path = download(str(preset))
-        else:
-            if at_url := models_at_url(str(preset)):
-                raise ValueError(
-                    f"from_preset expects {_EXPECTED}. Received: a URL, {preset}. Pass the name of "
-                    f"its model, which is then downloaded: {', '.join(at_url)}"
-                )
-            self.path = names.get(preset) or local_path(preset)  # type: ignore[arg-type]
-        if not (self.path.is_dir() or self.path.is_file() or checkpoint_prefix(self.path)):
-            similar = nearest_names(self.path.name, [*names, *released_models()])
-            similar += similar_paths(self.path)
-            raise ValueError(
-                f"from_preset expects {_EXPECTED}. Received: preset={preset!r}. "
-                + (f"Similar names: {', '.join(similar)}. " if similar else "")
-                + f"Bundled presets: {', '.join(names) or 'none'}. keras-elmo presets lists all"
-            )
+        self.path = _find(preset)
         if self.path.is_file() and self.path.name.lower().endswith(_FILES_OF_A_MODEL):
             raise ValueError(
                 "from_preset expects a directory or archive. Received: one of its files, "
                 f"{self.path}. Pass the directory, or options and weights to from_hdf5"
             )
         self._folder = Folder(self.path)
-        found = next((f for f in FORMATS if f.recognises(self._folder)), None)
-        if kind := self._kind_of_other_files(found is None):
-            raise ValueError(f"from_preset expects {_EXPECTED}. Received: {self.path}, {kind}")
-        self.format = (found or FORMATS[0])(self._folder, options)
-
-    def _kind_of_other_files(self, has_no_format: bool) -> str:
-        """Return what the files are and what to do with them, or "" if they may be a preset."""
-        names = set(self._folder.names)
-        if "origin.json" in names:
-            if "checkpoint.hdf5" not in names:
-                return "a folder of keras-elmo pretrain without a checkpoint. Resume the run first"
-            return (
-                "a folder of keras-elmo pretrain. Make a preset of it: "
-                f"keras-elmo export {self.path} DIRECTORY"
-            )
-        if has_no_format and "prepared.json" in names:
-            return (
-                "a folder of keras-elmo prepare. Train a biLM on it: "
-                f"keras-elmo pretrain {self.path} RUN"
-            )
-        if self.path.suffix == ".keras":
-            return f'a Keras model. Load it: keras.saving.load_model("{self.path}")'
-        return ""
+        found = next((f for f in FORMATS if f.recognises(self._folder)), FORMATS[0])
+        self.format = found(self._folder, options)
 
     @property
     def files(self) -> list[pathlib.Path]:
@@ -191,6 +146,7 @@ class Preset:
             OSError: If a file is missing or damaged.
             ValueError: If there is not exactly one options file and one weight file, or if they
                 do not fit together.
+            ImportError: If the files need PyTorch or TensorFlow and it is not installed.
         """
         return self.format.read()
 
@@ -232,25 +188,30 @@ class Preset:
         if not cards:
             return ""
         card = min(cards, key=lambda name: name.count("/"))
-        text = read_bytes(self._folder.file(card), most=_LARGEST_CARD).decode("utf-8", "replace")
+        text = read_bytes(self._folder.file(card)).decode("utf-8", "replace")
         return text.replace("\r\n", "\n")
 
-    def check_sums(self) -> str:
-        """Compare the files with the checksums in the model card.
 
-        Returns ``"ok"``, ``"none stated"``, or ``"mismatch: "`` and the files that are missing or
-        differ.
-        """
-        _, _, section = self.card().partition("## Checksums (SHA-256)")
-        stated = re.findall(r"^([0-9a-f]{64})  (\S+)$", section, re.MULTILINE)
-        if not stated:
-            return "none stated"
-        wrong = [file for digest, file in stated if digest != self._digest(file)]
-        return f"mismatch: {', '.join(wrong)}" if wrong else "ok"
-
-    def _digest(self, file: str) -> str | None:
-        names = self._folder.named(file)
-        return digest_of(self._folder.file(names[0])) if len(names) == 1 else None
+def _find(preset: PathLike) -> pathlib.Path:
+    """Return the path of a preset, which is downloaded if it is the name of a released model."""
+    if is_released(preset):
+        return download(str(preset))
+    if at_url := models_at_url(str(preset)):
+        raise ValueError(
+            f"from_preset expects {_EXPECTED}. Received: a URL, {preset}. Pass the name of its "
+            f"model, which is then downloaded: {', '.join(at_url)}"
+        )
+    # A path is never a bundled name, although str(Path("./elmo_mini_en")) is one.
+    names = bundled()
+    path = names.get(preset) or local_path(preset)  # type: ignore[arg-type]
+    if not (path.is_dir() or path.is_file() or checkpoint_prefix(path)):
+        similar = [*nearest_names(path.name, [*names, *released_models()]), *similar_paths(path)]
+        raise ValueError(
+            f"from_preset expects {_EXPECTED}. Received: preset={preset!r}. "
+            + (f"Similar names: {', '.join(similar)}. " if similar else "")
+            + f"Bundled presets: {', '.join(names) or 'none'}. keras-elmo presets lists all"
+        )
+    return path
 
 
 def convert(
@@ -275,7 +236,7 @@ def convert(
         OSError: If a file is missing or damaged, or cannot be written.
         ValueError: If the source is not a biLM over characters, its files do not fit together,
             or the directory is not empty. Then nothing is written.
-        ImportError: If the source is a PyTorch file and PyTorch is not installed.
+        ImportError: If the source needs PyTorch or TensorFlow and it is not installed.
     """
     directory = local_path(directory)
     check_new_directory(directory, "convert", "Choose another directory")
@@ -285,14 +246,15 @@ def convert(
     used, left = preset.format.tensor_names()
     writers: dict[str, Callable[[pathlib.Path], object]] = {
         "options.json": lambda path: write_json(path, bilm.config.to_options()),
-        "weights.hdf5": lambda path: write_arrays(path, _as_float32(bilm.arrays)),
+        "weights.hdf5": lambda path: write_arrays(path, bilm.bilm_arrays()),
     }
     if vocabulary is not None:
         tokens = softmax.vocabulary if softmax else read_vocabulary_lines(vocabulary)
         content = to_vocabulary_lines(tokens)
         writers["vocab.txt"] = lambda path: path.write_bytes(content)
     if softmax is not None:
-        writers["softmax.hdf5"] = lambda path: write_arrays(path, _as_float32(softmax.arrays))
+        arrays = {name: array.astype("float32") for name, array in softmax.arrays.items()}
+        writers["softmax.hdf5"] = lambda path: write_arrays(path, arrays)
     if mixes:
         values = [dataclasses.asdict(mix) for mix in mixes]
         writers["scalar_mix.json"] = lambda path: write_json(path, values)
@@ -301,7 +263,3 @@ def convert(
         writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
     write_files(directory, writers)
     return {"recognised": preset.format.name, "files": list(writers), "used": used, "left": left}
-
-
-def _as_float32(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: array.astype("float32") for name, array in arrays.items()}

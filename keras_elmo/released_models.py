@@ -82,7 +82,7 @@ def bundled() -> dict[str, pathlib.Path]:
     # The weights are inside an installed package, but next to the package in a checkout.
     for folder in (package / "weights", package.parent / "weights"):
         if folder.is_dir():
-            return {d.name: d for d in sorted(folder.iterdir()) if d.is_dir()}
+            return {d.name: d for d in sorted(folder.iterdir()) if (d / "options.json").is_file()}
     return {}
 
 

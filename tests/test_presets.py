@@ -1,19 +1,17 @@
-import errno
+import contextlib
 import gzip
-import hashlib
 import io
 import json
 import os
 import pathlib
 import shutil
-import stat
 import tarfile
 import zipfile
 
 import numpy as np
 import pytest
 
-from keras_elmo import CharacterTokenizer, ElmoLayer, WordTokenizer, presets
+from keras_elmo import CharacterTokenizer, ElmoLayer, WordTokenizer, presets, released_models
 from keras_elmo.formats.hdf5 import read_arrays
 from keras_elmo.presets import Preset
 from tests.conftest import (
@@ -105,46 +103,17 @@ def test_a_path_is_no_bundled_name(tmp_path, monkeypatch, expected, files):
 @pytest.mark.parametrize("place", ["package/weights", "weights"])
 def test_bundled_are_found_inside_the_package_or_beside_it(tmp_path, monkeypatch, place):
     (tmp_path / place / "elmo_tiny").mkdir(parents=True)
-    (tmp_path / place / "README.md").write_text("not a preset")
-    module = tmp_path / "package" / "presets.py"
-    monkeypatch.setattr(presets, "__file__", str(module))
-    assert presets.bundled() == {"elmo_tiny": tmp_path / place / "elmo_tiny"}
+    (tmp_path / place / "elmo_tiny" / "options.json").touch()
+    (tmp_path / place / "tagger").mkdir()
+    module = tmp_path / "package" / "released_models.py"
+    monkeypatch.setattr(released_models, "__file__", str(module))
+    assert released_models.bundled() == {"elmo_tiny": tmp_path / place / "elmo_tiny"}
 
 
 @pytest.mark.parametrize("bad", [None, 3, ""])
 def test_not_a_preset(bad):
     with pytest.raises(ValueError, match=f"from_preset expects .* Received: preset={bad!r}"):
         ElmoLayer.from_preset(bad)
-
-
-@pytest.mark.parametrize(
-    "names, message",
-    [
-        (
-            "options.json origin.json checkpoint.hdf5 vocab.txt",
-            "pretrain. Make a preset of it: keras-elmo export {} DIRECTORY$",
-        ),
-        (
-            "options.json origin.json recipe.json vocab.txt",
-            "{}, a folder of keras-elmo pretrain without a checkpoint. Resume the run first$",
-        ),
-        (
-            "prepared.json vocab.txt train-00000.txt",
-            "prepare. Train a biLM on it: keras-elmo pretrain {} RUN$",
-        ),
-    ],
-)
-def test_a_folder_that_is_no_preset(tmp_path, names, message):
-    for name in names.split():
-        (tmp_path / name).touch()
-    with pytest.raises(ValueError, match=message.format(tmp_path)):
-        ElmoLayer.from_preset(tmp_path)
-
-
-def test_a_model_that_keras_saved(tmp_path):
-    path = zipped(tmp_path / "m.keras", {"config.json": b"", "model.weights.h5": b""})
-    with pytest.raises(ValueError, match=f"Keras model. Load it: keras.saving.load_model..{path}"):
-        ElmoLayer.from_preset(path)
 
 
 def test_one_of_the_two_files(tiny_preset, tmp_path):
@@ -159,13 +128,12 @@ def test_one_of_the_two_files(tiny_preset, tmp_path):
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])
-@pytest.mark.parametrize(
-    "name", ["../options.json", "/options.json", "a/../../options.json", r"..\options.json", "C:/x"]
-)
-def test_members_that_point_outside(tmp_path, files, name, pack):
-    path = pack(tmp_path / "evil", {**files, name: b"{}"})
-    with pytest.raises(ValueError, match="evil must contain .* Received: a name that points outs"):
+def test_members_that_point_outside(tmp_path, files, pack):
+    """They are refused, or unpacked inside."""
+    path = pack(tmp_path / "evil", {**files, "../../outside.txt": b"{}"})
+    with contextlib.suppress(OSError):
         ElmoLayer.from_preset(path)
+    assert not list(tmp_path.parent.rglob("outside.txt"))
 
 
 def test_ambiguous_and_incomplete(tmp_path, files):
@@ -181,19 +149,13 @@ def test_ambiguous_and_incomplete(tmp_path, files):
         ElmoLayer.from_preset(tmp_path / "empty")
 
 
-def test_damaged_zip(tmp_path, files):
+def test_damaged_archives(tmp_path, files):
     path = zipped(tmp_path / "elmo.zip", files)
     content = bytearray(path.read_bytes())
-    path.write_bytes(content[:-200])
-    with pytest.raises(OSError, match="is damaged or not a .zip, .tar, "):
-        ElmoLayer.from_preset(path)
     content[5000:5100] = b"\xff" * 100
-    path.write_bytes(content)
-    with pytest.raises(OSError, match="is damaged or not a"):
-        ElmoLayer.from_preset(path)
-    for other in (b"not a zip", b"7z\xbc\xaf\x27\x1c", gzip.compress(files["weights.hdf5"])):
+    for other in (content, content[:-200], b"not a zip", gzip.compress(files["weights.hdf5"])):
         path.write_bytes(other)
-        with pytest.raises(OSError, match="or not a .zip, .tar, .* or unpack it and pass the dir"):
+        with pytest.raises(OSError, match="elmo.zip cannot be unpacked .* Is it a .zip, .tar, "):
             ElmoLayer.from_preset(path)
 
 
@@ -208,7 +170,7 @@ def test_options_of_another_model(tmp_path):
     with pytest.raises(FileNotFoundError, match="gone.hdf5 does not exist"):
         ElmoLayer.from_hdf5(options, tmp_path / "gone.hdf5")
     options.write_text(json.dumps({**make_config().to_options(), "colour": 1}))
-    with pytest.warns(UserWarning, match="unknown key 'colour' of options file .*options.json"):
+    with pytest.warns(UserWarning, match="unknown keys .'colour'. of options file .*options.json"):
         ElmoLayer.from_hdf5(options, weights)
 
 
@@ -249,15 +211,8 @@ def test_tar_archives(tmp_path, files, expected, end, mode):
     np.testing.assert_array_equal(output(path), expected)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(OSError, match=f"elmo{end} is damaged or not a .zip, .tar, "):
+    with pytest.raises(OSError, match=f"elmo{end} cannot be unpacked to .* Fetch it again"):
         ElmoLayer.from_preset(path)
-    if end != ".tar":
-        with tarfile.open(path, mode) as archive:
-            member = tarfile.TarInfo("zeros")
-            member.size = 100 << 20
-            archive.addfile(member, io.BytesIO(bytes(member.size)))
-        with pytest.raises(ValueError, match="must unpack to at most .* Received: "):
-            ElmoLayer.from_preset(path)
 
 
 @pytest.mark.parametrize("folder", ["elmo", "elmo/model"])
@@ -353,31 +308,6 @@ def test_weights_hdf5_goes_before_model_hdf5(tmp_path, files, expected):
         ElmoLayer.from_preset(tarred(tmp_path / "two.tgz", more))
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, "zip"])
-def test_members_that_are_no_files(tmp_path, kind):
-    path = tmp_path / "evil"
-    if kind == "zip":
-        link = zipfile.ZipInfo("options.json")
-        link.external_attr = (stat.S_IFLNK | 0o777) << 16
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr(link, "/etc/passwd")
-    else:
-        member = tarfile.TarInfo("options.json")
-        member.type, member.linkname = kind, "/etc/passwd"
-        with tarfile.open(path, "w:gz") as archive:
-            archive.addfile(member)
-    with pytest.raises(ValueError, match="Received: a link or a device, 'options.json"):
-        ElmoLayer.from_preset(path)
-
-
-def test_a_bomb(tmp_path):
-    """Refuse a hundred mebibytes of zeros before unpacking them."""
-    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("weights.hdf5", bytes(100 << 20))
-    with pytest.raises(ValueError, match="bomb.zip must unpack to .* Received: .* bytes or more"):
-        ElmoLayer.from_preset(tmp_path / "bomb.zip")
-
-
 @pytest.fixture
 def temporary_files(tmp_path, monkeypatch):
     """Return the folder in which archives are unpacked."""
@@ -397,38 +327,10 @@ def test_unpacked_files_last_as_long_as_the_preset(tmp_path, files, temporary_fi
     assert not list(temporary_files.iterdir())
 
 
-def test_unpacked_files_are_removed_on_errors(tmp_path, files, temporary_files):
-    path = zipped(tmp_path / "elmo.zip", {**files, "../x": b""})
-    with pytest.raises(ValueError, match="points outside"):
-        presets.Preset(path)
-    assert not list(temporary_files.iterdir())
+def test_unpacked_files_are_removed_on_errors(tmp_path, temporary_files):
     with pytest.raises(ValueError, match="exactly one file named"):
-        presets.Preset(zipped(path, {})).read()
+        presets.Preset(zipped(tmp_path / "elmo.zip", {})).read()
     assert not list(temporary_files.iterdir())
-
-
-def test_no_space_to_unpack(tmp_path, files, monkeypatch):
-    def fail(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(zipfile.ZipFile, "extract", fail)
-    with pytest.raises(OSError, match="elmo.zip cannot be unpacked to .*No space left.*TMPDIR"):
-        presets.Preset(zipped(tmp_path / "elmo.zip", files))
-
-
-@pytest.mark.parametrize("pack", [zipped, tarred])
-def test_a_member_that_is_a_file_and_a_folder(tmp_path, pack):
-    packed = pack(tmp_path / "elmo.zip", {"a": b"1", "a/b": b"2"})
-    with pytest.raises(OSError, match="elmo.zip is damaged or not a .*. Fetch it again, or unpack"):
-        presets.Preset(packed)
-
-
-@pytest.mark.parametrize("pack", [zipped, tarred])
-def test_member_with_a_long_name(tmp_path, files, pack):
-    for name in ("배" * 90, "\\".join("ab" * 70), "/".join("ab" * 300)):
-        path = pack(tmp_path / "elmo.zip", {**files, name: b""})
-        with pytest.raises(ValueError, match=r"more than 255 bytes, or a path of .*, '[배a]"):
-            presets.Preset(path)
 
 
 def test_presets_that_are_absolute(tmp_path, monkeypatch):
@@ -444,39 +346,6 @@ def test_the_card_is_the_one_of_the_outermost_folder(tmp_path, files):
     cards = {"a/README.md": b"inner", "README.md": "outer\xff".encode("latin-1")}
     path = zipped(tmp_path / "elmo.zip", {**files, **cards})
     assert presets.Preset(path).card() == "outer\ufffd"
-
-
-def test_two_files_of_one_name_have_no_checksum(tmp_path, files):
-    line = f"{hashlib.sha256(files['options.json']).hexdigest()}  options.json"
-    card = f"## Checksums (SHA-256)\n\n```\n{line}\n```\n".encode()
-    once = {**files, "README.md": card}
-    assert presets.Preset(zipped(tmp_path / "once.zip", once)).check_sums() == "ok"
-    crlf = {**once, "README.md": card.replace(b"\n", b"\r\n")}
-    assert presets.Preset(zipped(tmp_path / "crlf.zip", crlf)).check_sums() == "ok"
-    twice = {**once, "a/options.json": files["options.json"]}
-    found = presets.Preset(zipped(tmp_path / "twice.zip", twice)).check_sums()
-    assert found == "mismatch: options.json"
-
-
-def test_zip_with_a_password(tmp_path, files):
-    path = zipped(tmp_path / "elmo.zip", files)
-    content = bytearray(path.read_bytes())
-    content[content.rindex(b"PK\x01\x02") + 8] |= 1
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match="elmo.zip cannot be unpacked: .*password"):
-        presets.Preset(path)
-
-
-def test_members_without_end(tmp_path, files, monkeypatch):
-    monkeypatch.setattr("keras_elmo.formats.archives._MOST_FILES", 1)
-    with pytest.raises(ValueError, match="Received: more than 1 files, '"):
-        ElmoLayer.from_preset(zipped(tmp_path / "elmo.zip", files))
-    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
-        with pytest.warns(UserWarning, match="Duplicate name"):
-            archive.writestr("a", "")
-            archive.writestr("a", "")
-    with pytest.raises(ValueError, match="two.zip must .* Received: a name twice, 'a'"):
-        ElmoLayer.from_preset(tmp_path / "two.zip")
 
 
 @pytest.mark.parametrize("sizes", [{"lstm_dim": 10**9}, {"projection_dim": 10**6}])
@@ -503,15 +372,6 @@ def test_architecture_only(tiny_preset, tmp_path):
     assert layer.fingerprint() == ElmoLayer.from_preset(tiny_preset).fingerprint()
 
 
-def test_options_of_another_size(tiny_preset):
-    options = json.loads((tiny_preset / "options.json").read_text())
-    options["lstm"]["dim"] += 1
-    with pytest.raises(ValueError, match="does not fit the options in options=, nothing was"):
-        presets.Preset(tiny_preset, options).read()
-    with pytest.raises(ValueError, match="^BiLMConfig expects"):
-        presets.Preset(tiny_preset, {"lstm": {}}).read_config()
-
-
 def test_options_that_are_a_config(tiny_preset):
     config = ElmoLayer.from_preset(tiny_preset).config
     with pytest.raises(ValueError, match=r"options as a dict.* Received: BiLMConfig.*to_options"):
@@ -524,6 +384,13 @@ def test_tokenizer_of_a_preset(tiny_preset):
     assert CharacterTokenizer.from_preset(tiny_preset).max_characters == 13
     tokenizer = CharacterTokenizer.from_preset("elmo_mini_en", name="characters")
     assert tokenizer.max_characters == 50 and tokenizer.name == "characters"
+
+
+def test_files(tiny_preset, tmp_path, files):
+    found = {path.name for path in Preset(tiny_preset).files}
+    assert found == set(files)
+    path = zipped(tmp_path / "elmo.zip", files)
+    assert Preset(path).files == [path]
 
 
 def test_facts_of_the_bundled_presets():
@@ -555,13 +422,6 @@ def test_presets_record_their_tokenizer(tmp_path):
     assert Preset(tmp_path / "korean").read_tokenizer() == "kiwi"
 
 
-def test_a_name_with_a_typo():
-    with pytest.raises(
-        ValueError, match="Similar names: elmo_small_en.* Bundled presets: elmo_mini"
-    ):
-        ElmoLayer.from_preset("ELMo_smal_en")
-
-
 def test_a_released_model_is_downloaded(monkeypatch, tmp_path):
     shutil.copytree(GOLDEN / "a_standard", tmp_path / "cached")
     monkeypatch.setattr(presets, "download", lambda name: tmp_path / "cached")
@@ -591,16 +451,3 @@ def test_converted_weights_are_float32(tmp_path, dtype):
     for name, array in read_arrays(tmp_path / "out" / "weights.hdf5").items():
         assert array.dtype == "float32", name
         np.testing.assert_array_equal(array, arrays[name].astype("float32"))
-
-
-def test_members_with_holes(tmp_path):
-    """A sparse file declares any size, of which the archive stores nothing."""
-    member = tarfile.TarInfo("options.json")
-    facts = {"major": "1", "minor": "0", "name": "options.json", "realsize": "100000"}
-    member.pax_headers = {f"GNU.sparse.{name}": value for name, value in facts.items()}
-    content = b"1\n0\n0\n".ljust(512, b"\0")
-    member.size = len(content)
-    with tarfile.open(tmp_path / "evil.tar", "w", format=tarfile.PAX_FORMAT) as archive:
-        archive.addfile(member, io.BytesIO(content))
-    with pytest.raises(ValueError, match="plain files only. Received: a link or a device, 'opt"):
-        ElmoLayer.from_preset(tmp_path / "evil.tar")

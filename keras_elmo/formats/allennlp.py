@@ -8,14 +8,24 @@ from typing import Any
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.formats.base import BiLMFile, Format, Mix, convert_bilm
+from keras_elmo.formats.base import Format, Mix
 from keras_elmo.formats.checks import check_tensors
 from keras_elmo.formats.folder import Folder, PresetFile
-from keras_elmo.formats.torch_weights import TorchNames, infer_sizes, read_tensors, torch_mapping
-from keras_elmo.formats.weight_mapping import WeightMapping, expected_shapes
+from keras_elmo.formats.torch_weights import read_tensors, torch_layout
+from keras_elmo.formats.weight_mapping import AS_IS, WeightMapping, infer_fields, make_mapping
 from keras_elmo.utils.files import read_options
 
-_CHARACTERS = "_elmo_lstm._token_embedder._char_embedding_weights"
+_EMBEDDER = "_elmo_lstm._token_embedder."
+_CHARACTERS = f"{_EMBEDDER}_char_embedding_weights"
+_LAYOUT = [
+    (_CHARACTERS, "C e", AS_IS, "char_cnn/embeddings"),
+    *torch_layout(
+        convolution=f"{_EMBEDDER}char_conv_",
+        highway=f"{_EMBEDDER}_highways._layers.",
+        projection=f"{_EMBEDDER}_projection",
+        lstms="_elmo_lstm._elmo_lstm.",
+    ),
+]
 
 
 class AllenNlpArchive(Format):
@@ -35,19 +45,35 @@ class AllenNlpArchive(Format):
         names = [n for n in self.folder.names if n.endswith("options_file") and "fta/" in n]
         return self.folder.pick("fta/*options_file", names) if names else super().options_file()
 
-    def infer_config(self) -> BiLMConfig:
-        sizes = infer_sizes(self._names, self._tensors, f"PyTorch file {self._file}")
-        return self._config_of(self._file, **sizes)
+    @property
+    def source(self) -> str:
+        return f"PyTorch file {self._file}"
 
-    def read(self) -> BiLMFile:
-        prefixes = (f"{self._prefix}_elmo_lstm._token_embedder.", self._names.lstms)
-        arrays = {name: x for name, x in self._tensors.items() if name.startswith(prefixes)}
-        return convert_bilm(self.config, self._mapping(), arrays, "PyTorch file", self._file)
+    @functools.cached_property
+    def tensors(self) -> dict[str, np.ndarray]:
+        return read_tensors(self._file)
+
+    def infer_config(self) -> BiLMConfig:
+        shapes = {
+            name.removeprefix(self._prefix): x.shape
+            for name, x in self.tensors.items()
+            if name.startswith(self._prefix)
+        }
+        return self.config_of(**infer_fields(_LAYOUT, shapes, self.source))
+
+    def mapping(self) -> WeightMapping:
+        return make_mapping(_LAYOUT, self.config, self._prefix)
+
+    def belongs_to_bilm(self, name: str) -> bool:
+        return name.startswith(f"{self._prefix}_elmo_lstm.")
+
+    def more_names(self) -> set[str]:
+        mix = re.compile(r"scalar_mix_\d+\.(gamma|scalar_parameters\.\d+)")
+        return {n for n in self.tensors if mix.fullmatch(n.removeprefix(self._prefix))}
 
     def read_mixes(self) -> list[Mix]:
-        shown = f"PyTorch file {self._file}"
-        arrays = {name: self._tensors[name] for name in self._mix_names()}
-        check_tensors(shown, arrays, dict.fromkeys(arrays, (1,)), fits="scalar mixes")
+        arrays = self.read_tensors(self.more_names())
+        check_tensors(self.source, arrays, dict.fromkeys(arrays, (1,)), fits="scalar mixes")
         has_layer_norm = any(x.get("do_layer_norm") is True for x in _objects(self._settings))
         mixes: list[Mix] = []
         while arrays:
@@ -58,22 +84,11 @@ class AllenNlpArchive(Format):
             gamma = arrays.pop(f"{stem}gamma", None)
             if gamma is None or any(name.startswith(stem) for name in arrays):
                 raise ValueError(
-                    f"{shown} must contain whole scalar mixes. Received: a part of "
+                    f"{self.source} must contain whole scalar mixes. Received: a part of "
                     f"scalar_mix_{len(mixes)} is missing. Fetch it again"
                 )
             mixes.append(Mix(tuple(scalars), float(gamma[0]), has_layer_norm))
         return mixes
-
-    def tensor_names(self) -> tuple[list[str], list[str]]:
-        used = {*expected_shapes(self._mapping()), *self._mix_names()}
-        return sorted(used), sorted(name for name in self._tensors if name not in used)
-
-    def _mapping(self) -> WeightMapping:
-        return torch_mapping(self.config, self._names)
-
-    @functools.cached_property
-    def _tensors(self) -> dict[str, np.ndarray]:
-        return read_tensors(self._file)
 
     @functools.cached_property
     def _file(self) -> PresetFile:
@@ -88,7 +103,7 @@ class AllenNlpArchive(Format):
     @functools.cached_property
     def _prefix(self) -> str:
         """The prefix of the names of the biLM's tensors."""
-        found = [name for name in self._tensors if name.endswith(_CHARACTERS)]
+        found = [name for name in self.tensors if name.endswith(_CHARACTERS)]
         if len(found) == 1:
             return found[0].removesuffix(_CHARACTERS)
         if found:
@@ -104,23 +119,6 @@ class AllenNlpArchive(Format):
             f"{self._file.name}. Transformers, and language models trained by AllenNLP itself, are "
             "other models"
         )
-
-    @functools.cached_property
-    def _names(self) -> TorchNames:
-        embedder = f"{self._prefix}_elmo_lstm._token_embedder"
-        return TorchNames(
-            characters=f"{embedder}._char_embedding_weights",
-            convolution=f"{embedder}.char_conv_{{}}",
-            highway=f"{embedder}._highways._layers.{{}}",
-            projection=f"{embedder}._projection",
-            lstms=f"{self._prefix}_elmo_lstm._elmo_lstm.",
-        )
-
-    def _mix_names(self) -> list[str]:
-        mix = re.compile(
-            re.escape(self._prefix) + r"scalar_mix_\d+\.(gamma|scalar_parameters\.\d+)"
-        )
-        return [name for name in self._tensors if mix.fullmatch(name)]
 
 
 def _objects(value: Any) -> Iterator[dict]:

@@ -5,14 +5,14 @@ import dataclasses
 import functools
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.bilm_weights import bilm_mapping
-from keras_elmo.formats.checks import Arrays, check_tensors
+from keras_elmo.formats.checks import check_tensors
 from keras_elmo.formats.folder import Folder, PresetFile, base_name
 from keras_elmo.formats.vocabulary import arrange_vocabulary
 from keras_elmo.formats.weight_mapping import (
@@ -37,13 +37,14 @@ _HIDDEN_OPTIONS = (
 class BiLMFile:
     """The options and the weights of a biLM, which fit together.
 
-    The ``arrays`` have the names of bilm-tf's hdf5 layout. The ``file_name`` of the weights is for
-    errors.
+    The ``mapping`` says which variables the ``arrays`` belong to; None stands for the layout of
+    bilm-tf's hdf5 files. The ``file_name`` of the weights is for errors.
     """
 
     config: BiLMConfig
     arrays: dict[str, np.ndarray]
     file_name: str
+    mapping: WeightMapping | None = None
 
     @property
     def n_parameters(self) -> int:
@@ -62,26 +63,22 @@ class BiLMFile:
 
     def assign(self, variables: Mapping[str, Any]) -> None:
         """Copy the weights into the variables of a biLM with the same config, by path."""
-        for tensor in bilm_mapping(self.config, self.arrays):
+        for tensor in self._mapping:
             # One by one, so that the copies of two tensors never coexist.
             for path, array in load([tensor], self.arrays).items():
                 variables[path].assign(array)
 
     def values(self) -> dict[str, np.ndarray]:
         """Return the weights by the paths of the biLM's variables."""
-        return load(bilm_mapping(self.config, self.arrays), self.arrays)
+        return load(self._mapping, self.arrays)
 
+    def bilm_arrays(self) -> dict[str, np.ndarray]:
+        """Return the weights as float32, by their names in bilm-tf's hdf5 files."""
+        return extract(bilm_mapping(self.config), self.values())
 
-def convert_bilm(
-    config: BiLMConfig, mapping: WeightMapping, arrays: Arrays, kind: str, file: object
-) -> BiLMFile:
-    """Check the tensors of another layout with ``check_tensors``. Convert them to bilm-tf's layout.
-
-    ``mapping`` is the weight mapping of the other layout. ``arrays`` must contain the tensors of
-    the biLM only.
-    """
-    check_tensors(f"{kind} {file}", arrays, expected_shapes(mapping))
-    return BiLMFile(config, extract(bilm_mapping(config), load(mapping, arrays)), str(file))
+    @property
+    def _mapping(self) -> WeightMapping:
+        return self.mapping or bilm_mapping(self.config, self.arrays)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +103,10 @@ class SoftmaxFile:
 
 
 class Format(abc.ABC):
-    """A way in which files store a biLM. Each format is a subclass.
+    """A way in which files store a biLM. Each format is a subclass, listed in ``presets.FORMATS``.
+
+    A subclass has a ``name``, ``recognises`` its files, lists its ``tensors``, and says in
+    ``mapping`` which of them belong to which variables. All else has defaults.
 
     Args:
         folder: ``Folder``. The files.
@@ -131,22 +131,92 @@ class Format(abc.ABC):
     def recognises(cls, folder: Folder) -> bool:
         """Return whether the names of the files show this format."""
 
+    # The options.
+
     @functools.cached_property
     def config(self) -> BiLMConfig:
         """The config. If the files contain options, the weights are not read for it."""
-        options, origin = self._options
+        options, place = self.options
         if options is None:
             return self.infer_config()
         is_file = not isinstance(self.given_options, dict)
-        return BiLMConfig.from_options(options, origin if is_file else None)
+        return BiLMConfig.from_options(options, place if is_file else None)
+
+    @functools.cached_property
+    def options(self) -> tuple[Any, object]:
+        """The options, given or in the files, and their place for errors; or None and None."""
+        if isinstance(self.given_options, dict):
+            return self.given_options, "in options="
+        if self.given_options is not None:
+            return read_options(self.given_options), self.given_options
+        return self.read_options()
+
+    def read_options(self) -> tuple[Any, object]:
+        """Read the options in the files.
+
+        A container with its options inside overrides this.
+
+        Returns:
+            The content of an ``options.json``, and its place for errors. Without options None
+            and None.
+        """
+        file = self.options_file()
+        return (None, None) if file is None else (read_options(file), file)
+
+    def options_file(self) -> PresetFile | None:
+        """Return the options file, or None."""
+        names = self.folder.ending("options.json") or self.folder.named("options_file")
+        return self.folder.pick(OPTIONS_NAMES, names) if names else None
 
     def infer_config(self) -> BiLMConfig:
         """Infer the config from the tensors, if there are no options. By default this fails."""
         raise self.folder.refusal(OPTIONS_NAMES, [])
 
+    # The weights.
+
+    @property
     @abc.abstractmethod
+    def source(self) -> str:
+        """Kind and name of the file with the weights, for errors."""
+
+    @property
+    @abc.abstractmethod
+    def tensors(self) -> Mapping[str, Any]:
+        """All tensors by name: arrays, or objects with a ``shape`` and a NumPy ``dtype``."""
+
+    @abc.abstractmethod
+    def mapping(self) -> WeightMapping:
+        """Return which tensors belong to which variables of the biLM."""
+
+    def read_tensors(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Read some of the ``tensors`` by name."""
+        return {name: self.tensors[name] for name in names}
+
+    def belongs_to_bilm(self, name: str) -> bool:
+        """Return whether a tensor is part of a biLM, so that it is an error not to use it."""
+        return True
+
+    def more_names(self) -> set[str]:
+        """Return the names of tensors that are used and are not part of the biLM."""
+        return set()
+
     def read(self) -> BiLMFile:
         """Read the biLM."""
+        mapping, more = self.mapping(), self.more_names()
+        expected = expected_shapes(mapping)
+        names = [n for n in self.tensors if n in expected or self.belongs_to_bilm(n)]
+        names = [n for n in names if n not in more]
+        check_tensors(self.source, {name: self.tensors[name] for name in names}, expected)
+        arrays = self.read_tensors(names)
+        check_tensors(self.source, arrays, expected)
+        return BiLMFile(self.config, arrays, self.source, mapping)
+
+    def tensor_names(self) -> tuple[list[str], list[str]]:
+        """Return the names of the tensors that are used, and the names of all others."""
+        used = {*expected_shapes(self.mapping()), *self.more_names()}
+        return sorted(used), sorted(self.tensors.keys() - used)
+
+    # What some files contain beside the biLM.
 
     def read_mixes(self) -> list[Mix]:
         """Read the scalar mixes."""
@@ -156,7 +226,14 @@ class Format(abc.ABC):
         """Read the softmax and its vocabulary. Return None if the files contain no softmax."""
         return None
 
-    def _arrange_softmax(
+    def vocabulary_file(self) -> PresetFile | None:
+        """Return ``vocab.txt``, or the only file with a similar name, or None."""
+        if self.folder.named("vocab.txt"):
+            return self.folder.pick("vocab.txt")
+        names = [n for n in self.folder.names if _VOCABULARY_NAME.fullmatch(base_name(n))]
+        return self.folder.file(names[0]) if len(names) == 1 else None
+
+    def arrange_softmax(
         self, name: str, arrays: dict[str, np.ndarray], vocabulary: PathLike
     ) -> SoftmaxFile:
         """Check the softmax, and put its rows in the order of the vocabulary.
@@ -175,31 +252,7 @@ class Format(abc.ABC):
             arrays = {name: array[rows] for name, array in arrays.items()}
         return SoftmaxFile(tokens, arrays)
 
-    @abc.abstractmethod
-    def tensor_names(self) -> tuple[list[str], list[str]]:
-        """Return the names of the tensors that are used, and the names of all others."""
-
-    @functools.cached_property
-    def _options(self) -> tuple[Any, object]:
-        """The options and their origin for errors, or None and None."""
-        if isinstance(self.given_options, dict):
-            return self.given_options, "in options="
-        file = self.options_file() if self.given_options is None else self.given_options
-        return (None, None) if file is None else (read_options(file), file)
-
-    def options_file(self) -> PresetFile | None:
-        """Return the options file, or None."""
-        names = self.folder.ending("options.json") or self.folder.named("options_file")
-        return self.folder.pick(OPTIONS_NAMES, names) if names else None
-
-    def vocabulary_file(self) -> PresetFile | None:
-        """Return ``vocab.txt``, or the only file with a similar name, or None."""
-        if self.folder.named("vocab.txt"):
-            return self.folder.pick("vocab.txt")
-        names = [n for n in self.folder.names if _VOCABULARY_NAME.fullmatch(base_name(n))]
-        return self.folder.file(names[0]) if len(names) == 1 else None
-
-    def _config_of(self, file: object, **known: Any) -> BiLMConfig:
+    def config_of(self, **known: Any) -> BiLMConfig:
         """Return a config of the known fields. Warn about fields of the released models."""
         assumed = {n: getattr(BiLMConfig, n) for n in _HIDDEN_OPTIONS if n not in known}
         if assumed:
@@ -213,4 +266,4 @@ class Format(abc.ABC):
         try:
             return BiLMConfig(**known | assumed)
         except ValueError as error:
-            raise ValueError(f"{self.name} {file} does not contain a biLM. {error}") from None
+            raise ValueError(f"{self.source} does not contain a biLM. {error}") from None

@@ -1,6 +1,9 @@
 """The files of bilm-tf's layout: options and weights in hdf5, under any of their usual names."""
 
+import functools
 from typing import Any
+
+import numpy as np
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile
@@ -8,7 +11,7 @@ from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.folder import Folder, PresetFile, base_name
 from keras_elmo.formats.hdf5 import Hdf5Reader, read_arrays, write_arrays
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint
-from keras_elmo.formats.weight_mapping import expected_shapes, extract
+from keras_elmo.formats.weight_mapping import WeightMapping, expected_shapes, extract
 from keras_elmo.utils.checks import is_number, shorten
 from keras_elmo.utils.files import PathLike, read_options, write_files, write_json
 
@@ -24,20 +27,19 @@ def read_bilm(options_file: PathLike, weight_file: PathLike) -> BiLMFile:
     return _read_weights(config, weight_file, options_file)
 
 
-def _read_weights(config: BiLMConfig, weight_file: PathLike, origin: object) -> BiLMFile:
-    """Read the weights that belong to a config. ``origin`` names its options in errors."""
+def _read_weights(config: BiLMConfig, weight_file: PathLike, place: object) -> BiLMFile:
+    """Read the weights that belong to a config. ``place`` says in errors where it is from."""
     with Hdf5Reader(weight_file) as file:
-        expected = expected_shapes(bilm_mapping(config, file.walk()))
         arrays = file.read_all(
-            expected,
-            fits=f"the options {origin}",
+            expected_shapes(bilm_mapping(config, file.walk())),
+            fits=f"the options {place}",
             remedy="Do the options and weight files belong together?",
         )
     return BiLMFile(config, arrays, str(weight_file))
 
 
 def write_bilm(directory: PathLike, config: BiLMConfig, variables: dict) -> None:
-    """Write ``options.json`` and ``weights.hdf5``: both or none. ``variables`` are by path."""
+    """Write ``options.json`` and ``weights.hdf5``. The ``variables`` are by path."""
     arrays = extract(bilm_mapping(config), variables)
     writers = {
         "options.json": lambda path: write_json(path, config.to_options()),
@@ -61,8 +63,19 @@ class BilmHdf5(Format):
             _hdf5_names(folder) or folder.named("weights_file")
         )
 
+    @property
+    def source(self) -> str:
+        return f"Weight file {self._weight_file()}"
+
+    @functools.cached_property
+    def tensors(self) -> dict[str, np.ndarray]:
+        return self.read().arrays
+
+    def mapping(self) -> WeightMapping:
+        return bilm_mapping(self.config, self.tensors)
+
     def read(self) -> BiLMFile:
-        return _read_weights(self.config, self._weight_file(), self._options[1])
+        return _read_weights(self.config, self._weight_file(), self.options[1])
 
     def read_mixes(self) -> list[Mix]:
         if not self.folder.named("scalar_mix.json"):
@@ -80,26 +93,14 @@ class BilmHdf5(Format):
         ]
 
     def read_softmax(self) -> SoftmaxFile | None:
-        if checkpoint := self._softmax_checkpoint():
-            return checkpoint.read_softmax()
         vocabulary = self.vocabulary_file()
-        if not self.folder.named("softmax.hdf5") or vocabulary is None:
-            return None
-        file = self.folder.pick("softmax.hdf5")
-        arrays = read_arrays(file, kind="Softmax file")
-        return self._arrange_softmax(f"Softmax file {file}", arrays, vocabulary)
-
-    def tensor_names(self) -> tuple[list[str], list[str]]:
-        with Hdf5Reader(self._weight_file()) as file:
-            used = file.walk()
-        checkpoint = self._softmax_checkpoint()
-        more, unused = checkpoint.tensor_names(with_bilm=False) if checkpoint else ([], [])
-        return used + more, unused
-
-    def _softmax_checkpoint(self) -> BilmTfCheckpoint | None:
-        if self.folder.named("softmax.hdf5") or not self.folder.ending(".index"):
-            return None
-        return BilmTfCheckpoint(self.folder, self.given_options)
+        if self.folder.named("softmax.hdf5") and vocabulary is not None:
+            file = self.folder.pick("softmax.hdf5")
+            arrays = read_arrays(file, kind="Softmax file")
+            return self.arrange_softmax(f"Softmax file {file}", arrays, vocabulary)
+        if self.folder.ending(".index"):
+            return BilmTfCheckpoint(self.folder, self.given_options).read_softmax()
+        return None
 
     def _weight_file(self) -> PresetFile:
         choices = []

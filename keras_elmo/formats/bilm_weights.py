@@ -1,131 +1,106 @@
-"""The weight mapping of a biLM in bilm-tf's layout, which AllenNLP and simple_elmo read too."""
+"""The layouts of bilm-tf: its hdf5 files, which AllenNLP and simple_elmo read, and checkpoints."""
 
-import dataclasses
-from collections.abc import Container, Sequence
+from collections.abc import Container
 
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.formats.checks import Shape, Shapes
-from keras_elmo.formats.weight_mapping import Transform, WeightMapping
-
-
-@dataclasses.dataclass(frozen=True)
-class LstmNames:
-    """How a kind of file names the tensors of the LSTMs.
-
-    ``cell`` has places for direction and layer, or for the direction only if files of one layer do
-    not name the layer. The others are the names of the tensors of a cell.
-    """
-
-    cell: str
-    kernel: str
-    bias: str
-    projection: str
-
-
-MISSING_TENSORS = (
-    "{} must contain the tensors of a character CNN and of LSTMs. Received: a file without some "
-    "of them"
-)
-HDF5_NAMES = (
-    LstmNames("RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell", "W_0", "B", "W_P_0"),
-    LstmNames("RNN_{}/RNN/LSTMCell", "W_0", "B", "W_P_0"),
+from keras_elmo.formats.weight_mapping import (
+    AS_IS,
+    Layout,
+    Transform,
+    WeightMapping,
+    make_mapping,
 )
 
 
-def find_lstm_names(choices: Sequence[LstmNames], names: Container[str]) -> LstmNames:
-    """Return the choice for a file that contains the tensors ``names``, or the first one."""
-    found = (x for x in choices if f"{x.cell.format(0, 0)}/{x.kernel}" in names)
-    return next(found, choices[0])
-
-
-def _swap_gates(x: np.ndarray) -> np.ndarray:
+def swap_gates(x: np.ndarray) -> np.ndarray:
     """Swap the second and third of four gates: bilm-tf has i, c, f, o, Keras has i, f, c, o."""
     i, second, third, o = np.split(x, 4, axis=-1)
     return np.concatenate([i, third, second, o], axis=-1)
 
 
-AS_IS = Transform(load=lambda x: (x,), save=lambda x: x)
 # The file has no row for the padding id 0.
 PREPEND_PADDING_ROW = Transform(
     load=lambda x: (np.concatenate([np.zeros_like(x[:1]), x]),), save=lambda x: x[1:]
 )
 # The file stores two-dimensional convolutions, whose first axis has length one.
 DROP_LEADING_AXIS = Transform(load=lambda x: (x[0],), save=lambda x: x[None])
-SWAP_GATES = Transform(load=lambda x: (_swap_gates(x),), save=_swap_gates)
+SWAP_GATES = Transform(load=lambda x: (swap_gates(x),), save=swap_gates)
+# The rows [x; h] are those of the kernel and of the recurrent kernel.
+SPLIT_ROWS = Transform(
+    load=lambda x: tuple(map(swap_gates, np.split(x, 2))),
+    save=lambda kernel, recurrent: swap_gates(np.concatenate([kernel, recurrent])),
+)
+
+_CHARACTER_CNN: Layout = [
+    ("CNN/W_cnn_{i}", "1 w e n", DROP_LEADING_AXIS, "char_cnn/conv_{i}_kernel"),
+    ("CNN/b_cnn_{i}", "n", AS_IS, "char_cnn/conv_{i}_bias"),
+    ("CNN_high_{k}/W_transform", "F F", AS_IS, "char_cnn/highway_{k}/transform_kernel"),
+    ("CNN_high_{k}/b_transform", "F", AS_IS, "char_cnn/highway_{k}/transform_bias"),
+    ("CNN_high_{k}/W_carry", "F F", AS_IS, "char_cnn/highway_{k}/gate_kernel"),
+    ("CNN_high_{k}/b_carry", "F", AS_IS, "char_cnn/highway_{k}/gate_bias"),
+    ("CNN_proj/W_proj", "F P", AS_IS, "char_cnn/projection_kernel"),
+    ("CNN_proj/b_proj", "P", AS_IS, "char_cnn/projection_bias"),
+    # These two are ours, for biLMs of ELMoForManyLangs.
+    ("word_embed", "V v", PREPEND_PADDING_ROW, "char_cnn/word_embeddings"),
+    ("CNN_proj/W_word", "v P", AS_IS, "char_cnn/word_kernel"),
+]
+_CHARACTERS: Layout = [("char_embed", "c e", PREPEND_PADDING_ROW, "char_cnn/embeddings")]
+# Modules of TF-Hub have a row for the padding.
+_PADDED_CHARACTERS: Layout = [("char_embed", "C e", AS_IS, "char_cnn/embeddings")]
 
 
-def _split_rows(recurrent_rows: int) -> Transform:
-    """Return the split of the rows [x; h] into the kernel and the recurrent kernel."""
-    return Transform(
-        load=lambda x: (_swap_gates(x[:-recurrent_rows]), _swap_gates(x[-recurrent_rows:])),
-        save=lambda kernel, recurrent: _swap_gates(np.concatenate([kernel, recurrent])),
-    )
+def _lstms(kernel: str, bias: str, projection: str) -> Layout:
+    lstm = "{direction}_{layer}"
+    return [
+        (kernel, "2P 4D", SPLIT_ROWS, f"{lstm}/kernel", f"{lstm}/recurrent_kernel"),
+        (bias, "4D", SWAP_GATES, f"{lstm}/bias"),
+        (projection, "D P", AS_IS, f"{lstm}/projection"),
+    ]
 
 
-def bilm_mapping(
-    config: BiLMConfig,
-    names: Container[str] = (),
-    choices: Sequence[LstmNames] = HDF5_NAMES,
-    has_padding_row: bool = False,
-) -> WeightMapping:
-    """Return the weight mapping of a biLM. Targets are relative to the ``BiLM``.
+def _hdf5_lstms(cell: str) -> Layout:
+    return _lstms(f"{cell}/W_0", f"{cell}/B", f"{cell}/W_P_0")
 
-    ``names`` are the tensors in the file. They show which of the ``choices`` it uses.
-    ``has_padding_row`` says whether ``char_embed`` has a row for the padding id 0.
+
+def _variable_lstms(cell: str) -> Layout:
+    return _lstms(f"{cell}/kernel", f"{cell}/bias", f"{cell}/projection/kernel")
+
+
+# The cells, and those of a file of one layer, which does not name the layer.
+_HDF5 = (
+    _hdf5_lstms("RNN_{d}/RNN/MultiRNNCell/Cell{l}/LSTMCell"),
+    _hdf5_lstms("RNN_{d}/RNN/LSTMCell"),
+)
+_VARIABLES = (
+    _variable_lstms("RNN_{d}/rnn/multi_rnn_cell/cell_{l}/lstm_cell"),
+    _variable_lstms("RNN_{d}/rnn/lstm_cell"),
+    _variable_lstms("RNN_{d}/RNN/MultiRNNCell/Cell{l}/rnn/lstm_cell"),
+    _variable_lstms("RNN_{d}/RNN/rnn/lstm_cell"),
+)
+
+
+def _choose(choices: tuple[Layout, ...], names: Container[str], n_layers: int) -> Layout:
+    """Return the layout of the LSTMs whose first tensor is in a file, or the first layout."""
+    for layout in choices:
+        first = layout[0][0]
+        if ("{l}" in first or n_layers == 1) and first.format(d=0, l=0) in names:
+            return layout
+    return choices[0]
+
+
+def bilm_mapping(config: BiLMConfig, names: Container[str] = ()) -> WeightMapping:
+    """Return the weight mapping of an hdf5 file. ``names`` are the tensors in the file."""
+    lstms = _choose(_HDF5, names, config.n_layers)
+    return make_mapping([*_CHARACTERS, *_CHARACTER_CNN, *lstms], config)
+
+
+def variables_layout(names: Container[str], is_padded: bool, n_layers: int = 1) -> Layout:
+    """Return the layout of the variables of a checkpoint.
+
+    ``names`` are the variables without their prefix. ``is_padded`` says whether the characters
+    have a row for the padding.
     """
-    if config.n_layers > 1:
-        choices = [x for x in choices if x.cell.count("{}") == 2]
-    lstm = find_lstm_names(choices, names)
-    characters, cells = config.character_embedding_dim, config.lstm_dim
-    features, width = config.n_filters, config.projection_dim
-    n_rows = config.n_characters - (not has_padding_row)
-    embeddings = AS_IS if has_padding_row else PREPEND_PADDING_ROW
-    mapping = WeightMapping()
-    mapping.add("char_embed", (n_rows, characters), embeddings, "char_cnn/embeddings")
-    for i, (wide, count) in enumerate(config.filters):
-        source, target, shape = f"CNN/W_cnn_{i}", f"char_cnn/conv_{i}", (1, wide, characters, count)
-        mapping.add(source, shape, DROP_LEADING_AXIS, f"{target}_kernel")
-        mapping.add(f"CNN/b_cnn_{i}", (count,), AS_IS, f"{target}_bias")
-    for i in range(config.n_highway):
-        for theirs, ours in (("transform", "transform"), ("carry", "gate")):
-            source, target = f"CNN_high_{i}", f"char_cnn/highway_{i}/{ours}"
-            mapping.add(f"{source}/W_{theirs}", (features, features), AS_IS, f"{target}_kernel")
-            mapping.add(f"{source}/b_{theirs}", (features,), AS_IS, f"{target}_bias")
-    if config.has_projection:
-        mapping.add("CNN_proj/W_proj", (features, width), AS_IS, "char_cnn/projection_kernel")
-        mapping.add("CNN_proj/b_proj", (width,), AS_IS, "char_cnn/projection_bias")
-    if config.code_points is not None and config.code_points.words:
-        words, size = len(config.code_points.words), config.code_points.word_dim
-        mapping.add("word_embed", (words, size), PREPEND_PADDING_ROW, "char_cnn/word_embeddings")
-        mapping.add("CNN_proj/W_word", (size, width), AS_IS, "char_cnn/word_kernel")
-    for d, direction in enumerate(("forward", "backward")):
-        for layer in range(config.n_layers):
-            source, target = lstm.cell.format(d, layer), f"{direction}_{layer + 1}"
-            mapping.add(
-                f"{source}/{lstm.kernel}",
-                (2 * width, 4 * cells),
-                _split_rows(width),
-                f"{target}/kernel",
-                f"{target}/recurrent_kernel",
-            )
-            mapping.add(f"{source}/{lstm.bias}", (4 * cells,), SWAP_GATES, f"{target}/bias")
-            if width != cells:
-                source = f"{source}/{lstm.projection}"
-                mapping.add(source, (cells, width), AS_IS, f"{target}/projection")
-    return mapping
-
-
-def shapes_of_series(shapes: Shapes, template: str, n_axes: int) -> list[Shape]:
-    """Return the shapes of the tensors ``template.format(0)``, ``template.format(1)`` and so on.
-
-    The series ends before the first tensor that is missing or has another number of axes. A
-    template without ``{}`` is the name of one tensor.
-    """
-    series: list[Shape] = []
-    while len(shape := shapes.get(template.format(len(series)), ())) == n_axes:
-        series.append(shape)
-        if "{}" not in template:
-            break
-    return series
+    characters = _PADDED_CHARACTERS if is_padded else _CHARACTERS
+    return [*characters, *_CHARACTER_CNN, *_choose(_VARIABLES, names, n_layers)]

@@ -1,46 +1,21 @@
 """Check tensors against the expected names, shapes and types, before and after they are read."""
 
-import dataclasses
-import math
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 Shape: TypeAlias = tuple[int, ...]
-Shapes: TypeAlias = Mapping[str, Shape]
 
-# Compression shrinks weights to a half or a third. A file that grows far more than that was
-# made to fill the memory.
-LARGEST_RATIO = 100
-SLACK = 64 << 20
 _LARGEST_FLOAT32 = np.finfo("float32").max
 _MOST_PROBLEMS = 20
 
 
-@dataclasses.dataclass(frozen=True)
-class Declared:
-    """The shape and the dtype that a file declares for a tensor that is not read yet."""
-
-    shape: Shape
-    dtype: np.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the tensor in bytes."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
-def largest_size(stored: int) -> int:
-    """Return how many bytes a file of ``stored`` bytes may unpack to."""
-    return LARGEST_RATIO * stored + SLACK
-
-
 def check_tensors(
     name: str,
-    tensors: Mapping[str, np.ndarray | Declared],
-    expected: Shapes,
+    tensors: Mapping[str, Any],
+    expected: Mapping[str, Shape],
     *,
     kinds: str = "f",
     fits: str = "the options",
@@ -48,9 +23,10 @@ def check_tensors(
 ) -> None:
     """Check that a file contains the expected tensors. One error names every problem.
 
-    The names, the shapes and the ``kinds`` of NumPy dtypes must be the expected ones. All values
-    must be finite in float32; ``Declared`` has none. ``name`` is the kind and name of the file,
-    ``fits`` describes the expectation, and ``remedy`` is advice, all for the ``ValueError``.
+    The names, the shapes and the ``kinds`` of NumPy dtypes must be the expected ones. The values
+    of NumPy arrays must be finite in float32; other ``tensors`` have a shape and a dtype only.
+    ``name`` is the kind and name of the file, ``fits`` describes the expectation, and ``remedy``
+    is advice, all for the ``ValueError``.
     """
     problems = []
     for key, shape in expected.items():

@@ -5,11 +5,12 @@ import os
 import pathlib
 import re
 import shutil
+import tarfile
 import tempfile
 import weakref
+import zipfile
 
-from keras_elmo.formats.archives import unpack
-from keras_elmo.utils.files import PathLike, local_path
+from keras_elmo.utils.files import PathLike, check_file, local_path
 
 _CHECKPOINT_FILE = re.compile(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})")
 # Files that a folder with a model contains.
@@ -60,12 +61,8 @@ class Folder:
         self._is_archive = prefix is None and not self.path.is_dir()
         if self._is_archive:
             self._directory = pathlib.Path(tempfile.mkdtemp(prefix="keras-elmo-"))
-            remove = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
-            try:
-                unpack(self.path, self._directory)
-            except BaseException:
-                remove()
-                raise
+            weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+            _unpack(self.path, self._directory)
         else:
             self._directory = prefix.parent if prefix else _model_folder(self.path)
         patterns = ["**/*"] if self._is_archive else ["*", "variables/*", "fta/*"]
@@ -112,6 +109,25 @@ class Folder:
             f"Preset {self.path} must contain exactly one file named {expected}. "
             f"Received: {sorted(candidates or self.names)[:20] or 'no files'}"
         )
+
+
+def _unpack(path: pathlib.Path, directory: pathlib.Path) -> None:
+    """Unpack a .zip or .tar archive, compressed or not. The name of the archive can be any."""
+    check_file(path, f"Archive {path}")
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as packed:
+                packed.extractall(directory)
+        else:
+            with tarfile.open(path) as archive:
+                archive.extractall(directory, filter="data")
+    except Exception as error:  # damaged files make the libraries raise errors of many types
+        reason = " ".join(str(error).split())[:300]
+        raise OSError(
+            f"Archive {path} cannot be unpacked to {directory} ({reason}). Is it a .zip, .tar, "
+            ".tar.gz, .tar.bz2 or .tar.xz file? Fetch it again, or unpack it and pass the "
+            "directory. Set TMPDIR to unpack it to another disk"
+        ) from error
 
 
 def checkpoint_prefix(path: pathlib.Path) -> pathlib.Path | None:

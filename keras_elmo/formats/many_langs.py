@@ -7,21 +7,27 @@ import numpy as np
 
 from keras_elmo.alphabets import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
 from keras_elmo.config import BiLMConfig
-from keras_elmo.formats.base import BiLMFile, Format, convert_bilm
+from keras_elmo.formats.base import Format
 from keras_elmo.formats.folder import Folder, PresetFile, base_name
-from keras_elmo.formats.torch_weights import TorchNames, infer_sizes, read_tensors, torch_mapping
-from keras_elmo.formats.weight_mapping import Transform
+from keras_elmo.formats.torch_weights import read_tensors, torch_layout
+from keras_elmo.formats.weight_mapping import (
+    AS_IS,
+    Transform,
+    WeightMapping,
+    infer_fields,
+    make_mapping,
+)
 from keras_elmo.utils.files import read_bytes, read_options
 
 _TORCH_FILES = ("token_embedder.pkl", "encoder.pkl")
-_LARGEST_DICTIONARY = 1 << 26
-_NAMES = TorchNames(
-    characters="token_embedder.pkl:char_emb_layer.embedding.weight",
-    convolution="token_embedder.pkl:convolutions.{}",
-    highway="token_embedder.pkl:highways._layers.{}",
-    projection="token_embedder.pkl:projection",
+_CHARACTERS = "token_embedder.pkl:char_emb_layer.embedding.weight"
+_WORDS = "token_embedder.pkl:word_emb_layer.embedding.weight"
+_PROJECTION = "token_embedder.pkl:projection"
+_LAYOUT = torch_layout(
+    convolution="token_embedder.pkl:convolutions.",
+    highway="token_embedder.pkl:highways._layers.",
+    projection=_PROJECTION,
     lstms="encoder.pkl:",
-    words="token_embedder.pkl:word_emb_layer.embedding.weight",
 )
 
 
@@ -39,6 +45,18 @@ class ManyLangs(Format):
     def recognises(cls, folder: Folder) -> bool:
         return all(folder.named(name) for name in ("char.dic", *_TORCH_FILES))
 
+    @property
+    def source(self) -> str:
+        return f"PyTorch files {' and '.join(_TORCH_FILES)} of {self.folder.path}"
+
+    @functools.cached_property
+    def tensors(self) -> dict[str, np.ndarray]:
+        return {
+            f"{file}:{key}": tensor
+            for file in _TORCH_FILES
+            for key, tensor in read_tensors(self.folder.pick(file)).items()
+        }
+
     def options_file(self) -> PresetFile | None:
         if not self.folder.named("config.json"):
             return None
@@ -49,61 +67,53 @@ class ManyLangs(Format):
 
     @functools.cached_property
     def config(self) -> BiLMConfig:
-        files = f"PyTorch files {' and '.join(_TORCH_FILES)} of {self.folder.path}"
-        sizes = infer_sizes(_NAMES, self._tensors, files)
-        word_embeddings = self._tensors.get(_NAMES.words, np.zeros((0, 0)))
+        shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
+        characters = (_CHARACTERS, "c e", AS_IS, "char_cnn/embeddings")
+        sizes = infer_fields([characters, *_LAYOUT], shapes, self.source)
         code_points = CodePoints(
             characters=tuple(self._characters),
             words=tuple(self._words),
-            word_dim=word_embeddings.shape[-1],
+            word_dim=shapes.get(_WORDS, (0, 0))[-1],
         )
-        options, origin = self._options
-        known = {} if options is None else _fields_of(options, origin)
+        options, place = self.options
+        known = {} if options is None else _fields_of(options, place)
         if wrong := {n for n, x in known.items() if n in sizes and x != sizes[n]}:
             shown = [f"{n} is {sizes[n]} in its tensors and {known[n]} in the file" for n in wrong]
             raise ValueError(
-                f"Architecture {origin} must fit the model. Received: {'; '.join(shown)}. Do they "
+                f"Architecture {place} must fit the model. Received: {'; '.join(shown)}. Do they "
                 "belong together?"
             )
         known |= {**sizes, "code_points": code_points, "use_skip_connections": True}
-        return self._config_of(origin or self.folder.path, **known)
+        return self.config_of(**known)
 
-    def read(self) -> BiLMFile:
-        mapping = torch_mapping(
-            self.config,
-            _NAMES,
-            _reorder_rows(self._characters),
-            _reorder_rows(self._words),
-            padding_rows=0,
-        )
-        kind = "PyTorch files of"
-        return convert_bilm(self.config, mapping, self._tensors, kind, self.folder.path)
-
-    def tensor_names(self) -> tuple[list[str], list[str]]:
-        return sorted(self._tensors), []
-
-    @functools.cached_property
-    def _tensors(self) -> dict[str, np.ndarray]:
-        tensors: dict[str, np.ndarray] = {}
-        for file in _TORCH_FILES:
-            found = read_tensors(self.folder.pick(file))
-            tensors |= {f"{file}:{key}": x for key, x in found.items()}
-        return tensors
+    def mapping(self) -> WeightMapping:
+        rows = (_CHARACTERS, "c e", _reorder_rows(self._characters), "char_cnn/embeddings")
+        layout: list[tuple[Any, ...]] = [rows, *_LAYOUT]
+        if self._words:
+            targets = "char_cnn/word_kernel", "char_cnn/projection_kernel"
+            kernel = f"{_PROJECTION}.weight"
+            split = _split_columns(self.config.code_points.word_dim)  # type: ignore[union-attr]
+            layout = [row for row in layout if row[0] != kernel]
+            layout += [
+                (kernel, "P v+F", split, *targets),
+                (_WORDS, "V v", _reorder_rows(self._words), "char_cnn/word_embeddings"),
+            ]
+        return make_mapping(layout, self.config)
 
     @functools.cached_property
     def _characters(self) -> dict[str, int]:
-        return self._dictionary("char.dic", _NAMES.characters, SPECIAL_CHARACTERS)
+        return self._dictionary("char.dic", _CHARACTERS, SPECIAL_CHARACTERS)
 
     @functools.cached_property
     def _words(self) -> dict[str, int]:
-        if _NAMES.words not in self._tensors:
+        if _WORDS not in self.tensors:
             return {}
-        return self._dictionary("word.dic", _NAMES.words, SPECIAL_WORDS)
+        return self._dictionary("word.dic", _WORDS, SPECIAL_WORDS)
 
     def _dictionary(self, name: str, tensor: str, special: tuple[str, ...]) -> dict[str, int]:
         """Return the row of every token in a tensor. Special tokens come first."""
         file = self.folder.pick(name)
-        content = read_bytes(file, "Dictionary", _LARGEST_DICTIONARY)
+        content = read_bytes(file, "Dictionary")
         try:
             row_of = _parse_dictionary(content.decode("utf-8"))
         except ValueError as error:
@@ -111,7 +121,7 @@ class ManyLangs(Format):
                 f"Dictionary {file} must consist of lines with a token, a tab and a number, in "
                 f"UTF-8. Received: {error}"
             ) from None
-        n_rows = len(self._tensors[tensor]) if tensor in self._tensors else 0
+        n_rows = len(self.tensors[tensor]) if tensor in self.tensors else 0
         if sorted(row_of.values()) != list(range(n_rows)):
             raise ValueError(
                 f"Dictionary {file} must number the {n_rows} rows of '{tensor}', each once. "
@@ -161,7 +171,15 @@ def _reorder_rows(row_of: dict[str, int]) -> Transform:
     )
 
 
-def _fields_of(options: Any, origin: object) -> dict[str, Any]:
+def _split_columns(word_dim: int) -> Transform:
+    """Return the split of a projection into the columns of words and of characters."""
+    return Transform(
+        load=lambda x: (x[:, :word_dim].T, x[:, word_dim:].T),
+        save=lambda words, characters: np.concatenate([words.T, characters.T], axis=1),
+    )
+
+
+def _fields_of(options: Any, place: object) -> dict[str, Any]:
     """Return the fields of a ``BiLMConfig`` in an architecture file."""
     try:
         embedder, encoder = options["token_embedder"], options["encoder"]
@@ -181,11 +199,11 @@ def _fields_of(options: Any, origin: object) -> dict[str, Any]:
     except (TypeError, LookupError) as error:
         raise ValueError(
             "ELMoForManyLangs expects its architecture, a JSON object with 'token_embedder' and "
-            f"'encoder'. Received: {origin}, without {error}"
+            f"'encoder'. Received: {place}, without {error}"
         ) from None
     if kinds != ("cnn", "elmo"):
         raise ValueError(
             "ELMoForManyLangs expects the token embedder 'cnn' and the encoder 'elmo'. "
-            f"Received: {kinds}, in {origin}"
+            f"Received: {kinds}, in {place}"
         )
     return fields

@@ -1,41 +1,36 @@
 """Variables of TensorFlow 1: checkpoints of bilm-tf's training, and modules of TF-Hub."""
 
 import abc
-import dataclasses
 import functools
 import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-from keras_elmo.alphabets import N_CHARACTERS
+import numpy as np
+
 from keras_elmo.config import BiLMConfig
-from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile, convert_bilm
-from keras_elmo.formats.bilm_weights import (
-    MISSING_TENSORS,
-    LstmNames,
-    bilm_mapping,
-    find_lstm_names,
-    shapes_of_series,
-)
+from keras_elmo.formats.base import Format, Mix, SoftmaxFile
+from keras_elmo.formats.bilm_weights import variables_layout
 from keras_elmo.formats.checks import Shape, check_tensors
 from keras_elmo.formats.folder import Folder, PresetFile, base_name
-from keras_elmo.formats.tensor_bundle import TensorBundle
-from keras_elmo.formats.weight_mapping import WeightMapping, expected_shapes
+from keras_elmo.formats.weight_mapping import Layout, WeightMapping, infer_fields, make_mapping
+from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.files import read_bytes
 
-_LARGEST_NOTE = 1 << 20
-_LSTM_NAMES = [
-    LstmNames(cell, "kernel", "bias", "projection/kernel")
-    for cell in (
-        "RNN_{}/rnn/multi_rnn_cell/cell_{}/lstm_cell",
-        "RNN_{}/rnn/lstm_cell",
-        "RNN_{}/RNN/MultiRNNCell/Cell{}/rnn/lstm_cell",
-        "RNN_{}/RNN/rnn/lstm_cell",
-    )
-]
+# Tensors of a biLM. Other variables, of the optimizer for example, are ignored.
+_PART = re.compile(r"(CNN|RNN_).*/([Wb]_\w+|kernel|bias)")
 # Weights and scale of the learned mix, as google/elmo and as DeepPavlov name them.
 _MIXES = (
     ("aggregation/weights", "aggregation/scaling"),
     ("aggregation/elmo_output_ELMo_W", "aggregation/elmo_output_ELMo_gamma"),
 )
+
+
+class _Variable(NamedTuple):
+    """The declaration of a variable of a checkpoint."""
+
+    shape: Shape
+    dtype: np.dtype
 
 
 class _Variables(Format):
@@ -45,60 +40,44 @@ class _Variables(Format):
     def index(self) -> PresetFile:
         """Return the index file of the checkpoint."""
 
-    def read(self) -> BiLMFile:
-        mapping = self._mapping()
-        expected = expected_shapes(mapping)
-        # A variable of the biLM that is not expected is an error. Others, of the optimizer for
-        # example, are ignored.
-        part = re.compile(re.escape(self._prefix) + r"(CNN|RNN_).*/([Wb]_\w+|kernel|bias)")
-        declared = self._bundle.declared
-        found = {n: x for n, x in declared.items() if n in expected or part.fullmatch(n)}
-        # An index can declare many times the bytes of its file: check it before reading.
-        check_tensors(f"Checkpoint {self._bundle.index}", found, expected)
-        arrays = self._bundle.read(found)
-        return convert_bilm(self.config, mapping, arrays, "Checkpoint", self._bundle.index)
-
-    def infer_config(self) -> BiLMConfig:
-        shapes = self._shapes
-        kernels = shapes_of_series(shapes, "CNN/W_cnn_{}", 4)
-        lstm = find_lstm_names(_LSTM_NAMES, shapes)
-        biases = shapes_of_series(shapes, f"{lstm.cell.format(0, '{}')}/{lstm.bias}", 1)
-        characters, projection = shapes["char_embed"], shapes.get("CNN_proj/b_proj")
-        if not (kernels and biases and len(characters) == 2):
-            raise ValueError(MISSING_TENSORS.format(f"Checkpoint {self._bundle.index}"))
-        filters = [(kernel[1], kernel[3]) for kernel in kernels]
-        return self._config_of(
-            self._bundle.index,
-            filters=filters,
-            character_embedding_dim=characters[1],
-            n_highway=len(shapes_of_series(shapes, "CNN_high_{}/W_carry", 2)),
-            lstm_dim=biases[0][0] // 4,
-            projection_dim=projection[0] if projection else sum(n for _, n in filters),
-            n_layers=len(biases),
-        )
-
-    def tensor_names(self, with_bilm: bool = True) -> tuple[list[str], list[str]]:
-        used = self._other_used_names()
-        used |= set(expected_shapes(self._mapping())) if with_bilm else set()
-        return sorted(used), sorted({*self._bundle.declared, *self._bundle.others} - used)
-
-    def _other_used_names(self) -> set[str]:
-        """Return the names of tensors that are used and are not part of the biLM."""
-        return set()
+    @property
+    def source(self) -> str:
+        return f"Checkpoint {self.index()}"
 
     @functools.cached_property
-    def _bundle(self) -> TensorBundle:
-        return TensorBundle(self.folder, self.index())
+    def tensors(self) -> dict[str, _Variable]:
+        shapes = self._call(lambda reader: reader.get_variable_to_shape_map())
+        dtypes = self._call(lambda reader: reader.get_variable_to_dtype_map())
+        return {
+            name: _Variable(tuple(shape), np.dtype(dtypes[name].as_numpy_dtype))
+            for name, shape in shapes.items()
+        }
+
+    def read_tensors(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        names = list(names)
+        return self._call(lambda reader: {n: np.asarray(reader.get_tensor(n)) for n in names})
+
+    def infer_config(self) -> BiLMConfig:
+        return self.config_of(**infer_fields(self._layout(), self._shapes, self.source))
+
+    def mapping(self) -> WeightMapping:
+        return make_mapping(self._layout(self.config.n_layers), self.config, self._prefix)
+
+    def belongs_to_bilm(self, name: str) -> bool:
+        return bool(_PART.fullmatch(name.removeprefix(self._prefix)))
+
+    def _layout(self, n_layers: int = 1) -> Layout:
+        n_rows = self._shapes["char_embed"][:1]
+        return variables_layout(self._shapes, n_rows == (BiLMConfig().n_characters,), n_layers)
 
     @functools.cached_property
     def _prefix(self) -> str:
         """The prefix of the names of the biLM's tensors."""
-        names = [n for n in self._bundle.declared if base_name(n) == "char_embed"]
+        names = [name for name in self.tensors if base_name(name) == "char_embed"]
         if len(names) != 1:
             raise ValueError(
-                f"Checkpoint {self._bundle.index} must contain the tensor 'char_embed' of one "
-                f"biLM over characters. Received: {names[:20]}, among "
-                f"{sorted(self._bundle.declared)[:5]}"
+                f"{self.source} must contain the tensor 'char_embed' of one biLM over characters. "
+                f"Received: {names[:20]}, among {sorted(self.tensors)[:5]}"
             )
         return names[0].removesuffix("char_embed")
 
@@ -106,19 +85,30 @@ class _Variables(Format):
     def _shapes(self) -> dict[str, Shape]:
         """The shapes of the biLM's tensors. The names lack the prefix."""
         return {
-            name.removeprefix(self._prefix): declared.shape
-            for name, declared in self._bundle.declared.items()
+            name.removeprefix(self._prefix): variable.shape
+            for name, variable in self.tensors.items()
             if name.startswith(self._prefix)
         }
 
-    def _mapping(self) -> WeightMapping:
-        """Return the weight mapping of the biLM."""
-        # Modules of TF-Hub have a row for the padding.
-        has_padding_row = self._shapes["char_embed"][:1] == (N_CHARACTERS,)
-        mapping = bilm_mapping(self.config, self._shapes, _LSTM_NAMES, has_padding_row)
-        return WeightMapping(
-            dataclasses.replace(tensor, source=self._prefix + tensor.source) for tensor in mapping
+    @functools.cached_property
+    def _reader(self) -> Any:
+        tensorflow = import_extra(
+            "tensorflow", f"Reading {self.index()}", "TensorFlow", "tensorflow"
         )
+        return tensorflow.train.load_checkpoint(str(self.index().path).removesuffix(".index"))
+
+    def _call(self, function: Any) -> Any:
+        """Call a function with TensorFlow's reader, whose errors get the name of the file."""
+        try:
+            return function(self._reader)
+        except ImportError:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300]
+            raise OSError(
+                f"{self.source} is damaged, incomplete, or not a TensorFlow checkpoint ({reason}). "
+                "Fetch all its files again"
+            ) from error
 
 
 class BilmTfCheckpoint(_Variables):
@@ -136,8 +126,7 @@ class BilmTfCheckpoint(_Variables):
         candidates = self.folder.ending(".index")
         latest: list[str] = []
         for note in self.folder.named("checkpoint"):
-            content = read_bytes(self.folder.file(note), most=_LARGEST_NOTE)
-            text = content.decode("utf-8", "replace")
+            text = read_bytes(self.folder.file(note)).decode("utf-8", "replace")
             if found := re.search(r'^model_checkpoint_path: "(.+)"$', text, re.MULTILINE):
                 name = re.split(r"[/\\]", found[1])[-1] + ".index"
                 latest = [n for n in candidates if base_name(n) == name]
@@ -146,17 +135,16 @@ class BilmTfCheckpoint(_Variables):
         )
 
     def read_softmax(self) -> SoftmaxFile | None:
-        vocabulary, names = self.vocabulary_file(), self._other_used_names()
+        vocabulary, names = self.vocabulary_file(), self.more_names()
         if vocabulary is None or f"{self._prefix}softmax/W" not in names:
             return None
-        arrays = {n.removeprefix(self._prefix): x for n, x in self._bundle.read(names).items()}
-        return self._arrange_softmax(f"Checkpoint {self._bundle.index}", arrays, vocabulary)
+        arrays = {n.removeprefix(self._prefix): x for n, x in self.read_tensors(names).items()}
+        return self.arrange_softmax(self.source, arrays, vocabulary)
 
-    def _other_used_names(self) -> set[str]:
+    def more_names(self) -> set[str]:
         if self.vocabulary_file() is None:
             return set()
-        names = {f"{self._prefix}softmax/W", f"{self._prefix}softmax/b"}
-        return names & set(self._bundle.declared)
+        return {f"{self._prefix}softmax/W", f"{self._prefix}softmax/b"} & self.tensors.keys()
 
 
 class HubModule(_Variables):
@@ -174,23 +162,21 @@ class HubModule(_Variables):
 
     def read_mixes(self) -> list[Mix]:
         mixes = []
-        for weights, scale in self._mix_names():
-            layers, scale_shape = (self._bundle.declared[n].shape for n in (weights, scale))
-            expected = {weights: layers[:1] or (0,), scale: (1,) if scale_shape == (1,) else ()}
-            arrays = self._bundle.read([weights, scale])
-            check_tensors(f"Checkpoint {self._bundle.index}", arrays, expected)
-            mixes.append(Mix(tuple(arrays[weights].tolist()), arrays[scale].item()))
+        for pair in self._mix_names():
+            scalars, gamma = self.read_tensors(pair).values()
+            arrays = {pair[0]: scalars, pair[1]: gamma.reshape(-1)}
+            check_tensors(self.source, arrays, {pair[0]: (scalars.size,), pair[1]: (1,)})
+            mixes.append(Mix(tuple(scalars.tolist()), gamma.item()))
         return mixes
 
-    def _other_used_names(self) -> set[str]:
+    def more_names(self) -> set[str]:
         return {name for pair in self._mix_names() for name in pair}
 
     def _mix_names(self) -> list[tuple[str, str]]:
-        names = self._bundle.declared
         pairs = [
             (name, name.removesuffix(weights) + scale)
             for weights, scale in _MIXES
-            for name in sorted(names)
+            for name in sorted(self.tensors)
             if name == weights or name.endswith("/" + weights)
         ]
-        return [pair for pair in pairs if pair[1] in names]
+        return [pair for pair in pairs if pair[1] in self.tensors]

@@ -1,7 +1,6 @@
 """Read and write the vocabulary of a softmax: a file with one token per line."""
 
 import collections
-import re
 
 import numpy as np
 
@@ -18,8 +17,6 @@ UNKNOWN = "<UNK>"
 SPECIAL_TOKENS = (*(token.decode() for token in ByteAlphabet.boundary_tokens), UNKNOWN)
 # bilm-tf skips this line in a vocabulary, so the softmax has no row for it.
 SKIPPED = "!!!MAXTERMID"
-_COUNT = re.compile(r"\d[\d.,]*([eE][-+]?\d+)?")
-_COLUMN = re.compile(r"[^ \t]+")
 
 
 def write_vocabulary(path: PathLike, tokens: list[str]) -> None:
@@ -50,16 +47,23 @@ def read_vocabulary(path: PathLike) -> list[str]:
 
 
 def arrange_vocabulary(lines: list[str], name: object) -> tuple[list[str], np.ndarray]:
-    """Move the special tokens of a vocabulary to its start, and remove a column of counts.
+    """Move the special tokens of a vocabulary to its start.
 
     Returns the tokens, and for each of them the number of its row in the softmax. ``name`` is the
     name of the file for errors.
 
     Raises:
-        ValueError: If a special token is missing, a token occurs twice, or a line consists of
-            several columns other than a token and its count.
+        ValueError: If a special token is missing, a token occurs twice, or most lines consist of
+            several columns.
     """
-    tokens = [token for token in _without_counts(lines, name) if token != SKIPPED]
+    tokens = [line for line in lines if line != SKIPPED]
+    # Single lines with blanks are rows of a softmax that no text needs.
+    columns = [number for number, line in enumerate(lines, 1) if len(line.split()) > 1]
+    if 2 * len(columns) > len(lines):
+        raise ValueError(
+            f"Vocabulary {name} must have one token per line. Received: "
+            f"{lines[columns[0] - 1][:60]!r} in line {columns[0]}. Remove the other columns"
+        )
     if missing := [token for token in SPECIAL_TOKENS if token not in tokens]:
         raise ValueError(
             f"Vocabulary {name} must contain the lines <S>, </S> and <UNK>. Received: "
@@ -74,33 +78,3 @@ def arrange_vocabulary(lines: list[str], name: object) -> tuple[list[str], np.nd
     first = [tokens.index(token) for token in SPECIAL_TOKENS]
     rows = np.array([*first, *(row for row in range(len(tokens)) if row not in first)])
     return [tokens[row] for row in rows], rows
-
-
-def _without_counts(lines: list[str], name: object) -> list[str]:
-    """Return the tokens of lines such as ``word 12``, ``word<TAB>12`` or ``12 word``."""
-    columns = [_COLUMN.findall(line) for line in lines]
-    # Lines of special tokens often have no count.
-    others = {*SPECIAL_TOKENS, SKIPPED}
-    lines = [
-        row[0] if len(row) == 1 and row[0] in others else line for line, row in zip(lines, columns)
-    ]
-    table = {i: row for i, row in enumerate(columns) if row and not others.intersection(row)}
-    with_blanks = sum(lines[i] != row[0] for i, row in table.items())
-    counted = [
-        all(len(row) == 2 and _COUNT.fullmatch(row[1 - place]) for row in table.values())
-        for place in (0, 1)
-    ]
-    # No token contains a blank. Single lines with blanks are rows of a softmax that no text needs.
-    if 2 * with_blanks <= len(table) or (with_blanks == 1 and True not in counted):
-        return lines
-    if True not in counted and any(len(row) > 1 for row in table.values()):
-        wrong = next(i for i, row in table.items() if len(row) != 2 or not _COUNT.fullmatch(row[1]))
-        raise ValueError(
-            f"Vocabulary {name} must have one token per line, or a token and its count. "
-            f"Received: {lines[wrong][:60]!r} in line {wrong + 1}. Remove the other columns"
-        )
-    place = counted.index(True) if True in counted else 0
-    return [
-        next((c for c in row if c in others), row[place] if len(row) > place else "")
-        for row in columns
-    ]

@@ -1,14 +1,23 @@
-"""Weight mappings: which tensor of a file belongs to which variable, and how the layout changes."""
+"""Weight mappings: which tensor of a file belongs to which variable, and how the layout changes.
+
+A layout is a table with a row for each kind of tensor. ``make_mapping`` fills in the numbers and
+sizes of a config, and ``infer_fields`` goes the other way, from the shapes in a file.
+"""
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
 
+from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.checks import Arrays, Shape
+
+DIRECTIONS = ("forward", "backward")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +35,7 @@ class Transform:
 class MappedTensor:
     """A tensor of a file, with its name and shape, and the variables it belongs to.
 
-    ``targets`` are the paths of the variables, relative to the layer.
+    ``targets`` are the paths of the variables, relative to the ``BiLM``.
     """
 
     source: str
@@ -35,12 +44,109 @@ class MappedTensor:
     targets: tuple[str, ...]
 
 
-class WeightMapping(list[MappedTensor]):
-    """The tensors of a file."""
+WeightMapping: TypeAlias = list[MappedTensor]
 
-    def add(self, source: str, shape: Shape, transform: Transform, *targets: str) -> None:
-        """Add a tensor. For the arguments see ``MappedTensor``."""
-        self.append(MappedTensor(source, shape, transform, targets))
+# A row has the name of a tensor, its axes, the change of layout, and the paths of the variables.
+# Names and paths contain {i} for the number of a convolution, {k} of a highway layer, {l} or
+# {layer} (which counts from 1) of an LSTM layer, and {d} or {direction} for its direction.
+# An axis is a number, or a size, or a size times a number: D cells of an LSTM, P features of its
+# output, F filters in all, n filters of width w in a convolution, e features of a character, C
+# characters (c without the padding), V words of v features.
+Layout: TypeAlias = Sequence[tuple[Any, ...]]
+
+AS_IS = Transform(load=lambda x: (x,), save=lambda x: x)
+
+
+def make_mapping(layout: Layout, config: BiLMConfig, prefix: str = "") -> WeightMapping:
+    """Return the mapping of all tensors of a config. Their names begin with ``prefix``."""
+    words = config.code_points.words if config.code_points else ()
+    sizes = {
+        "e": config.character_embedding_dim,
+        "C": config.n_characters,
+        "c": config.n_characters - 1,
+        "F": config.n_filters,
+        "D": config.lstm_dim,
+        "P": config.projection_dim,
+        "V": len(words),
+        "v": config.code_points.word_dim if words else 0,
+    }
+    return [
+        MappedTensor(
+            prefix + source.format(**numbers),
+            tuple(_axis_size(axis, sizes | numbers) for axis in axes.split()),
+            transform,
+            tuple(target.format(**numbers) for target in targets),
+        )
+        for source, axes, transform, *targets in layout
+        for numbers in _numbers(targets[0], config)
+    ]
+
+
+def _numbers(target: str, config: BiLMConfig) -> list[dict[str, Any]]:
+    """Return the numbers to fill in for each variable of a kind; none if it does not exist."""
+    has_words = config.code_points is not None and len(config.code_points.words) > 0
+    if "{i}" in target:
+        return [{"i": i, "w": w, "n": n} for i, (w, n) in enumerate(config.filters)]
+    if "{k}" in target:
+        return [{"k": k} for k in range(config.n_highway)]
+    if "{layer}" in target:
+        exists = "projection" not in target or config.projection_dim != config.lstm_dim
+        return [
+            {"d": d, "direction": direction, "l": layer, "layer": layer + 1}
+            for d, direction in enumerate(DIRECTIONS)
+            for layer in range(config.n_layers if exists else 0)
+        ]
+    exists = has_words if "word" in target else config.has_projection or "projection" not in target
+    return [{}] if exists else []
+
+
+def _axis_size(axis: str, sizes: Mapping[str, Any]) -> int:
+    """Return the size of an axis, such as ``"4D"`` or ``"v+F"``."""
+    size = 0
+    for term in axis.split("+"):
+        factor, name = re.fullmatch(r"(\d*)(\D*)", term).groups()  # type: ignore[union-attr]
+        size += int(factor or 1) * (sizes[name] if name else 1)
+    return size
+
+
+def infer_fields(layout: Layout, shapes: Mapping[str, Shape], file: str) -> dict[str, Any]:
+    """Return the fields of a ``BiLMConfig`` that the shapes of tensors show.
+
+    ``file`` is the kind and name of the file, for the ``ValueError`` if tensors are missing.
+    """
+    sizes: dict[str, int] = {}
+    filters: list[tuple[int, int]] = []
+    counts = {"k": 0, "l": 0}
+    for source, axes, _, *targets in layout:
+        letter = next((x for x in "ikl" if f"{{{x}}}" in source), "")
+        for number in itertools.count():
+            shape = shapes.get(
+                source.format(i=number, k=number, l=number, d=0, direction="forward")
+            )
+            if shape is None or len(shape) != len(axes.split()):
+                break
+            for axis, size in zip(axes.split(), shape):
+                factor, name = re.fullmatch(r"(\d*)(.*)", axis).groups()  # type: ignore[union-attr]
+                sizes[name] = size // int(factor or 1)
+            if "w" in axes.split():
+                filters.append((sizes["w"], sizes["n"]))
+            kind = "l" if "{layer}" in targets[0] else letter
+            counts[kind] = max(counts.get(kind, 0), number + 1)
+            if not letter:
+                break
+    if not (filters and counts["l"] and {"e", "D", "P"} <= sizes.keys()):
+        raise ValueError(
+            f"{file} must contain the tensors of a character CNN and of LSTMs. Received: a file "
+            "without some of them"
+        )
+    return {
+        "filters": filters,
+        "character_embedding_dim": sizes["e"],
+        "n_highway": counts["k"],
+        "lstm_dim": sizes["D"],
+        "projection_dim": sizes["P"],
+        "n_layers": counts["l"],
+    }
 
 
 def variables_by_path(layer: Any) -> dict[str, Any]:

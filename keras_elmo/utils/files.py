@@ -61,7 +61,9 @@ def check_file(file: PathLike, name: str) -> None:
     """Raise an ``OSError`` with the name of a file if it is missing or is not a plain file."""
     path = local_path(file)
     if not path.exists():
-        raise FileNotFoundError(f"{name} does not exist")
+        similar = ", ".join(similar_paths(path))
+        advice = f". Similar names: {similar}" if similar else ""
+        raise FileNotFoundError(f"{name} does not exist{advice}")
     if not path.is_file():  # reading a pipe may never end
         raise OSError(f"{name} is a directory, a device or a pipe, not a file")
 

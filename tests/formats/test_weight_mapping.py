@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from keras_elmo.formats import bilm_weights, torch_weights, weight_mapping
+from keras_elmo.formats import bilm_weights, many_langs, torch_weights, weight_mapping
 from keras_elmo.formats.base import BiLMFile
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.layers import BiLM, ElmoLayer
@@ -19,31 +19,29 @@ floats = st.floats(-10, 10, width=32)
 def cases():
     """Yield each transform of the mapping, with shapes that it takes."""
     side = st.integers(1, 4)
-    yield bilm_weights.AS_IS, arrays_of.array_shapes(max_dims=3)
     yield bilm_weights.PREPEND_PADDING_ROW, st.tuples(side, side)
     yield bilm_weights.DROP_LEADING_AXIS, st.tuples(st.just(1), side, side, side)
     yield bilm_weights.SWAP_GATES, side.map(lambda d: (4 * d,))
-    yield bilm_weights._split_rows(2), st.tuples(st.integers(3, 6), side.map(lambda d: 4 * d))
+    yield bilm_weights.SPLIT_ROWS, st.tuples(side.map(lambda p: 2 * p), side.map(lambda d: 4 * d))
     yield torch_weights.TRANSPOSE, st.tuples(side, side, side)
-    yield torch_weights.TRANSPOSE, st.tuples(side, side)
     yield torch_weights.SPLIT_HIGHWAY, st.tuples(side.map(lambda d: 2 * d), side)
-    yield torch_weights.SPLIT_HIGHWAY, side.map(lambda d: (2 * d,))
-    yield torch_weights._split_columns(2), st.tuples(side, st.integers(3, 6))
+    yield torch_weights.SUBTRACT_FORGET_BIAS, st.just((8,))
+    yield many_langs._split_columns(2), st.tuples(side, st.integers(3, 6))
 
 
 @pytest.mark.parametrize("transform, shapes", list(cases()))
+@settings(max_examples=20)
 @given(data=st.data())
 def test_save_undoes_load(transform, shapes, data):
     x = data.draw(arrays_of.arrays("float32", shapes, elements=floats))
-    np.testing.assert_array_equal(transform.save(*transform.load(x)), x)
+    np.testing.assert_allclose(transform.save(*transform.load(x)), x, atol=1e-6)
 
 
 def test_gates_are_swapped_and_rows_split():
     """Rows [x; h], columns i, j, f, o become kernel and recurrent kernel with i, f, c, o."""
-    x = np.array([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]])
-    kernel, recurrent = bilm_weights._split_rows(1).load(x)
-    np.testing.assert_array_equal(kernel, [[1, 3, 2, 4], [5, 7, 6, 8]])
-    np.testing.assert_array_equal(recurrent, [[9, 11, 10, 12]])
+    kernel, recurrent = bilm_weights.SPLIT_ROWS.load(np.array([[1, 2, 3, 4], [5, 6, 7, 8]]))
+    np.testing.assert_array_equal(kernel, [[1, 3, 2, 4]])
+    np.testing.assert_array_equal(recurrent, [[5, 7, 6, 8]])
 
 
 CONFIGS = {
@@ -78,6 +76,12 @@ def test_mapping(changes):
     assert again.keys() == arrays.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(again[name], array)
+    before = weight_mapping.fingerprint(variables)
+    for variable in variables.values():  # the fingerprint sees every variable
+        value = keras.ops.convert_to_numpy(variable.value)
+        variable.assign(value + 1e-3)
+        assert weight_mapping.fingerprint(variables) != before
+        variable.assign(value)
 
 
 def test_single_layer_may_omit_the_cell_level():
@@ -142,18 +146,3 @@ def test_fingerprint_of_a_file_is_that_of_the_variables(dtype):
     file.assign(variables)
     assert file.fingerprint(bilm.variable_dtype) == weight_mapping.fingerprint(variables)
     assert file.n_parameters == bilm.count_params()
-
-
-@settings(max_examples=20)
-@given(st.sampled_from(sorted(make_arrays(make_config()))), st.data())
-def test_fingerprint_sees_every_value(name, data):
-    config = make_config()
-    variables = build(config)
-    arrays = make_arrays(config)
-    BiLMFile(config, arrays, "w.hdf5").assign(variables)
-    before = weight_mapping.fingerprint(variables)
-    assert len(before) == 64
-    changed = arrays[name].copy()
-    changed[tuple(data.draw(st.integers(0, n - 1)) for n in changed.shape)] += 1e-3
-    BiLMFile(config, {**arrays, name: changed}, "w.hdf5").assign(variables)
-    assert weight_mapping.fingerprint(variables) != before
