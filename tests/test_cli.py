@@ -1,4 +1,3 @@
-import hashlib
 import io
 import json
 import os
@@ -84,46 +83,6 @@ def test_tokenize_writes_utf8_to_stdout(tmp_path, monkeypatch):
         monkeypatch.setattr(sys, "stdout", stdout)
         assert main(["tokenize", str(tmp_path / "in"), "-", "--tokenizer", "whitespace"]) == 0
     assert (tmp_path / "out").read_bytes() == "배 ô\n".encode()
-
-
-@pytest.mark.parametrize("pack", [None, "zip"])
-def test_info_holds_the_files_against_the_model_card(tiny_preset, tmp_path, capsys, pack):
-    def info(*lines):
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        shutil.copytree(tiny_preset, folder)
-        if lines:
-            (folder / "README.md").write_text("\n".join(["## Checksums (SHA-256)", "```", *lines]))
-        path = shutil.make_archive(folder, pack, folder) if pack else folder
-        status = main(["info", str(path), "--json"])
-        output = capsys.readouterr()
-        return status, json.loads(output.out)["checksums"], output.err
-
-    right = [
-        f"{hashlib.sha256((tiny_preset / name).read_bytes()).hexdigest()}  {name}"
-        for name in ("options.json", "weights.hdf5")
-    ]
-    assert info() == (0, "none stated", "")
-    assert info(*right) == (0, "ok", "")
-    status, checksums, error = info(right[0], f"{'0' * 64}  weights.hdf5")
-    assert (status, checksums) == (1, "mismatch: weights.hdf5")
-    assert "to have the checksums of its model card. Received: mismatch: weights.hdf5" in error
-    assert info(*right, f"{'0' * 64}  ../../vocab.txt")[:2] == (1, "mismatch: ../../vocab.txt")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
-@pytest.mark.parametrize("name", ["vocab.txt", "README.md"])
-def test_a_model_card_that_names_a_pipe_or_a_device(tiny_preset, tmp_path, capsys, name):
-    """Reading them may never end."""
-    folder = shutil.copytree(tiny_preset, tmp_path / "preset")
-    (folder / "README.md").write_text(f"## Checksums (SHA-256)\n\n{'0' * 64}  vocab.txt\n")
-    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
-        (folder / name).unlink(missing_ok=True)
-        make(folder / name)
-        assert main(["info", str(folder)]) == 1
-        assert (
-            f"preset/{name} is a directory, a device or a pipe, not a file"
-            in capsys.readouterr().err
-        )
 
 
 def test_a_sentence_of_too_many_tokens(tiny_preset, tmp_path, capsys, monkeypatch):

@@ -22,7 +22,6 @@ from keras_elmo.utils.files import PathLike, local_path
 Sentence: TypeAlias = list[str] | None
 
 _OPENING = threading.Lock()  # Threads share the open file.
-_MOST_NAMES = 1_000_000
 _NAMES_IN_ERRORS = 3
 _CHECKED_NAMES = 20
 # Datasets with the text of the lines: ours, and AllenNLP's.
@@ -320,7 +319,7 @@ class _Hdf5Layers:
         numbers = {name for name in names if name.isascii() and name.isdecimal()}
         self._names: list[str] | range = range(len(numbers))
         if not numbers or any(self._is_sentence(n) for n in names if n not in numbers):
-            self._names = [name for name in self._file.walk(_MOST_NAMES) if name not in texts]
+            self._names = [name for name in self._file.walk() if name not in texts]
             checked = self._names[:_CHECKED_NAMES]
             # hdf5 removes slashes at the start of a name, so a few can differ.
             is_complete = 2 * sum(map(self._is_sentence, checked)) > len(checked)

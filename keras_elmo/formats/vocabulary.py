@@ -57,9 +57,9 @@ def arrange_vocabulary(lines: list[str], name: object) -> tuple[list[str], np.nd
             several columns.
     """
     tokens = [line for line in lines if line != SKIPPED]
-    # Single lines with blanks are rows of a softmax that no text needs.
+    # A few lines with blanks are rows of a softmax that no text needs.
     columns = [number for number, line in enumerate(lines, 1) if len(line.split()) > 1]
-    if 2 * len(columns) > len(lines):
+    if 2 * len(columns) > len(set(lines).difference(SPECIAL_TOKENS)):
         raise ValueError(
             f"Vocabulary {name} must have one token per line. Received: "
             f"{lines[columns[0] - 1][:60]!r} in line {columns[0]}. Remove the other columns"
