@@ -270,12 +270,12 @@ def _parse_options(options: object, origin: object) -> dict[str, Any]:
             raise invalid(expected, f"{key}={shorten(value)}")
     n_characters = values.pop("char_cnn.n_characters", N_CHARACTERS)
     code_points = values.pop("code_points", None)
-    for key, expected in _FIXED.items():
-        value = values.pop(key, expected)
+    for key, fixed in _FIXED.items():
+        value = values.pop(key, fixed)
         # bilm-tf reads null as false.
-        if value != expected and (value is not None or expected is not False):
+        if value != fixed and (value is not None or fixed is not False):
             raise invalid(
-                f"BiLMConfig expects {key}={expected!r}",
+                f"BiLMConfig expects {key}={fixed!r}",
                 f"{key}={shorten(value)}",
                 "Models with other values are not supported",
             )
@@ -312,7 +312,7 @@ def _parse_options(options: object, origin: object) -> dict[str, Any]:
 
 def _check_n_characters(n_characters: object, code_points: CodePoints | None) -> None:
     """Raise a ``ValueError`` if the number of characters is not the alphabet's."""
-    expected = (N_CHARACTERS - 1, N_CHARACTERS)  # in training and in use
+    expected: tuple[int, ...] = (N_CHARACTERS - 1, N_CHARACTERS)  # in training and in use
     if code_points is not None:
         expected = (len(code_points.characters) + 1,)
     if n_characters not in expected:

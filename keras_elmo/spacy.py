@@ -104,7 +104,7 @@ class Elmo:
             exclude: Ignored.
         """
         if os.path.exists(self.preset):
-            self.embedder.elmo.save_hdf5(path)
+            self.embedder.elmo.save_hdf5(path, overwrite=True)
 
     def from_disk(self, path: str | pathlib.Path, *, exclude: Iterable[str] = ()) -> Self:
         """Use the stored biLM, if there is one; ``spacy.load`` calls this.

@@ -11,6 +11,7 @@ from keras import layers
 
 import keras_elmo
 from tests.conftest import (
+    BACKEND,
     SENTENCES,
     make_arrays,
     make_config,
@@ -60,105 +61,62 @@ def test_saved_model_is_self_contained(tmp_path):
         assert b"secret_place" not in archive.read("config.json")
 
 
-@slow
+TOKENS = IDS.any(-1)
+
+
+def is_missing(model):
+    """Return whether a compiled model answers NaN, and check that an eager call raises an error."""
+    with pytest.raises(ValueError, match="the weights of its biLM. .*Call load_preset"):
+        model(IDS)
+    if BACKEND == "torch":  # predict is eager
+        return True
+    found = model.predict(IDS, verbose=0)
+    return np.isnan(found[:3]).all()  # The last sentence has no tokens.
+
+
 def test_saving_without_the_bilm(tiny_preset, tmp_path):
-    model = trained(tiny_preset, save_bilm=False)
+    """The loaded model answers NaN until the right biLM is loaded, and right values after that."""
+    model = classifier(tiny_preset, save_bilm=False)
     expected = model.predict(IDS, verbose=0)
     small, whole = tmp_path / "small.keras", tmp_path / "whole.keras"
     model.save(small)
-    trained(tiny_preset).save(whole)
-    weights = 4 * model.get_layer("elmo").count_params()
-    assert small.stat().st_size < whole.stat().st_size - weights
+    classifier(tiny_preset).save(whole)
+    assert small.stat().st_size < whole.stat().st_size - 4 * model.get_layer("elmo").count_params()
 
+    keras.saving.load_model(small).save(small)  # The file gets the same fingerprint.
     again = keras.saving.load_model(small)
-    elmo = again.get_layer("elmo")
-    fingerprint = model.get_layer("elmo").fingerprint()
-    with pytest.raises(ValueError, match=f"without its biLM .* load_preset .* {fingerprint}"):
-        again(IDS)
-    config = make_config()
-    write_preset(tmp_path / "other", config, make_arrays(config, seed=1))
-    with pytest.raises(ValueError, match=f"the biLM that the model was saved with.*{fingerprint}"):
+    assert is_missing(again)
+    elmo, fingerprint = again.get_layer("elmo"), model.get_layer("elmo").fingerprint()
+    write_preset(tmp_path / "other", make_config(), make_arrays(make_config(), seed=1))
+    wrong = f"that the model was saved with, fingerprint={fingerprint}.*other/weights.hdf5"
+    with pytest.raises(ValueError, match=wrong):
         elmo.load_preset(tmp_path / "other")
-    with pytest.raises(ValueError, match="has no weights yet"):
-        again(IDS)
-    with pytest.raises(ValueError, match="has no weights yet"):
-        elmo.save_hdf5(tmp_path / "unknown")
-    again.save(small)  # The layer still waits, so the file gets the same fingerprint.
-    again = keras.saving.load_model(small)
-    again.get_layer("elmo").load_preset(tiny_preset)
+    for refused in (elmo.fingerprint, lambda: elmo.save_hdf5(tmp_path / "unknown")):
+        with pytest.raises(ValueError, match=f"with the biLM of fingerprint {fingerprint}"):
+            refused()
+    assert is_missing(again)
+    elmo.load_preset(tiny_preset)
     np.testing.assert_array_equal(again.predict(IDS, verbose=0), expected)
 
 
-@slow
 def test_weights_file_without_the_bilm(tiny_preset, tmp_path):
     """load_weights compares the biLM of the layer with the fingerprint in the file."""
-    model = trained(tiny_preset, save_bilm=False)
-    model.save_weights(tmp_path / "head.weights.h5")
-    again = classifier(tiny_preset, save_bilm=False)
-    again.load_weights(tmp_path / "head.weights.h5")
-    np.testing.assert_array_equal(numpy(again(IDS)), numpy(model(IDS)))
-    with pytest.raises(ValueError, match="a file written with the same save_bilm"):
-        classifier(tiny_preset).load_weights(tmp_path / "head.weights.h5")
-    trained(tiny_preset).save_weights(tmp_path / "whole.weights.h5")
-    with pytest.raises(ValueError, match="a file written with the same save_bilm"):
-        again.load_weights(tmp_path / "whole.weights.h5")
-    config = make_config()
-    write_preset(tmp_path / "other", config, make_arrays(config, seed=1))
-    other = classifier(tmp_path / "other", save_bilm=False)
-    with pytest.raises(ValueError, match="a file that was saved with the biLM of this layer"):
-        other.load_weights(tmp_path / "head.weights.h5")
-
-
-def test_a_weights_file_without_the_bilm_makes_random_weights_wait(tiny_preset, tmp_path):
     model = classifier(tiny_preset, save_bilm=False)
-    file = tmp_path / "head.weights.h5"
-    model.save_weights(file)
-    other = classifier(tiny_preset, save_bilm=False, load_weights=False)
-    other.load_weights(file)
-    with pytest.raises(ValueError, match="without its biLM"):
-        other(IDS)
-    other.get_layer("elmo").load_preset(tiny_preset)
-    np.testing.assert_allclose(numpy(other(IDS)), numpy(model(IDS)), atol=1e-6)
-    other.load_weights(file)  # The layer has the biLM of the fingerprint now.
-    np.testing.assert_allclose(numpy(other(IDS)), numpy(model(IDS)), atol=1e-6)
-
-
-def test_a_model_that_only_knows_its_shapes_can_wait_for_its_bilm(tiny_preset, tmp_path):
-    @keras.saving.register_keras_serializable(package="test_models")
-    class Subclassed(keras.Model):
-        def __init__(self, elmo, **kwargs):
-            super().__init__(**kwargs)
-            self.elmo, self.mix = elmo, keras_elmo.ScalarMix()
-
-        def call(self, ids):
-            return self.mix(self.elmo(ids))
-
-        def get_config(self):
-            return {"elmo": keras.saving.serialize_keras_object(self.elmo)}
-
-        @classmethod
-        def from_config(cls, config):
-            return cls(keras.saving.deserialize_keras_object(config["elmo"]))
-
-    model = Subclassed(keras_elmo.ElmoLayer.from_preset(tiny_preset, save_bilm=False))
-    expected = model.predict(IDS, verbose=0)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match="without its biLM"):
-        again(IDS)  # on JAX a predict that raises takes the model's weights with it
-    again.elmo.load_preset(tiny_preset)
-    np.testing.assert_array_equal(again.predict(IDS, verbose=0), expected)
-
-
-def test_nothing_is_assigned_before_the_fingerprints_agree(tiny_preset, tmp_path):
-    classifier(tiny_preset, save_bilm=False).save(tmp_path / "small.keras")
-    elmo = keras.saving.load_model(tmp_path / "small.keras").get_layer("elmo")
-    before = elmo.get_weights()
+    head, whole = tmp_path / "head.weights.h5", tmp_path / "whole.weights.h5"
+    model.save_weights(head)
+    again = classifier(tiny_preset, save_bilm=False)
+    again.load_weights(head)
+    np.testing.assert_array_equal(numpy(again(IDS)), numpy(model(IDS)))
+    full = classifier(tiny_preset)
+    full.save_weights(whole)
+    for target, file in ((full, head), (again, whole)):
+        with pytest.raises(ValueError, match="a file written with the same save_bilm"):
+            target.load_weights(file)
     write_preset(tmp_path / "other", make_config(), make_arrays(make_config(), seed=1))
-    with pytest.raises(ValueError, match="that the model was saved with. .*other/weights.hdf5"):
-        elmo.load_preset(tmp_path / "other")
-    for old, new in zip(before, elmo.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
+    other = classifier(tmp_path / "other", save_bilm=False)
+    for target in (other, keras.models.clone_model(other)):
+        with pytest.raises(ValueError, match="a file that was saved with the biLM of this layer"):
+            target.load_weights(head)
 
 
 def nested(preset):
@@ -183,93 +141,48 @@ def test_a_clone_has_the_bilm(make, tiny_preset):
     assert fingerprints(keras.models.clone_model(make(tiny_preset))) != fingerprints(twice)
 
 
-def test_copies_of_a_random_bilm_compute_the_same():
-    elmo = keras_elmo.ElmoLayer(make_config(), output="top")
+@pytest.mark.parametrize("save_bilm", [False, True])
+def test_copies_have_the_bilm(save_bilm):
+    elmo = keras_elmo.ElmoLayer(make_config(), output="top", save_bilm=save_bilm)
     expected = numpy(elmo(IDS))
     clone = keras_elmo.ElmoLayer.from_config(elmo.get_config())
-    copies = [clone, copy.deepcopy(elmo), pickle.loads(pickle.dumps(elmo))]
-    for again in (*copies, keras_elmo.ElmoLayer.from_config(clone.get_config())):
+    for again in (clone, copy.copy(elmo), copy.deepcopy(elmo), pickle.loads(pickle.dumps(elmo))):
         np.testing.assert_array_equal(numpy(again(IDS)), expected)
     unbuilt = keras_elmo.ElmoLayer.from_config(keras_elmo.ElmoLayer(make_config()).get_config())
     assert unbuilt(IDS).shape == (4, 5, 3, 12)  # No weights existed that could get lost.
 
 
-def test_a_layer_without_the_weights_of_its_config_refuses(tiny_preset, tmp_path):
-    """It neither computes nor saves, and neither do its copies, until its weights arrive."""
+def test_a_layer_from_a_config_has_weights_of_nan(tiny_preset, tmp_path):
+    """No number of its results is random, compiled or not, until its weights are loaded."""
     model = classifier(tiny_preset)
-    expected = numpy(model(IDS))
+    expected = model.predict(IDS, verbose=0)
     model.save_weights(tmp_path / "model.weights.h5")
-    rebuild = lambda: keras.models.model_from_json(model.to_json())  # noqa: E731
-    again, pickled = rebuild(), pickle.dumps(model.get_layer("elmo").get_config())
-    lost = "from the config of another layer. Expected: .* Received: a config, which contains no"
-    for refused in (
-        lambda: again(IDS),
-        lambda: keras.models.clone_model(again)(IDS),
-        lambda: rebuild().predict(IDS, verbose=0),
-        lambda: again.save(tmp_path / "again.keras"),
-        lambda: copy.deepcopy(again),
-        again.get_layer("elmo").fingerprint,
-        lambda: keras_elmo.Embedder(again.get_layer("elmo")),
-        lambda: keras_elmo.ElmoLayer.from_config(pickle.loads(pickled))(IDS),
-    ):
-        with pytest.raises(ValueError, match=lost):
-            refused()
-    again.get_layer("elmo").load_preset(tiny_preset)
-    assert fingerprints(again) == fingerprints(model)
     for load in (
         lambda new: new.set_weights(model.get_weights()),
         lambda new: new.load_weights(tmp_path / "model.weights.h5"),
+        lambda new: new.get_layer("elmo").load_preset(tiny_preset),
     ):
-        new = rebuild()
+        new = keras.models.model_from_json(model.to_json())
+        assert is_missing(new) and is_missing(keras.models.clone_model(new))
+        with pytest.raises(ValueError, match="the weights of its biLM"):
+            keras_elmo.Embedder(new.get_layer("elmo"))
         load(new)
-        np.testing.assert_array_equal(numpy(new(IDS)), expected)
+        assert new.get_layer("elmo").fingerprint() == model.get_layer("elmo").fingerprint()
+    new.set_weights(model.get_weights())
+    np.testing.assert_array_equal(new.predict(IDS, verbose=0), expected)
 
 
-@pytest.mark.parametrize("other", [{"character_embedding_dim": 5}, {"lstm_dim": 11}])
-def test_weights_of_other_shapes_do_not_count_as_loaded(other, tmp_path):
-    """With another ``lstm_dim``, the weights of the character CNN are loaded."""
-
-    def model_of(config):
-        ids = keras.Input((None, 13), dtype="int32")
-        return keras.Model(ids, keras_elmo.ElmoLayer(config, name="elmo")(ids))
-
-    model_of(make_config(**other)).save_weights(tmp_path / "other.weights.h5")
-    model = model_of(make_config())
-    again = keras.models.model_from_json(model.to_json())
-    with pytest.raises(ValueError, match="could not be loaded|shape"):
-        again.load_weights(tmp_path / "other.weights.h5")
-    with pytest.raises(ValueError, match="a config, which contains no weights"):
-        again(IDS)
-    again.set_weights(model.get_weights())
-    np.testing.assert_array_equal(numpy(again(IDS)), numpy(model(IDS)))
-
-
-def test_assigned_weights_are_not_the_bilm_of_the_fingerprint(tiny_preset, tmp_path):
-    model = classifier(tiny_preset, save_bilm=False)
-    model.save_weights(tmp_path / "head.weights.h5")
-    again = keras.models.model_from_json(model.to_json())
-    again.load_weights(tmp_path / "head.weights.h5")
-    again.set_weights(model.get_weights())
-    with pytest.raises(ValueError, match="without its biLM"):
-        again(IDS)
-
-
-def test_a_clone_refuses_a_file_with_another_bilm(tiny_preset, tmp_path):
-    write_preset(tmp_path / "other", make_config(), make_arrays(make_config(), seed=1))
-    other = classifier(tmp_path / "other", save_bilm=False)
-    other.save_weights(tmp_path / "other.weights.h5")
-    clone = keras.models.clone_model(classifier(tiny_preset, save_bilm=False))
-    with pytest.raises(ValueError, match="a file that was saved with the biLM of this layer"):
-        clone.load_weights(tmp_path / "other.weights.h5")
-
-
-@pytest.mark.filterwarnings("ignore:You are saving a model that has not yet been built")
-def test_an_unbuilt_layer_is_not_saved_without_its_bilm(tmp_path):
-    built = keras_elmo.ElmoLayer(make_config(), save_bilm=False)
-    built(IDS)
-    model = keras.Sequential([keras_elmo.ElmoLayer.from_config(built.get_config())])
-    with pytest.raises(ValueError, match="no weights before it is built"):
-        model.save(tmp_path / "model.keras")
+@pytest.mark.skipif(BACKEND == "torch", reason="predict of PyTorch is eager")
+@pytest.mark.parametrize("output", ["all", "layers"])
+@pytest.mark.parametrize("changes", [{}, {"n_highway": 0, "lstm_dim": 17, "projection_dim": 17}])
+def test_every_representation_of_missing_weights_is_nan(output, changes):
+    """No clip or activation makes a number of NaN."""
+    ids = keras.Input((None, 13), dtype="int32")
+    built = keras_elmo.ElmoLayer(make_config(**changes), output=output)
+    model = keras.Model(ids, built(ids))
+    missing = keras.models.model_from_json(model.to_json())
+    for found in keras.tree.flatten(missing.predict(IDS, verbose=0)):
+        assert np.isnan(found[TOKENS]).all()
 
 
 @pytest.mark.parametrize("fitted", [False, True])
@@ -464,40 +377,6 @@ def test_export_of_the_id_model(tiny_preset, tmp_path):
     exported = tf.saved_model.load(tmp_path / "export")
     served = exported.serve(IDS)
     np.testing.assert_allclose(served.numpy(), model.predict(IDS, verbose=0), atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore:.*shuffle=True")  # its own fit, with a generator
-def test_keras_own_contract_test(tiny_preset):
-    """Runs the test harness of Keras, which its wheel contains."""
-    from keras.src.testing import TestCase
-
-    case = TestCase()
-    case.setUp()
-    case.run_layer_test(
-        keras_elmo.ScalarMix,
-        init_kwargs={"dropout": 0.5, "l2": 0.1},
-        input_shape=(2, 4, 3, 5),
-        expected_output_shape=(2, 4, 5),
-        expected_num_trainable_weights=2,
-        expected_num_non_trainable_weights=0,
-        expected_num_seed_generators=1,
-        expected_num_losses=1,
-        supports_masking=True,
-    )
-    config = make_config()
-    case.run_layer_test(
-        keras_elmo.ElmoLayer,
-        init_kwargs={"config": config},
-        input_data=IDS,
-        expected_output_shape=(4, 5, 3, 12),
-        expected_num_trainable_weights=0,
-        expected_num_non_trainable_weights=len(
-            keras_elmo.ElmoLayer.from_preset(tiny_preset).weights
-        ),
-        expected_num_losses=0,
-        supports_masking=True,
-        run_training_check=False,
-    )
 
 
 def test_half_precision_without_the_bilm(tiny_preset, tmp_path):

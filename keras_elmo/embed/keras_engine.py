@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_elmo.layer_choice import LayerChoice
-from keras_elmo.layers.bilm import select_output
+from keras_elmo.layers.bilm import layer_representation
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.utils.batches import padding_to_few_shapes
 from keras_elmo.utils.forks import check_fork
@@ -85,14 +85,14 @@ class KerasEngine:
         """Return the function of an output, and the shapes and dtypes of its inputs."""
         bilm = self._bilm
         if choice is None:
-            return bilm.char_cnn.represent, [((None, None), "int32")]
+            return bilm.char_cnn, [((None, None), "int32")]
 
         def contextualize(tokens: Any, mask: Any) -> Any:
             # Only Keras layers cast their inputs; this is a plain function.
             tokens = ops.cast(tokens, bilm.compute_dtype)
             representations, _ = bilm.contextualize(tokens, mask)
             inside = {name: x[:, 1:-1] for name, x in representations.items()}
-            layers = [select_output(inside, layer) for layer in choice.layers]
+            layers = [layer_representation(inside, layer) for layer in choice.layers]
             layers = [ops.cast(layer, "float32") for layer in layers]
             return ops.stack(layers, axis=2) if choice.weights is None else choice.combine(layers)
 

@@ -4,7 +4,6 @@ from keras_elmo.layers.bilm import BiLM
 from keras_elmo.layers.char_cnn import CharCNN
 from keras_elmo.layers.crf import CRF
 from keras_elmo.layers.elmo_layer import ElmoLayer
-from keras_elmo.layers.highway import Highway
 from keras_elmo.layers.lstm import ProjectedLSTM
 from keras_elmo.layers.scalar_mix import ScalarMix
 
@@ -13,7 +12,6 @@ __all__ = [
     "CRF",
     "CharCNN",
     "ElmoLayer",
-    "Highway",
     "ProjectedLSTM",
     "ScalarMix",
 ]

@@ -10,8 +10,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_elmo.layers.backend.scan import at_least_one_token
-from keras_elmo.layers.backend.tracing import is_eager, is_exporting
 from keras_elmo.utils.typing import Tensor
 
 
@@ -42,9 +40,6 @@ class TokenMask(keras.layers.Layer):
         self.boundaries = boundaries
         self.supports_masking = True  # Otherwise Keras warns of inputs with a mask.
 
-    def __call__(self, inputs: Tensor, **kwargs: Any) -> Tensor:
-        return super().__call__(pad_empty_batch(self, inputs), **kwargs)
-
     def call(self, inputs: Tensor) -> Tensor:
         mask = token_mask(inputs)
         return with_boundaries(mask) if self.boundaries else mask
@@ -65,23 +60,6 @@ def token_mask(ids: Tensor) -> Tensor:
     # A sum from the right is positive up to the last token.
     real = ops.cast(ops.any(ids > 0, axis=-1), "int32")
     return ops.flip(ops.cumsum(ops.flip(real, 1), axis=1), 1) > 0
-
-
-def pad_empty_batch(layer: keras.layers.Layer, ids: Tensor) -> Tensor:
-    """Add one column of padding to a batch without tokens, if a model calls the layer.
-
-    Later layers of the model, such as Keras's LSTM, cannot read a batch without tokens. A batch
-    that the user passes to the layer directly keeps its shape.
-    """
-    if isinstance(ids, keras.KerasTensor) or is_exporting():
-        return ids
-    # In a compiled JAX model, Keras makes every layer an entry layer.
-    is_compiled = keras.backend.backend() == "jax" and not is_eager(ids)
-    is_outermost = layer._get_call_context().entry_layer is layer
-    layer._maybe_reset_call_context()  # Keras creates the context again in __call__.
-    if is_outermost and not is_compiled:
-        return ids
-    return at_least_one_token(ids)
 
 
 def with_boundaries(mask: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """The linear-chain conditional random field over tags (Lafferty et al., 2001)."""
 
-import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.layers.backend.scan import at_least_one_token, scan
-from keras_elmo.layers.backend.tracing import is_eager
+from keras_elmo.layers.backend.eager import is_eager
+from keras_elmo.layers.backend.scan import scan
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.typing import Tensor
 
 # The score of an impossible tag. In float32 its share of every sum is exactly 0, and sums of
@@ -87,9 +86,9 @@ class CRF(keras.layers.Layer):
 
     def build(self, input_shape: tuple) -> None:
         if len(input_shape) != 3 or input_shape[2] is None:
-            raise ValueError(
-                "CRF expects scores of shape (batch, tokens, n_tags), n_tags known. "
-                f"Received: shape={tuple(input_shape)}"
+            raise invalid(
+                "CRF expects scores of shape (batch, tokens, n_tags), n_tags known",
+                f"shape={tuple(input_shape)}",
             )
         n_tags = input_shape[2]
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={2: n_tags})
@@ -106,13 +105,12 @@ class CRF(keras.layers.Layer):
         if not decode:
             return scores
         mask = ops.ones_like(scores[..., 0], "bool") if mask is None else _as_mask(mask, scores)
-        if scores.shape[0] == 0:  # Keras refuses the maximum of an empty array.
-            return ops.zeros(scores.shape[:2], "int32")
-        scores, is_token = _time_first(*_centred(scores, mask))
-        _, best = self._scan(_best_prefixes, self.start, (scores, is_token))
-        _, path = self._scan(_best_path, self.end, (*best, is_token), reverse=True)
-        tags = ops.transpose(ops.cast(_argmax(path[0]), "int32"))
-        # In a batch without tokens, the tags have one column more than the mask. This removes it.
+        scores, is_token = _time_first(_centred(scores, mask), mask)
+        _, [best] = self._scan(_best_prefixes, self.start, (scores, is_token))
+        # From the last token to the first. Exports to ONNX cannot convert scan(reverse=True).
+        backwards = (ops.flip(best, 0), ops.flip(is_token, 0))
+        _, [path] = self._scan(_best_path, self.end, backwards)
+        tags = ops.transpose(ops.cast(_argmax(ops.flip(path, 0)), "int32"))
         return ops.where(mask, tags, ops.zeros_like(tags))
 
     def decode(self, scores: Any, mask: Tensor | None = None) -> Tensor:
@@ -128,7 +126,7 @@ class CRF(keras.layers.Layer):
         Returns:
             Tags, int32, shape ``(batch, tokens)``, 0 in the padding.
         """
-        return self(_as_array(scores, "scores"), mask=mask, decode=True)
+        return self(_as_array(scores), mask=mask, decode=True)
 
     def log_likelihood(self, scores: Any, tags: Any, mask: Tensor | None = None) -> Tensor:
         """Compute the log-probability of the tags of each sentence.
@@ -155,23 +153,21 @@ class CRF(keras.layers.Layer):
                 "Compile a model that was made from a config with the loss of the CRF in that model"
             )
         n_tags = self.start.shape[0]
-        scores, tags = _as_array(scores, "scores"), _as_array(tags, "tags")
+        scores, tags = _as_array(scores), _as_array(tags)
         scores = ops.convert_to_tensor(scores, "float32")
         if len(scores.shape) != 3 or scores.shape[2] != n_tags or not _fit(tags, scores):
-            raise ValueError(
+            raise invalid(
                 f"CRF expects scores of shape (batch, tokens, {n_tags}) and tags of shape "
-                f"(batch, tokens). Received: scores.shape={tuple(scores.shape)}, "
-                f"tags.shape={tuple(tags.shape)}"
+                "(batch, tokens)",
+                f"scores.shape={tuple(scores.shape)}, tags.shape={tuple(tags.shape)}",
             )
         tags = _whole(tags)
-        if scores.shape[0] == 0:  # as in call
-            return ops.sum(scores, axis=(1, 2))
         if mask is not None:
             tags = ops.where(_as_mask(mask, scores), tags, -1)
-        tags = at_least_one_token(tags, -1)
-        largest = ops.max(tags, axis=1)
+        largest = ops.max(tags, axis=1, initial=-1)
         _check_tags(largest, n_tags)
-        scores, real = _centred(scores, tags >= 0)
+        real = tags >= 0
+        scores = _centred(scores, real)
         is_tag = ops.equal(tags[..., None], ops.arange(n_tags, dtype="int32"))
         only_tags = ops.where(is_tag, scores, FORBIDDEN)
         # One scan over a batch of twice the size is faster than two scans.
@@ -186,18 +182,16 @@ class CRF(keras.layers.Layer):
         log_z = ops.logsumexp(last + self.end, axis=-1)
         return ops.where(ops.any(mask, axis=1), log_z, ops.zeros_like(log_z))
 
-    def _scan(
-        self, step: Callable, first: Tensor, inputs: tuple, reverse: bool = False
-    ) -> tuple[tuple, tuple]:
+    def _scan(self, step: Callable, first: Tensor, inputs: tuple) -> tuple[tuple, tuple]:
         """Run a step over the tokens.
 
         The carry contains the output of the last token, and the addition to the scores of the
         next token. The first addition is ``first``.
         """
-        zeros = ops.zeros_like(inputs[0][0])
+        zeros = ops.zeros(ops.shape(inputs[0])[1:])
         transitions = ops.convert_to_tensor(self.transitions)
         shapes = [inputs[0].shape[1:]]  # LiteRT needs the batch size if known.
-        return scan(step, (zeros, zeros + first), inputs, (transitions,), shapes, reverse)
+        return scan(step, (zeros, zeros + first), inputs, (transitions,), shapes)
 
     def get_config(self) -> dict:
         # The config of the loss must refer to this layer by an id. Keras gives an id only to an
@@ -238,8 +232,8 @@ class CRFLoss(keras.losses.Loss):
         The loss, float32.
 
     Raises:
-        ValueError: If ``y_true`` or ``sample_weight`` has another shape, if ``fit`` received a
-            ``class_weight``, or if a tag is too large (see ``CRF.log_likelihood``).
+        ValueError: If ``y_true`` or ``sample_weight`` has another shape, or if a tag is too large
+            (see ``CRF.log_likelihood``).
 
     Examples:
         >>> crf = CRF()
@@ -257,25 +251,18 @@ class CRFLoss(keras.losses.Loss):
         self.log_likelihood: Any = crf.log_likelihood
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Tensor:
-        y_true, y_pred = _as_array(y_true, "tags"), _as_array(y_pred, "scores")
-        if 0 not in y_pred.shape:  # ElmoLayer adds a token of padding to a batch without tokens.
-            y_true = at_least_one_token(y_true, -1)
-        sample_weight = _as_array(sample_weight, "sample_weight")
+        y_true, y_pred = _as_array(y_true), _as_array(y_pred)
+        sample_weight = _as_array(sample_weight)
         if not _fit(y_true, y_pred):
-            raise ValueError(
-                "CRFLoss expects tags of shape (batch, tokens), as integers. "
-                f"Received: shape={tuple(y_true.shape)}, for scores of shape={tuple(y_pred.shape)}"
+            raise invalid(
+                "CRFLoss expects tags of shape (batch, tokens), as integers",
+                f"shape={tuple(y_true.shape)}, for scores of shape={tuple(y_pred.shape)}",
             )
         if sample_weight is not None and tuple(sample_weight.shape[1:]) not in ((), (1,)):
-            raise ValueError(
-                "CRFLoss expects one sample_weight per sentence, shape (batch,). "
-                f"Received: shape={tuple(sample_weight.shape)}"
-            )
-        if sample_weight is not None and _has_class_weight():
-            raise ValueError(
-                "CRFLoss expects weights of sentences. Received: class_weight, which has a weight "
-                "for each tag. A CRF scores all tags of a sentence together. Leave class_weight "
-                "out, or pass sample_weight of shape (batch,)"
+            raise invalid(
+                "CRFLoss expects one sample_weight per sentence, shape (batch,)",
+                f"shape={tuple(sample_weight.shape)}",
+                "It knows no class_weight: a CRF scores all tags of a sentence together",
             )
         # TensorFlow refuses the name that Keras would make of the name of the class.
         keras_mask = _KerasMask(name="keras_mask", reduction=None, dtype="float32")
@@ -321,7 +308,7 @@ def _sum_of_prefixes(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tup
 
 def _best_prefixes(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     """Find the score of the best prefix that ends in each tag."""
-    return _prefixes(ops.max, constants, carry, inputs)
+    return _prefixes(_max, constants, carry, inputs)
 
 
 def _prefixes(
@@ -331,6 +318,10 @@ def _prefixes(
     output = scores + addition
     addition = combine(output[:, :, None] + transitions, axis=1)
     return _unless_padding(is_token, output, addition, carry), (output,)
+
+
+def _max(x: Tensor, axis: int) -> Tensor:
+    return ops.max(x, axis=axis, initial=-np.inf)  # an eager batch of no sentence needs it
 
 
 def _best_path(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
@@ -355,20 +346,20 @@ def _whole(tags: Any) -> Tensor:
     tags = ops.convert_to_tensor(tags)
     whole = ops.cast(tags, "int32")
     if is_eager(tags) and ops.any(ops.cast(whole, tags.dtype) != tags):
-        raise ValueError(
-            "CRF expects whole numbers as tags, negative in the padding. "
-            f"Received: fractions, NaN or numbers beyond int32, of dtype={tags.dtype}"
+        raise invalid(
+            "CRF expects whole numbers as tags, negative in the padding",
+            f"fractions, NaN or numbers beyond int32, of dtype={tags.dtype}",
         )
     return whole
 
 
 def _as_mask(mask: Any, scores: Tensor) -> Tensor:
     """Return a mask as a bool tensor, or raise a ``ValueError`` if it does not fit the scores."""
-    mask = ops.cast(ops.convert_to_tensor(_as_array(mask, "mask")), "bool")
+    mask = ops.cast(ops.convert_to_tensor(_as_array(mask)), "bool")
     if not _fit(mask, scores):
-        raise ValueError(
-            "CRF expects a mask of shape (batch, tokens). "
-            f"Received: shape={tuple(mask.shape)}, for scores of shape={tuple(scores.shape)}"
+        raise invalid(
+            "CRF expects a mask of shape (batch, tokens)",
+            f"shape={tuple(mask.shape)}, for scores of shape={tuple(scores.shape)}",
         )
     return mask
 
@@ -377,28 +368,14 @@ def _check_tags(largest: Tensor, n_tags: int) -> None:
     """Raise an error if a tag is too large, in eager calls and in graphs of TensorFlow."""
     message = f"CRF expects tags below n_tags={n_tags}"
     if is_eager(largest):
-        found = int(np.max(ops.convert_to_numpy(largest)))
+        found = int(np.max(ops.convert_to_numpy(largest), initial=-1))
         if found >= n_tags:
-            raise ValueError(
-                f"{message}. Received: max(tags)={found}. Give the layer before the CRF one "
-                "feature for each tag"
-            )
+            advice = "Give the layer before the CRF one feature for each tag"
+            raise invalid(message, f"max(tags)={found}", advice)
     elif keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         tf.debugging.assert_less(largest, n_tags, message)
-
-
-def _has_class_weight() -> bool:
-    """Return whether a caller is ``fit`` or ``train_on_batch`` of Keras with a ``class_weight``.
-
-    Keras turns class weights into sample weights, so a loss cannot see the difference.
-    """
-    return any(
-        frame.f_globals.get("__name__", "").startswith("keras.src.backend")
-        and frame.f_locals.get("class_weight") is not None
-        for frame, _ in traceback.walk_stack(sys._getframe())
-    )
 
 
 def _fit(tags: Any, scores: Any) -> bool:
@@ -411,28 +388,16 @@ def _time_first(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return ops.transpose(scores, (1, 0, 2)), ops.transpose(mask)[..., None]
 
 
-def _as_array(x: Any, name: str) -> Any:
+def _as_array(x: Any) -> Any:
     """Return a list as an array. Keras would treat a list as several outputs of a model."""
-    if not isinstance(x, list | tuple):
-        return x
-    try:
-        x = np.asarray(x)
-    except ValueError as error:
-        raise ValueError(
-            f"CRF expects {name} in an array. Received: lists of unequal lengths. Pad them to "
-            "one length; pad tags with -1"
-        ) from error
-    if x.dtype.kind not in "biuf":
-        raise ValueError(f"CRF expects numbers as {name}. Received: dtype={x.dtype}")
-    return x
+    return np.asarray(x) if isinstance(x, list | tuple) else x
 
 
-def _centred(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Subtract the largest score of each token, and set padding to 0. Return scores and mask.
+def _centred(scores: Tensor, mask: Tensor) -> Tensor:
+    """Subtract the largest score of each token, and set padding to 0.
 
-    This changes no probability, and avoids sums of large numbers. Both results have at least one
-    token, because the scan needs it.
+    This changes no probability, and avoids sums of large numbers.
     """
-    scores, mask = at_least_one_token(scores), at_least_one_token(mask)
     scores = ops.where(mask[..., None], scores, 0.0)
-    return scores - ops.stop_gradient(ops.max(scores, axis=-1, keepdims=True)), mask
+    largest = ops.max(scores, axis=-1, keepdims=True, initial=FORBIDDEN)
+    return scores - ops.stop_gradient(largest)

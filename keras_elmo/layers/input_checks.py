@@ -7,8 +7,9 @@ import numpy as np
 from keras import ops
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.layers.backend.tracing import is_eager
+from keras_elmo.layers.backend.eager import is_eager
 from keras_elmo.tokenizers.characters import CharacterTokenizer
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.typing import Tensor
 
 # For small dtypes, the largest number up to which the dtype represents every whole number. The
@@ -36,49 +37,18 @@ def check_inputs(inputs: Any, config: BiLMConfig) -> Tensor:
         ValueError: If the inputs are not character ids of the biLM.
     """
     if hasattr(inputs, "to_tensor") or getattr(inputs, "ragged", False):
-        raise ValueError(
-            "ElmoLayer expects a dense tensor of character ids. Received: a ragged tensor. Pass "
-            "ids.to_tensor()"
-        )
-    array = None
-    if isinstance(inputs, np.ndarray | list | tuple):
-        inputs = array = check_ids(inputs, config)
+        expected = "ElmoLayer expects a dense tensor of character ids"
+        raise invalid(expected, "a ragged tensor", "Pass ids.to_tensor()")
+    is_tensor = isinstance(inputs, keras.KerasTensor) or ops.is_tensor(inputs)
+    if not is_tensor:
+        inputs = _as_array(inputs)
     check_shape(inputs.shape, config)
     _check_dtype(inputs.dtype, config)
     if isinstance(inputs, keras.KerasTensor):
         _check_producer(inputs, config)
-    elif array is None and is_eager(inputs):
-        array = check_ids(ops.convert_to_numpy(inputs), config)
-    if array is not None:
-        _check_rows(array, config)
+    elif not is_tensor or is_eager(inputs):
+        _check_ids(ops.convert_to_numpy(inputs) if is_tensor else inputs, config)
     return inputs
-
-
-def check_ids(ids: Any, config: BiLMConfig) -> np.ndarray:
-    """Convert nested lists or an array to an array, or raise a ValueError for invalid ids."""
-    try:
-        ids = np.asarray(ids)
-    except ValueError as error:
-        raise ValueError(
-            "ElmoLayer expects character ids in an array. Received: lists of unequal lengths. "
-            f"{_ADVICE}"
-        ) from error
-    if ids.dtype.kind not in "iuf":
-        raise ValueError(
-            f"ElmoLayer expects character ids. Received: an array of dtype={ids.dtype}. {_ADVICE}"
-        )
-    for kind, values, largest in config.alphabet.id_ranges(ids):
-        if values.size and not (values.min() >= 0 and values.max() <= largest):
-            raise ValueError(
-                f"ElmoLayer expects {kind} from 0 to {largest}. "
-                f"Received: ids from {values.min()} to {values.max()}. {_ADVICE}"
-            )
-    if ids.dtype.kind == "f" and (ids != np.floor(ids)).any():
-        raise ValueError(
-            f"ElmoLayer expects whole character ids. Received: fractions in dtype={ids.dtype}. "
-            f"{_ADVICE}"
-        )
-    return ids
 
 
 def check_shape(shape: tuple, config: BiLMConfig) -> None:
@@ -86,38 +56,57 @@ def check_shape(shape: tuple, config: BiLMConfig) -> None:
     fewest = max(3, config.widest_filter) + config.alphabet.leading
     most = config.alphabet.row_length
     if len(shape) != 3 or shape[2] not in range(fewest, most + 1):
-        raise ValueError(
+        raise invalid(
             "ElmoLayer expects character ids of shape (batch, tokens, characters) with "
-            f"{fewest} to {most} characters. Received: shape={tuple(shape)}. {_ADVICE}"
+            f"{fewest} to {most} characters",
+            f"shape={tuple(shape)}",
+            _ADVICE,
         )
+
+
+def _as_array(inputs: Any) -> np.ndarray:
+    try:
+        array = np.asarray(inputs)
+    except (TypeError, ValueError) as error:  # TypeError: a tensor of Keras 2
+        received = "lists of unequal lengths"
+        if not isinstance(inputs, list | tuple):
+            received = f"{type(inputs).__module__}.{type(inputs).__name__}"
+        raise invalid("ElmoLayer expects character ids in an array", received, _ADVICE) from error
+    if array.dtype.kind not in "iuf":
+        received = f"an array of dtype={array.dtype}"
+        raise invalid("ElmoLayer expects character ids", received, _ADVICE)
+    return array
 
 
 def _check_dtype(dtype: Any, config: BiLMConfig) -> None:
     dtype = keras.backend.standardize_dtype(dtype)
-    largest = _LARGEST_EXACT.get(dtype, config.alphabet.largest_id)
-    if largest < config.alphabet.largest_id:
-        raise ValueError(
-            f"ElmoLayer expects a dtype for ids up to {config.alphabet.largest_id}. "
-            f"Received: dtype={dtype}, which is exact up to {largest} only. Pass int32, or start "
-            f'the model with keras.Input((None, {config.alphabet.row_length}), dtype="int32")'
+    largest_id = config.alphabet.largest_id
+    largest = _LARGEST_EXACT.get(dtype, largest_id)
+    if largest < largest_id:
+        raise invalid(
+            f"ElmoLayer expects a dtype for ids up to {largest_id}",
+            f"dtype={dtype}, which is exact up to {largest} only",
+            "Pass int32, or start the model with "
+            f'keras.Input((None, {config.alphabet.row_length}), dtype="int32")',
         )
 
 
 def _check_producer(inputs: keras.KerasTensor, config: BiLMConfig) -> None:
     """Raise a ValueError if the layer that returned the inputs makes no ids for this biLM."""
     producer: Any = getattr(getattr(inputs, "_keras_history", None), "operation", None)
+    name = f"{type(producer).__name__} {getattr(producer, 'name', '')!r}"
     if isinstance(producer, CharacterTokenizer):
         if _characters_and_words(producer.alphabet) != _characters_and_words(config.alphabet):
-            raise ValueError(
-                "ElmoLayer expects character ids in the alphabet of its biLM. Received: ids of "
-                f"{type(producer).__name__} {producer.name!r}, which has another alphabet. "
-                f"{_ADVICE}"
+            raise invalid(
+                "ElmoLayer expects character ids in the alphabet of its biLM",
+                f"ids of {name}, which has another alphabet",
+                _ADVICE,
             )
     elif "float" in inputs.dtype and getattr(producer, "weights", None):
-        raise ValueError(
-            "ElmoLayer expects character ids. Received: the features of "
-            f"{type(producer).__name__} {producer.name!r}. The biLM has its own embedding of "
-            f"characters. {_ADVICE}"
+        raise invalid(
+            "ElmoLayer expects character ids",
+            f"the features of {name}",
+            f"The biLM has its own embedding of characters. {_ADVICE}",
         )
 
 
@@ -127,20 +116,35 @@ def _characters_and_words(alphabet: Any) -> tuple | None:
     return points and (points.characters, points.words)
 
 
-def _check_rows(ids: np.ndarray, config: BiLMConfig) -> None:
-    """Raise a ValueError if rows have another alphabet, or the padding is in front."""
-    first = ids[..., config.alphabet.leading]
+def _check_ids(ids: np.ndarray, config: BiLMConfig) -> None:
+    """Raise a ValueError for ids out of range, of another alphabet, or with padding in front."""
+    if keras.backend.backend() == "torch" and ids.size and (ids == 1).all():
+        return  # Keras passes ones to a model to find the shapes of its outputs.
+    alphabet = config.alphabet
+    for kind, values, largest in alphabet.id_ranges(ids):
+        if values.size and not (values.min() >= 0 and values.max() <= largest):
+            raise invalid(
+                f"ElmoLayer expects {kind} from 0 to {largest}",
+                f"ids from {values.min()} to {values.max()}",
+                _ADVICE,
+            )
+    if ids.dtype.kind == "f" and (ids != np.floor(ids)).any():
+        received = f"fractions in dtype={ids.dtype}"
+        raise invalid("ElmoLayer expects whole character ids", received, _ADVICE)
+    first = ids[..., alphabet.leading]
     # Each row begins with the begin marker, or has only zeros.
-    wrong = first[(first != config.alphabet.begin) & ((first != 0) | ids.any(-1))]
+    wrong = first[(first != alphabet.begin) & ((first != 0) | ids.any(-1))]
     if wrong.size:
-        raise ValueError(
+        raise invalid(
             "ElmoLayer expects the characters of every token to begin with the id "
-            f"{config.alphabet.begin}. Received: {wrong[0]}, an id of another alphabet. "
-            f"{_ADVICE}"
+            f"{alphabet.begin}",
+            f"{wrong[0]}, an id of another alphabet",
+            _ADVICE,
         )
     # Look for a token in the sentences that begin with padding.
     if (first[:, :1] == 0).any() and (first[first[:, 0] == 0] != 0).any():
-        raise ValueError(
-            "ElmoLayer expects padding after the tokens of a sentence. Received: a sentence that "
-            'begins with padding. Use pad_sequences(..., padding="post")'
+        raise invalid(
+            "ElmoLayer expects padding after the tokens of a sentence",
+            "a sentence that begins with padding",
+            'Use pad_sequences(..., padding="post")',
         )

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_elmo.presets import Preset
-from keras_elmo.utils.checks import is_number, is_whole, shorten
+from keras_elmo.utils.checks import invalid, is_number, is_whole, shorten
 from keras_elmo.utils.typing import Tensor
 
 
@@ -67,16 +67,12 @@ class ScalarMix(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         if not (isinstance(layer_norm, bool) or layer_norm == "token"):
-            raise ValueError(
-                'ScalarMix expects layer_norm to be False, True or "token". '
-                f"Received: layer_norm={shorten(layer_norm)}"
-            )
+            expected = 'ScalarMix expects layer_norm to be False, True or "token"'
+            raise invalid(expected, f"layer_norm={shorten(layer_norm)}")
         if not (is_number(dropout) and 0 <= dropout < 1):
-            raise ValueError(
-                f"ScalarMix expects dropout in [0, 1). Received: dropout={shorten(dropout)}"
-            )
+            raise invalid("ScalarMix expects dropout in [0, 1)", f"dropout={shorten(dropout)}")
         if not (is_number(l2) and l2 >= 0):
-            raise ValueError(f"ScalarMix expects l2 of 0 or more. Received: l2={shorten(l2)}")
+            raise invalid("ScalarMix expects l2 of 0 or more", f"l2={shorten(l2)}")
         self.layer_norm = layer_norm
         self.dropout = dropout
         self.l2 = l2
@@ -102,10 +98,11 @@ class ScalarMix(keras.layers.Layer):
         """
         mixes = Preset(preset).read_mixes()
         if not is_whole(index) or index >= len(mixes):
-            raise ValueError(
-                f"ScalarMix expects the index of one of the {len(mixes)} mixes of {preset}. "
-                f"Received: index={shorten(index)}. Mixes are in AllenNLP archives and TF-Hub "
-                "modules, and in presets that keras-elmo convert makes of them"
+            raise invalid(
+                f"ScalarMix expects the index of one of the {len(mixes)} mixes of {preset}",
+                f"index={shorten(index)}",
+                "Mixes are in AllenNLP archives and TF-Hub modules, and in presets that "
+                "keras-elmo convert makes of them",
             )
         learned = mixes[index]
         mix = cls(**{"layer_norm": learned.layer_norm, **kwargs})
@@ -118,10 +115,11 @@ class ScalarMix(keras.layers.Layer):
         is_dict = isinstance(input_shape, dict)
         if is_dict or len(input_shape) != 4 or input_shape[2] is None:
             shape = f"a dict of {list(input_shape)}" if is_dict else f"shape={tuple(input_shape)}"
-            raise ValueError(
+            raise invalid(
                 "ScalarMix expects layer representations of shape (batch, tokens, layers, width) "
-                f"with a known number of layers. Received: {shape}. "
-                'ElmoLayer(output="layers") returns them'
+                "with a known number of layers",
+                shape,
+                'ElmoLayer(output="layers") returns them',
             )
         self.input_spec = keras.layers.InputSpec(ndim=4, axes={2: input_shape[2]})
         self.scalars = self.add_weight(

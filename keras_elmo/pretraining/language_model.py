@@ -138,7 +138,7 @@ class BiLanguageModel(keras.Model):
         """
         devices, distinct, characters = ops.shape(inputs["characters"])
         rows = ops.reshape(inputs["characters"], (-1, characters))
-        token = self.bilm.char_cnn.represent(rows, self.product_dtype)
+        token = self.bilm.char_cnn(rows, product_dtype=self.product_dtype)
         token = ops.reshape(token, (devices, distinct, self.config.projection_dim))
         drop_out = functools.partial(self.dropout, training=training)
         top = []

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_elmo import CRF, ElmoLayer
+from keras_elmo import CRF
 from keras_elmo.layers.crf import CRFLoss
-from tests.conftest import BACKEND, make_config, numpy, only_tensorflow, slow
+from tests.conftest import BACKEND, numpy, only_tensorflow, slow
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -141,35 +141,6 @@ def test_one_token():
     expected = expected_log_likelihood(x[:, :1], tags[:, :1], weights)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert numpy(crf.decode(x[:, :1])).shape == (4, 1)
-
-
-@pytest.mark.parametrize("shape", [(2, 0, 3), (0, 4, 3)])
-def test_batches_without_a_token_or_a_sentence(shape):
-    crf, _ = make()
-    scores, tags = np.zeros(shape, "float32"), np.zeros(shape[:2], "int32")
-    assert numpy(crf.decode(scores)).shape == shape[:2]
-    assert numpy(crf.log_likelihood(scores, tags)).tolist() == [0.0] * shape[0]
-    if BACKEND == "tensorflow":
-        import tensorflow as tf
-
-        unknown = tf.TensorSpec((None, None, 3))
-        assert numpy(tf.function(crf.decode, [unknown])(scores)).shape == shape[:2]
-
-
-@pytest.mark.filterwarnings("ignore:Gradients do not exist")  # one token has no transition
-@pytest.mark.parametrize("eager", [False, True])
-def test_labels_of_a_batch_of_empty_sentences(eager):
-    """The biLM adds a column of padding to such a batch; its labels have none."""
-    ids = keras.Input((None, 13), dtype="int32")
-    crf = CRF()
-    scores = keras.layers.Dense(3)(ElmoLayer(make_config(), output="top")(ids))
-    model = keras.Model(ids, crf(scores))
-    model.compile(keras.optimizers.SGD(1.0), loss=crf.loss, run_eagerly=eager, jit_compile=False)
-    before = model.get_weights()
-    history = model.fit(np.zeros((2, 0, 13), "int32"), np.zeros((2, 0), "int32"), verbose=0)
-    assert history.history["loss"] == [0]
-    for old, new in zip(before, model.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
 
 
 def test_long_sentences_and_large_scores():
@@ -327,23 +298,6 @@ def test_under_xla_a_tag_that_does_not_exist_gives_nan():
     assert all(np.isfinite(w).all() for w in model.get_weights())
 
 
-def test_class_weights_are_refused():
-    """Keras would weigh each sentence by the tag at the place of its largest number."""
-    x, tags = random_batch()
-    model, _, crf, ids = embed(x)
-    model.compile(loss=crf.loss)
-    weights = {0: 1.0, 1: 5.0}
-    for fit in (
-        lambda **kwargs: model.fit(ids, tags, verbose=0, **kwargs),
-        lambda **kwargs: model.train_on_batch(ids, tags, **kwargs),
-    ):
-        fit(sample_weight=np.ones(4))
-        model.compile(loss=crf.loss)
-        with pytest.raises(ValueError, match="weights of sentences. Received: class_weight"):
-            fit(class_weight=weights)
-        model.compile(loss=crf.loss)
-
-
 @pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_float16", marks=slow)])
 def test_learns_what_only_transitions_can_tell(policy):
     """Return tags 0 1 2 0 1 over equal words."""
@@ -470,15 +424,6 @@ def test_lists_are_as_good_as_arrays():
     log_p = numpy(crf.log_likelihood(x.tolist(), tags.tolist()))
     np.testing.assert_array_equal(log_p, numpy(crf.log_likelihood(x, tags)))
     np.testing.assert_array_equal(numpy(crf.decode(x.tolist())), numpy(crf.decode(x)))
-    for ragged in ([[0, 1], [2]], [[[0.0], [1.0]], [[2.0]]]):
-        with pytest.raises(ValueError, match="lists of unequal lengths. Pad them to one length"):
-            crf.loss(ragged, x)
-    with pytest.raises(ValueError, match="expects scores in an array. Received: lists of unequal"):
-        crf.decode([[[1.0, 2.0, 3.0]], [[1.0, 2.0]]])
-    with pytest.raises(ValueError, match="expects mask in an array. Received: lists of unequal"):
-        crf.decode(x, mask=[[True], [True, False]])
-    with pytest.raises(ValueError, match="CRF expects numbers as tags. Received: dtype=<U1"):
-        crf.loss([["B", "I"]], x[:1, :2])
 
 
 @pytest.mark.skipif(BACKEND == "jax", reason="no array of JAX has an attribute for the mask")

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_elmo.layers.backend.lstm_gradient import run_steps
 from keras_elmo.layers.backend.scan import scan
-from keras_elmo.layers.lstm import ProjectedLSTM, projected_lstm
-from tests.conftest import not_on_jax, numpy, only_tensorflow
+from keras_elmo.layers.lstm import ProjectedLSTM, lstm_step
+from tests.conftest import BACKEND, make_config, numpy, only_tensorflow
 from tests.gradients import gradients
 
 pytestmark = pytest.mark.backends
@@ -15,6 +16,16 @@ pytestmark = pytest.mark.backends
 TOKENS, BATCH, LSTM_DIM = 7, 3, 5
 LENGTHS = [7, 4, 1]
 MASK = (np.arange(TOKENS) < np.array(LENGTHS)[:, None]).T
+
+
+def projected_lstm(gates, kernel, projection, state, clips=(None, None), is_token=None, **kwargs):
+    """Run the LSTM, and return the outputs and the final state."""
+    if projection is None:
+        clips = (clips[0], None)
+    outputs, *state = run_steps(
+        lstm_step, gates, state, is_token, (kernel, projection), clips, **kwargs
+    )
+    return outputs, tuple(state)
 
 
 class Tensors(keras.layers.Layer):
@@ -42,7 +53,7 @@ class Tensors(keras.layers.Layer):
         return gates[:tokens], (h, c), kernel, projection[0] if projection else None
 
 
-def plain_lstm(gates, state, kernel, projection, cell_clip, projection_clip, mask, reverse):
+def plain_lstm(gates, state, kernel, projection, cell_clip, projection_clip, mask):
     """Compute ``projected_lstm`` step by step, for automatic differentiation."""
 
     def clip(x, bound):
@@ -50,7 +61,7 @@ def plain_lstm(gates, state, kernel, projection, cell_clip, projection_clip, mas
 
     h, c = state
     outputs = [None] * gates.shape[0]
-    for t in sorted(range(gates.shape[0]), reverse=reverse):
+    for t in range(gates.shape[0]):
         i, f, candidate, o = ops.split(gates[t] + h @ kernel, 4, axis=-1)
         new_c = clip(ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(candidate), cell_clip)
         new_h = ops.sigmoid(o) * ops.tanh(new_c)
@@ -73,30 +84,29 @@ def weighted(outputs, state):
     )
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("mask", [None, MASK])
+@pytest.mark.parametrize("mask", [None, MASK, MASK[::-1]])
 @pytest.mark.parametrize(
     "sizes", [(3, None, None), (3, 0.9, 0.6), (3, 0.9, None), (5, 0.9, 0.6), (5, None, None)]
 )
-def test_outputs_and_gradients_are_those_of_the_formulas(sizes, mask, reverse):
-    """Includes gradients with respect to the initial state and through the final state."""
+def test_outputs_and_gradients_are_those_of_the_formulas(sizes, mask):
+    """Includes gradients of the initial and the final state, and padding in front."""
     projection_dim, *clips = sizes
     layer = Tensors(projection_dim)
 
     def ours():
         gates, state, kernel, projection = layer.arguments()
         is_token = None if mask is None else ops.convert_to_tensor(mask)
-        return projected_lstm(gates, kernel, projection, *clips, is_token, state, reverse)
+        return projected_lstm(gates, kernel, projection, state, clips, is_token)
 
     def right():
-        return plain_lstm(*layer.arguments(), *clips, mask, reverse)
+        return plain_lstm(*layer.arguments(), *clips, mask)
 
     for a, b in zip(keras.tree.flatten(ours()), keras.tree.flatten(right()), strict=True):
         np.testing.assert_allclose(numpy(a), numpy(b), atol=1e-6)
     if mask is not None:
         assert not numpy(ours()[0])[~mask].any()
     if clips[0]:  # The clips change the result.
-        free = plain_lstm(*layer.arguments(), None, None, mask, reverse)
+        free = plain_lstm(*layer.arguments(), None, None, mask)
         assert np.abs(numpy(free[0]) - numpy(right()[0])).max() > 0.01
     found = gradients(lambda: weighted(*ours()), layer)
     expected = gradients(lambda: weighted(*right()), layer)
@@ -106,19 +116,10 @@ def test_outputs_and_gradients_are_those_of_the_formulas(sizes, mask, reverse):
         np.testing.assert_allclose(a, b, atol=2e-5 * np.abs(b).max())
 
 
-def test_state_is_zero_if_not_given():
-    layer = Tensors(3)
-    gates, state, kernel, projection = layer.arguments()
-    zeros = [ops.zeros_like(x) for x in state]
-    outputs, final = projected_lstm(gates, kernel, projection)
-    expected, expected_final = projected_lstm(gates, kernel, projection, state=zeros)
-    for a, b in zip((outputs, *final), (expected, *expected_final)):
-        np.testing.assert_array_equal(numpy(a), numpy(b))
-
-
 def square(layer, *arguments, **kwargs):
-    gates, _, kernel, projection = layer.arguments(*arguments)
-    return ops.sum(projected_lstm(gates, kernel, projection, 3.0, 3.0, **kwargs)[0] ** 2)
+    gates, state, kernel, projection = layer.arguments(*arguments)
+    state = [ops.zeros_like(x) for x in state]
+    return ops.sum(projected_lstm(gates, kernel, projection, state, (3.0, 3.0), **kwargs)[0] ** 2)
 
 
 @pytest.fixture
@@ -137,15 +138,15 @@ def test_half_precision_products_change_the_gradient_little(without_state):
     assert any((ours != right).any() for ours, right in zip(half, exact, strict=True))
 
 
-@not_on_jax
+@pytest.mark.backends("torch")
 def test_a_layer_with_half_precision_products_keeps_its_states_in_float32():
-    layer = ProjectedLSTM(lstm_dim=5, projection_dim=3, cell_clip=3.0, projection_clip=3.0)
+    layer = ProjectedLSTM(make_config(lstm_dim=5, projection_dim=3))
     x = ops.convert_to_tensor(np.random.default_rng(0).normal(size=(6, 4, 7)).astype("float32"))
     layer.build((4, 6, 7))
     layer.bias.assign(np.linspace(-1, 1, 20))
 
     def loss(product_dtype=None):
-        outputs, state = layer.run(x, product_dtype=product_dtype)
+        outputs, state = layer(x, product_dtype=product_dtype)
         assert {keras.backend.standardize_dtype(y.dtype) for y in (outputs, *state)} == {"float32"}
         return ops.sum(outputs**2)
 
@@ -156,7 +157,7 @@ def test_a_layer_with_half_precision_products_keeps_its_states_in_float32():
         np.testing.assert_allclose(ours, right, atol=0.03 * np.abs(right).max())
 
 
-@not_on_jax
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_throughout(without_state, dtype):
     half = Tensors(3, dtype)
@@ -194,8 +195,9 @@ def test_one_graph_serves_all_lengths(without_state):
     def gradient(gates):
         with tf.GradientTape() as tape:
             tape.watch(gates)
-            _, _, kernel, projection = without_state.arguments()
-            outputs, _ = projected_lstm(gates, kernel, projection, 3.0, 3.0)
+            _, state, kernel, projection = without_state.arguments()
+            state = [ops.zeros_like(x) for x in state]
+            outputs, _ = projected_lstm(gates, kernel, projection, state, (3.0, 3.0))
             loss = tf.reduce_sum(outputs**2)
         return tape.gradient(loss, [gates, *(w.value for w in without_state.weights[3:])])
 
@@ -207,26 +209,22 @@ def test_one_graph_serves_all_lengths(without_state):
             np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
-def test_models_of_other_sizes_do_not_share_a_program():
-    rng = np.random.default_rng(0)
-    for lstm_dim, projection_dim in ((5, 3), (4, 3), (6, 2), (5, 3)):
-        shapes = (
-            (TOKENS, BATCH, 4 * lstm_dim),
-            (projection_dim, 4 * lstm_dim),
-            (lstm_dim, projection_dim),
-        )
-        gates, *weights = (
-            ops.convert_to_tensor(rng.normal(size=shape).astype("float32")) for shape in shapes
-        )
-        state = [ops.zeros((BATCH, n)) for n in (projection_dim, lstm_dim)]
-        outputs, _ = projected_lstm(gates, *weights, 0.9, 0.6)
-        expected, _ = plain_lstm(gates, state, *weights, 0.9, 0.6, None, False)
-        np.testing.assert_allclose(numpy(outputs), numpy(expected), atol=1e-6)
-
-
-def test_weights_are_not_captured():
-    """A second call uses the new weights."""
-    layer = Tensors(3)
-    before = float(numpy(square(layer)))
-    layer.projection.assign(numpy(layer.projection.value) * 2)
-    assert abs(float(numpy(square(layer))) - before) > 0.1
+def test_an_lstm_learns_the_same_compiled_and_not():
+    """Uses XLA if possible: its gradient of a loop needs a bound on the steps."""
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(6, 4, 3)).astype("float32"), rng.normal(size=(6, 4, 2))
+    mask = np.ones((6, 4), bool)
+    mask[4:, 1] = mask[1:, 2] = False
+    found = []
+    for how in ({"jit_compile": BACKEND != "torch"}, {"run_eagerly": True, "jit_compile": False}):
+        config = make_config(lstm_dim=5, projection_dim=2, cell_clip=0.4, projection_clip=0.3)
+        inputs = keras.Input((4, 3)), keras.Input((4,), dtype="bool")
+        model = keras.Model(inputs, ProjectedLSTM(config)(inputs[0], is_token=inputs[1])[0])
+        weights = [np.random.default_rng(0).normal(size=w.shape) for w in model.weights]
+        model.set_weights(weights)
+        model.compile(keras.optimizers.SGD(1.0), "mse", **how)
+        model.fit((x, mask), y, epochs=2, batch_size=6, shuffle=False, verbose=0)
+        found.append(model.get_weights())
+    for compiled, eager, start in zip(*found, weights, strict=True):
+        np.testing.assert_allclose(compiled, eager, atol=1e-5)
+        assert np.abs(eager - start).max() > 1e-3

@@ -64,7 +64,7 @@ def test_a_full_disk(preset):
         with pytest.raises(OSError, match="File too large: .*weights.hdf5"):
             write_language_model(preset, make_model(), VOCABULARY)
         with pytest.raises(OSError, match="File too large: .*weights.hdf5"):
-            keras_elmo.ElmoLayer.from_preset(preset).save_hdf5(preset)
+            keras_elmo.ElmoLayer.from_preset(preset).save_hdf5(preset, overwrite=True)
     assert {path.name: path.read_bytes() for path in preset.iterdir()} == before
 
 

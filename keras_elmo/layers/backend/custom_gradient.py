@@ -17,13 +17,14 @@ def call_with_gradient(
     options: tuple,
     tensors: tuple,
     weights: tuple,
+    differentiable: bool = True,
 ) -> tuple:
     """Call ``forward``, or ``forward_with_residuals`` if a gradient may be computed.
 
     Residuals are the tensors that the forward pass stores for the gradient. Unlike
     ``keras.ops.custom_gradient`` this supports several outputs on PyTorch, and computes the
-    residuals only if they are needed. TensorFlow always calls ``forward_with_residuals``, and
-    its graph skips unused residuals.
+    residuals only if they are needed. On TensorFlow it always calls ``forward_with_residuals``
+    if ``differentiable`` is True, and the graph skips unused residuals.
 
     Define the three functions at the top level of a module, and pass all tensors as arguments.
     A closure would be compiled again at every eager call. Both forward functions receive the
@@ -38,12 +39,15 @@ def call_with_gradient(
         tensors: tuple of tensors and None. From call to call, the sizes of all axes but the
             last may change. The size of a vector may change too.
         weights: tuple of tensors and None. Their shapes are fixed.
+        differentiable: bool. False if nobody needs a gradient, as for frozen weights. TensorFlow
+            never frees a function with a written-out gradient in a graph.
 
     Returns:
         The outputs. They have no second derivative.
     """
     backend = keras.backend.backend()
-    arguments = (*tensors, *weights)
+    # On TensorFlow, a variable would be a hidden argument with its own gradient.
+    arguments = tuple(None if x is None else ops.convert_to_tensor(x) for x in (*tensors, *weights))
     if backend == "jax":
         return _jax_function(forward, forward_with_residuals, backward)(options, *arguments)
     if backend == "torch":
@@ -55,16 +59,15 @@ def call_with_gradient(
         return forward(options, *arguments)
     import tensorflow as tf
 
-    # TensorFlow would treat a variable as a hidden argument with its own gradient.
-    arguments = tuple(None if x is None else tf.convert_to_tensor(x) for x in arguments)
     signature = tuple(
         None
         if x is None
         else tf.TensorSpec(_general_shape(x) if i < len(tensors) else x.shape, x.dtype)
         for i, x in enumerate(arguments)
     )
+    functions = (forward_with_residuals, backward) if differentiable else (forward, None)
     eager = tf.executing_eagerly()
-    function = _tensorflow_function(forward_with_residuals, backward, options, signature, eager)
+    function = _tensorflow_function(*functions, options, signature, eager)
     return function(*(x for x in arguments if x is not None))
 
 
@@ -107,26 +110,28 @@ def _torch_function(forward_with_residuals: Callable, backward_function: Callabl
 
 @functools.cache
 def _tensorflow_function(
-    forward_with_residuals: Callable,
-    backward: Callable,
+    forward: Callable,
+    backward: Callable | None,
     options: tuple,
     signature: tuple,
     eager: bool,
 ) -> Callable:
     """Return a function of the tensors that are not None.
 
-    Eager calls run a graph, because a graph skips residuals that no gradient needs. The
-    signature lets one graph serve all batch sizes and lengths.
+    If there is a ``backward``, ``forward`` returns residuals too. Eager calls run a graph, because
+    a graph skips residuals that no gradient needs. The signature lets one graph serve all batch
+    sizes and lengths.
     """
     import tensorflow as tf
 
     is_given = [spec is not None for spec in signature]
 
-    @tf.custom_gradient
     def function(*tensors: Tensor) -> tuple:
         remaining = iter(tensors)
         arguments = (next(remaining) if given else None for given in is_given)
-        outputs, residuals = forward_with_residuals(options, *arguments)
+        if backward is None:
+            return forward(options, *arguments)
+        outputs, residuals = forward(options, *arguments)
 
         def gradient(*upstream: Tensor) -> list:
             upstream = tuple(ops.convert_to_tensor(x) for x in upstream)
@@ -135,6 +140,8 @@ def _tensorflow_function(
 
         return outputs, gradient
 
+    if backward is not None:
+        function = tf.custom_gradient(function)
     if not eager:
         return function
     specs = [spec for spec in signature if spec is not None]

@@ -5,9 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-from keras import ops
 
-from keras_elmo.layers.backend.tracing import is_exporting
 from keras_elmo.utils.typing import Tensor
 
 
@@ -35,7 +33,7 @@ def scan(
             unknown sizes. TensorFlow's ``TensorArray`` needs the shapes; LiteRT also needs the
             batch size, if it is known.
         reverse: bool. Run from the last time step to the first. The outputs keep the order of
-            the inputs.
+            the inputs. The export to ONNX cannot convert such a loop.
         output_dtypes: list of dtypes, one for every output; None for the dtype of the first
             carried tensor.
 
@@ -50,22 +48,6 @@ def scan(
     if output_dtypes is None:
         output_dtypes = [carry[0].dtype] * len(output_shapes)
     return _tensorflow_scan(step, carry, inputs, constants, output_shapes, reverse, output_dtypes)
-
-
-def at_least_one_token(x: Tensor, value: float = 0) -> Tensor:
-    """Add one token of padding, with this value, to a batch without tokens.
-
-    The tokens are on the second axis. An unknown size is not changed while a model is exported.
-    """
-    tokens, rest = tuple(x.shape[1:2]), [[0, 0]] * (len(x.shape) - 2)
-    if tokens == (None,) and not is_exporting():  # in a graph of TensorFlow
-        import tensorflow as tf
-
-        more = [[0, 0], [0, tf.maximum(1 - tf.shape(x)[1], 0)], *rest]
-        return tf.ensure_shape(tf.pad(x, more, constant_values=tf.cast(value, x.dtype)), x.shape)
-    if tokens == (0,):
-        return ops.pad(x, [[0, 0], [0, 1], *rest], constant_values=ops.cast(value, x.dtype))
-    return x
 
 
 def _torch_scan(
@@ -96,14 +78,11 @@ def _tensorflow_scan(
         tf.TensorArray(dtype, n, element_shape=shape)
         for dtype, shape in zip(output_dtypes, output_shapes, strict=True)
     )
-    # tf2onnx expects that the first write goes to index 0, so reverse the outputs afterwards.
-    flip = reverse and is_exporting()
 
     def body(k: Tensor, carry: tuple, arrays: tuple) -> tuple:
         t = n - 1 - k if reverse else k
         carry, outputs = step(constants, carry, _time_step(inputs, t))
-        index = k if flip else t
-        return k + 1, carry, tuple(a.write(index, x) for a, x in zip(arrays, outputs))
+        return k + 1, carry, tuple(a.write(t, x) for a, x in zip(arrays, outputs))
 
     _, carry, arrays = tf.while_loop(
         lambda k, *_: k < n,
@@ -112,8 +91,7 @@ def _tensorflow_scan(
         parallel_iterations=1,
         maximum_iterations=n,  # XLA needs a bound for the gradient.
     )
-    outputs = tuple(array.stack() for array in arrays)
-    return carry, tuple(tf.reverse(x, [0]) for x in outputs) if flip else outputs
+    return carry, tuple(array.stack() for array in arrays)
 
 
 def _time_step(inputs: tuple, t: Any) -> tuple:

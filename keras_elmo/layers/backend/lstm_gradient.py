@@ -1,0 +1,204 @@
+"""Run the steps of an LSTM, with a written-out gradient.
+
+Automatic differentiation would add up the gradients of the weights step by step. Here the backward
+loop only carries the errors back. After the loop, one matrix product over all steps computes the
+gradient of each weight. On TensorFlow a training step of the LSTMs took 0.55 of the time of
+``keras.layers.RNN``.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_elmo.layers.backend.custom_gradient import call_with_gradient
+from keras_elmo.layers.backend.half_precision import mixed_matmul
+from keras_elmo.layers.backend.scan import scan
+from keras_elmo.utils.typing import Tensor
+
+
+def run_steps(
+    step: Callable,
+    from_inputs: Tensor,
+    state: Any,
+    is_token: Tensor | None,
+    weights: tuple,
+    clips: tuple,
+    product_dtype: str | None = None,
+    differentiable: bool = True,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run ``lstm_step`` over all tokens.
+
+    Args:
+        step: function. ``lstm_step``, whose docstring has the equations.
+        from_inputs: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``.
+        state: Pair ``(h, c)`` for the first step.
+        is_token: Bool, shape ``(tokens, batch)``; or None. Padding does not change the state,
+            and its output is 0.
+        weights: tuple. The recurrent kernel and the projection or None.
+        clips: tuple of float and None. The bounds of the cell and of the projected output.
+        product_dtype: str or None. Dtype of the matrix products.
+        differentiable: bool. Whether gradients pass to the inputs, the state and the weights.
+
+    Returns:
+        The outputs, shape ``(tokens, batch, projection_dim)``, and the final ``h`` and ``c``, all
+        in the dtype of ``state``.
+    """
+    if is_token is not None:
+        is_token = ops.cast(is_token, "bool")[..., None]
+    return call_with_gradient(
+        _forward,
+        _forward_with_residuals,
+        _backward,
+        options=(step, *clips, product_dtype),
+        tensors=(from_inputs, *state, is_token),
+        weights=weights,
+        differentiable=differentiable,
+    )
+
+
+def _forward(options: tuple, *arguments: Tensor) -> tuple:
+    """Run the steps. ``run_steps`` passes its options, tensors and weights."""
+    step, *clips, product_dtype = options
+    from_inputs, h, c, is_token, *weights = arguments
+    (h, c), (outputs,) = scan(
+        _output_step(step),
+        (h, c),
+        (from_inputs, is_token),
+        (*_cast(product_dtype, *weights), *clips),
+        [(from_inputs.shape[1], h.shape[-1])],  # (batch, projection_dim)
+    )
+    return _without_padding(outputs, is_token), h, c
+
+
+@functools.cache  # JAX compiles again for every new function.
+def _output_step(step: Callable) -> Callable:
+    """Return ``step`` as a step of ``scan`` that outputs ``h``."""
+
+    def output_step(weights: tuple, state: tuple, inputs: tuple) -> tuple[tuple, tuple]:
+        from_inputs, is_token = inputs
+        new_state, _ = step(weights, state, from_inputs)
+        h, c = _where(is_token, new_state, state)
+        return (h, c), (h,)
+
+    return output_step
+
+
+def _forward_with_residuals(options: tuple, *arguments: Tensor) -> tuple[tuple, tuple]:
+    """Run ``_forward``, and store the states and the activations after every step."""
+    step, *clips, product_dtype = options
+    from_inputs, *start, is_token, recurrent_kernel, projection = arguments
+    # The activations of the gates are stored in the dtype of from_inputs.
+    stored = (*start, from_inputs)
+    state, steps = scan(
+        _storing_step(step),
+        tuple(start),
+        (from_inputs, is_token),
+        (*_cast(product_dtype, recurrent_kernel, projection), *clips),
+        [(from_inputs.shape[1], x.shape[-1]) for x in stored],
+        output_dtypes=[x.dtype for x in stored],
+    )
+    outputs = _without_padding(steps[0], is_token)
+    return (outputs, *state), (*start, *steps, is_token, recurrent_kernel, projection)
+
+
+@functools.cache
+def _storing_step(step: Callable) -> Callable:
+    """Return ``step`` as a step of ``scan`` that outputs ``h``, ``c`` and the activations."""
+
+    def storing_step(weights: tuple, state: tuple, inputs: tuple) -> tuple[tuple, tuple]:
+        from_inputs, is_token = inputs
+        new_state, activations = step(weights, state, from_inputs)
+        h, c = _where(is_token, new_state, state)
+        stored = [ops.cast(x, from_inputs.dtype) for x in activations]
+        return (h, c), (h, c, ops.concatenate(stored, axis=-1))
+
+    return storing_step
+
+
+def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
+    # h, c and activations contain the values of all steps; start is the state before them.
+    *start, h, c, activations, is_token, recurrent_kernel, projection = residuals
+    _, cell_clip, projection_clip, product_dtype = options
+    # The states before every step.
+    h_before, c_before = (ops.concatenate([first[None], x[:-1]]) for x, first in zip((h, c), start))
+    transposed = [
+        None if weight is None else ops.transpose(weight)
+        for weight in _cast(product_dtype, recurrent_kernel, projection)
+    ]
+    d_outputs, d_h, d_c = upstream
+    d_state, (d_gates, d_unclipped) = scan(
+        _backward_step,
+        (d_h, d_c),
+        (_without_padding(d_outputs, is_token), h, c, c_before, activations, is_token),
+        (*transposed, cell_clip, projection_clip),
+        [(None, activations.shape[-1]), (None, h.shape[-1])],
+        reverse=True,
+        output_dtypes=[activations.dtype, h.dtype],
+    )
+    d_kernel, d_projection = _sum_of_outer_products(h_before, d_gates, product_dtype), None
+    if projection is not None:
+        # The last quarter of the activations is the output gate.
+        unprojected = ops.cast(activations[..., -c.shape[-1] :], c.dtype) * ops.tanh(c)
+        d_projection = _sum_of_outer_products(unprojected, d_unclipped, product_dtype)
+    return d_gates, *d_state, None, d_kernel, d_projection
+
+
+def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
+    """Carry the errors one step back; the weights in ``constants`` are transposed."""
+    recurrent_kernel, projection, cell_clip, projection_clip = constants
+    upstream, h, c, c_before, activations, is_token = inputs
+    dtype = activations.dtype
+    i, f, candidate, o = (ops.cast(x, c.dtype) for x in ops.split(activations, 4, axis=-1))
+    # At padding, the errors pass unchanged, and the gradients of the gates are 0.
+    d_h, d_c = carry if is_token is None else (ops.where(is_token, x, 0) for x in carry)
+    d_h = _stop_if_clipped(d_h + upstream, h, projection_clip)
+    d_unprojected = d_h if projection is None else mixed_matmul(d_h, projection, projection.dtype)
+    tanh_c = ops.tanh(c)
+    d_c = _stop_if_clipped(d_c + d_unprojected * o * (1 - tanh_c * tanh_c), c, cell_clip)
+    d_gates = [
+        d_c * candidate * i * (1 - i),
+        d_c * c_before * f * (1 - f),
+        d_c * i * (1 - candidate * candidate),
+        d_unprojected * tanh_c * o * (1 - o),
+    ]
+    d_gates = ops.concatenate([ops.cast(x, dtype) for x in d_gates], axis=-1)
+    d_h_before = mixed_matmul(d_gates, recurrent_kernel, recurrent_kernel.dtype)
+    d_h_before = ops.cast(d_h_before, h.dtype)
+    return _where(is_token, (d_h_before, d_c * f), carry), (d_gates, d_h)
+
+
+def _cast(dtype: str | None, *weights: Tensor | None) -> list:
+    """Cast the weights once, before the loop over the steps."""
+    return [w if w is None or dtype is None else ops.cast(w, dtype) for w in weights]
+
+
+def _where(is_token: Tensor | None, new: tuple, old: tuple) -> tuple:
+    if is_token is None:
+        return new
+    return tuple(ops.where(is_token, x, y) for x, y in zip(new, old))
+
+
+def _without_padding(x: Tensor, is_token: Tensor | None) -> Tensor:
+    return x if is_token is None else ops.where(is_token, x, ops.zeros_like(x))
+
+
+def _stop_if_clipped(gradient: Tensor, x: Tensor, bound: float | None) -> Tensor:
+    """Return the gradient, with 0 where ``x``, the value after the clip, is at the bound."""
+    if bound is None:
+        return gradient
+    return ops.where(ops.abs(x) < ops.cast(bound, x.dtype), gradient, ops.zeros_like(gradient))
+
+
+def _sum_of_outer_products(x: Tensor, y: Tensor, product_dtype: str | None) -> Tensor:
+    """Return the outer products of the features, summed over tokens and batch."""
+    if keras.backend.backend() == "jax":
+        # If devices share the batch, merging its axis with the tokens would make each device
+        # gather the whole batch.
+        dtype = product_dtype or x.dtype
+        product = ops.tensordot(ops.cast(x, dtype), ops.cast(y, dtype), axes=((0, 1), (0, 1)))
+        return ops.cast(product, x.dtype)
+    x, y = (ops.reshape(a, (-1, a.shape[-1])) for a in (x, y))
+    return mixed_matmul(ops.transpose(x), y, product_dtype)
