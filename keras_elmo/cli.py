@@ -205,6 +205,14 @@ def _download(name: str, as_json: bool = False) -> None:
     _print({"preset": name, "path": path, "read with": read}, as_json)
 
 
+def _parse_layers(text: str) -> Any:
+    """Return a name, the number of a layer, or weights."""
+    try:
+        return [float(x) for x in text.split(",")] if "," in text else int(text)
+    except ValueError:
+        return text
+
+
 def _how_to_read(output: str) -> dict[str, str]:
     """Return what ``embed`` wrote, and the line of Python that reads it."""
     facts = {"output": output}
@@ -219,12 +227,12 @@ def _how_to_read(output: str) -> dict[str, str]:
 @_command(
     "preset --options --force --quiet --json",
     {
-        "input_file": f"{_TEXT} (with --ray only plain), one sentence per line; or - for stdin; "
-        "or a table.",
-        "output_file": "HDF5 file to write; with --ray, a folder of Parquet.",
+        "input_file": f"{_TEXT}, one sentence per line; or - for stdin; or a table.",
+        "output_file": "HDF5 file to write.",
         "--layers": dict(
-            type=lambda text: int(text) if text.removeprefix("-").isdecimal() else text,
-            help="all, top, average, or the number of a layer, from 0. Default: all.",
+            type=_parse_layers,
+            help="all, top, average, the number of a layer, from 0, or weights as 0.2,0.5,0.3. "
+            "Default: all.",
         ),
         "--raw": dict(
             action="store_true",
@@ -232,20 +240,10 @@ def _how_to_read(output: str) -> dict[str, str]:
         ),
         "--column": dict(
             metavar="NAME",
-            help="Column of a CSV, TSV, JSON lines or Parquet file with the sentences. "
-            "With --ray only Parquet. Default there: tokens.",
+            help="Column of a CSV, TSV, JSON lines or Parquet file with the sentences.",
         ),
         **_flags(Embedder.embed_file, "float16 compression resume"),
         **_flags(Embedder, "engine dtype batch_tokens"),
-        "--ray": dict(
-            nargs="?",
-            const="",
-            metavar="ADDRESS",
-            help="Embed on the Ray cluster at ADDRESS; without ADDRESS, on a running or local "
-            "cluster. All paths must exist on every node.",
-        ),
-        "--ray-cpus": dict(dest="cpus", type=float, help="CPUs of each actor. Default: 1."),
-        "--ray-gpus": dict(dest="gpus", type=float, help="GPUs of each actor. Default: 0."),
     },
 )
 def _embed(
@@ -253,24 +251,9 @@ def _embed(
 ) -> None:
     """Write the layer representations of sentences to a file."""
     _refuse_stdout("embed", output_file)
-    if "ray" in given:
-        from keras_elmo.ray import embed_files
-
-        if given.keys() & {"compression", "raw", "overwrite"}:
-            raise ValueError(
-                "--compression, --raw and --force are for HDF5. Received: --ray, which writes "
-                "Parquet from tokenised sentences"
-            )
-        address = given.pop("ray") or None
-        counts = embed_files(preset, input_file, output_file, address=address, **given)
-        output: dict[str, Any] = {"output": output_file, "read with": "keras_elmo.LayerDataset"}
-        facts = counts | output
-    elif given.keys() & {"cpus", "gpus"}:
-        raise ValueError("--ray-cpus and --ray-gpus need --ray. Received: no --ray")
-    else:
-        source = sys.stdin.buffer if input_file == "-" else input_file
-        embedder = Embedder(preset, **_pop(given, "dtype batch_tokens options engine"))
-        facts = embedder.embed_file(source, output_file, **given) | _how_to_read(output_file)
+    source = sys.stdin.buffer if input_file == "-" else input_file
+    embedder = Embedder(preset, **_pop(given, "dtype batch_tokens options engine"))
+    facts = embedder.embed_file(source, output_file, **given) | _how_to_read(output_file)
     _print(facts, as_json)
 
 
@@ -472,11 +455,16 @@ def _substitutes(
 
 
 @_command(
-    "preset --options --json",
+    "preset --options --force --json",
     {"vocabulary": "Text with one token per line.", "output": "Text file to write."},
 )
 def _word_vectors(
-    preset: str, vocabulary: str, output: str, options: str | None = None, as_json: bool = False
+    preset: str,
+    vocabulary: str,
+    output: str,
+    options: str | None = None,
+    overwrite: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Write layer 0 of a vocabulary as word2vec text."""
     _refuse_stdout("word-vectors", output)
@@ -487,7 +475,7 @@ def _word_vectors(
         )
     tokens = read_vocabulary_lines(vocabulary)
     embedder = Embedder(preset, options=options)
-    embedder.write_word_vectors(tokens, output)
+    embedder.write_word_vectors(tokens, output, overwrite)
     facts = {
         "tokens": len(tokens),
         "width": embedder.config.projection_dim,

@@ -16,7 +16,6 @@ import pytest
 import keras_elmo
 from keras_elmo import cli
 from keras_elmo.cli import main, make_parser
-from keras_elmo.embed import layer_file
 from keras_elmo.formats.hdf5 import read_arrays
 from keras_elmo.pretraining.language_model_files import rounded
 from keras_elmo.utils.quiet import import_keras_quietly
@@ -83,16 +82,6 @@ def test_tokenize_writes_utf8_to_stdout(tmp_path, monkeypatch):
         monkeypatch.setattr(sys, "stdout", stdout)
         assert main(["tokenize", str(tmp_path / "in"), "-", "--tokenizer", "whitespace"]) == 0
     assert (tmp_path / "out").read_bytes() == "배 ô\n".encode()
-
-
-def test_a_sentence_of_too_many_tokens(tiny_preset, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(layer_file, "_MOST_TOKENS", 9)
-    (tmp_path / "in").write_text("a b\n" + "c " * 10)
-    command = ["embed", str(tiny_preset), str(tmp_path / "in"), str(tmp_path / "out"), "--quiet"]
-    assert main(command) == 1
-    error = f"sentences of at most 9 tokens. Received: 10 in line 2 of {tmp_path / 'in'}"
-    assert error in capsys.readouterr().err
-    assert [file.name for file in tmp_path.iterdir()] == ["in"]
 
 
 def test_errors_are_one_line(capsys):
@@ -261,9 +250,6 @@ def test_embed_says_what_it_made(tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1  # no progress bar
     assert main(["embed", "elmo_mini_en", table, "-", "--column", "text"]) == 1
     assert "path of a file to write. Received: -, the standard output" in capsys.readouterr().err
-    for flags in (["--force"], ["--raw"], ["--compression", "gzip"]):
-        assert main(["embed", "elmo_mini_en", table, output, "--ray", *flags]) == 1
-        assert "--compression, --raw and --force are for HDF5" in capsys.readouterr().err
     (tmp_path / "empty.txt").touch()
     empty = ["embed", "elmo_mini_en", str(tmp_path / "empty.txt"), str(tmp_path / "empty.hdf5")]
     assert main([*empty, "--quiet"]) == 0 and "sentences       0" in capsys.readouterr().out

@@ -1,7 +1,5 @@
-"""Batches of the layer representations in an hdf5 file, or in Parquet files."""
+"""Batches of the layer representations in an hdf5 file."""
 
-import io
-import itertools
 import json
 import os
 import threading
@@ -12,10 +10,11 @@ from typing import Any, Self, TypeAlias
 import keras
 import numpy as np
 
-from keras_elmo.embed.parquet import ParquetLayers, is_parquet
+from keras_elmo.embed.embed_file import write_layers
 from keras_elmo.formats.hdf5 import Hdf5Reader
-from keras_elmo.tokenizers.token_lists import join_tokens, rows_of, split_tokens
-from keras_elmo.utils.checks import check_whole, shorten
+from keras_elmo.layer_choice import LayerChoice, Layers
+from keras_elmo.tokenizers.token_lists import rows_of, split_tokens
+from keras_elmo.utils.checks import check_whole, invalid, shorten
 from keras_elmo.utils.files import PathLike, local_path
 
 # The tokens of a sentence, or None if a file does not store them.
@@ -37,7 +36,12 @@ class LayerDataset(keras.utils.PyDataset):
 
     A batch is a dict of ``layers``, float32, shape ``(batch, tokens, layers, width)``, and
     ``mask``, bool, shape ``(batch, tokens)``. With labels it is a pair of this dict and the
-    array of labels. ``gather`` makes a batch of the sentences you choose.
+    array of labels; with weights it is a triple. ``gather`` makes a batch of the sentences you
+    choose.
+
+    For ``predict``, use ``shuffle=False``: the results have the order of the batches. If the model
+    has an output for each token, also give ``length``: Keras cannot join batches of several
+    lengths on JAX and PyTorch, and returns a ragged tensor on TensorFlow.
 
     The dataset opens the file at the first batch. ``close()`` or the end of a ``with`` block
     closes it. A pickle contains only the path: with ``workers=2, use_multiprocessing=True``
@@ -45,15 +49,19 @@ class LayerDataset(keras.utils.PyDataset):
 
     Args:
         file: Path. An hdf5 file written by ``Embedder.embed_file``, bilm-tf, AllenNLP or
-            ELMoForManyLangs; or a Parquet file, or a folder of them, with the column ``layers``
-            that ``keras_elmo.ray`` writes. A file with one layer gives ``layers`` 1. Parquet is
-            read in row groups: fast in file order, slow for a large folder with ``shuffle``.
+            ELMoForManyLangs. A file with one layer gives ``layers`` 1.
         labels: Sequence, pandas or Arrow column, or None. One label for each sentence, in the
-            order of ``sentences``: a number, or a list of numbers, one a token, padded with 0.
-            None for inputs without labels.
+            order of ``sentences``: a number; or a list with an entry for each token, a number or
+            a one-hot list, padded with 0. The rows of a NumPy array of shape ``(sentences,
+            classes)`` are one-hot labels of sentences. None for inputs without labels.
         batch_size: int. Sentences in a batch.
         shuffle: bool. Whether to draw new batches in every epoch.
         seed: int. Seed for shuffling.
+        layers: str, int or list of float. The layers of the file to return, as in
+            ``Embedder.embed``. A single layer or a weighted sum gives ``layers`` 1.
+        sample_weight: Sequence or None. One weight for each sentence, or a list with one for
+            each token; in the form of ``labels``.
+        length: int or None. Tokens of every batch. None pads each batch to its longest sentence.
         **kwargs: Arguments of ``keras.utils.PyDataset``.
 
     Attributes:
@@ -62,11 +70,10 @@ class LayerDataset(keras.utils.PyDataset):
             not store its sentences; None in the list for a line that AllenNLP does not store.
 
     Raises:
-        ImportError: If the file is Parquet and pyarrow is not installed.
         OSError: If the file cannot be read or is damaged.
         ValueError: If the file contains something else, if the labels do not match it, or if
-            ``batch_size`` is less than 1. A batch raises it if the layers of a sentence are not
-            finite or have another shape.
+            an argument is invalid. A batch raises it if the layers of a sentence are not finite
+            or have another shape, or if a sentence is longer than ``length``.
 
     Examples:
         >>> import io
@@ -89,40 +96,33 @@ class LayerDataset(keras.utils.PyDataset):
         batch_size: int = 32,
         shuffle: bool = False,
         seed: int = 0,
+        *,
+        layers: Layers = "all",
+        sample_weight: Sequence | np.ndarray | None = None,
+        length: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self._batch_size = check_whole("LayerDataset", "batch_size", batch_size)
+        self._length = None if length is None else check_whole("LayerDataset", "length", length)
         self._path = local_path(file)
-        self._file: ParquetLayers | _Hdf5Layers | None = None
+        self._file: _Hdf5Layers | None = None
         self._process: int | None = None
-        layers = self._open()
-        # A Parquet file with one layer declares the width only.
-        count, self._shape = layers.count, (1, *layers.shape)[-2:]
+        opened = self._open()
+        self._count, self._shape = opened.count, opened.shape
         self.close()
-        labels = rows_of(labels)  # A pandas column would be read by its index.
-        if not isinstance(labels, list | None):
-            raise ValueError(
-                "LayerDataset expects labels to be a list, an array or one column of a table. "
-                f"Received: {type(labels).__name__}"
-            )
-        if labels is not None and len(labels) != count:
-            raise ValueError(
-                f"LayerDataset expects a label for each of the {count} sentences of {self._path}. "
-                f"Received: {len(labels)} labels"
-            )
-        self._labels = labels
-        # One dtype for all batches: the dtype of a single batch could cut 0.5 to 0.
-        arrays = [np.asarray(label) for label in ([] if labels is None else labels)]
-        self._dtype = np.result_type(*(array.dtype for array in arrays if array.size), "int8")
-        if self._dtype.kind not in "biuf" or len({array.ndim for array in arrays}) > 1:
-            raise ValueError(
-                "LayerDataset expects labels to be numbers, or all of them lists of numbers. "
-                f"Received: {shorten(labels)}"
-            )
-        self._order = np.arange(count)
+        self._choice = LayerChoice.of(layers, self._shape[0])
+        if sample_weight is not None and labels is None:
+            raise invalid("LayerDataset expects sample_weight with labels", "no labels")
+        columns = {"labels": labels, "sample_weight": sample_weight}
+        self._targets = [
+            _Targets(name, column, self._count)
+            for name, column in columns.items()
+            if column is not None
+        ]
         self._random = np.random.default_rng(seed) if shuffle else None
-        self.on_epoch_end()
+        self._order = self._draw()
+        self._read = 0  # batches since then
 
     @classmethod
     def from_sentences(
@@ -132,6 +132,7 @@ class LayerDataset(keras.utils.PyDataset):
         labels: Sequence | np.ndarray | None = None,
         *,
         file: PathLike,
+        layers: Layers = "all",
         float16: bool = True,
         progress: bool = True,
         **kwargs: Any,
@@ -146,6 +147,7 @@ class LayerDataset(keras.utils.PyDataset):
             sentences: Iterable of lists of str. The tokens of each sentence.
             labels: Sequence or None. As in ``LayerDataset``.
             file: str or path. The hdf5 file to write, or to read if it exists.
+            layers: str, int or list of float. The layers to store, as in ``Embedder.embed``.
             float16: bool. Whether to store float16, half the size.
             progress: bool. Whether to show a progress bar on stderr.
             **kwargs: Arguments of ``LayerDataset``.
@@ -163,65 +165,85 @@ class LayerDataset(keras.utils.PyDataset):
             array([1, 0])
         """
         if not hasattr(embedder, "embed_file"):
-            raise ValueError(
-                "LayerDataset.from_sentences expects an Embedder. "
-                f"Received: embedder={shorten(embedder)}. Pass Embedder(preset)"
+            raise invalid(
+                "LayerDataset.from_sentences expects an Embedder",
+                f"embedder={shorten(embedder)}",
+                "Pass Embedder(preset)",
             )
-        lines = [join_tokens(x, f"sentence {i}") for i, x in enumerate(rows_of(sentences))]
-        text = io.StringIO("".join(f"{line}\n" for line in lines))
-        embedder.embed_file(text, file, float16=float16, resume=True, progress=progress)
+        write_layers(
+            embedder,
+            rows_of(sentences),
+            file,
+            layers=layers,
+            float16=float16,
+            resume=True,
+            progress=progress,
+        )
         return cls(file, labels, **kwargs)
 
     def __len__(self) -> int:
-        return -(-len(self._order) // self._batch_size)
+        return -(-self._count // self._batch_size)
+
+    def _draw(self) -> np.ndarray:
+        """Return a new order of the sentences; with ``shuffle`` a random one."""
+        if self._random is None:
+            return np.arange(self._count)
+        return self._random.permutation(self._count)
 
     def on_epoch_end(self) -> None:
-        """Draw the batches of the next epoch."""
-        if self._random is not None:
-            self._random.shuffle(self._order)
+        """Draw the batches of the next epoch.
+
+        With ``steps_per_epoch``, Keras calls this also in the middle of a pass. The order stays
+        until as many batches were read as a pass has, so that passes are complete. Keras may read
+        ahead in a thread: an order is a new array, which never changes.
+        """
+        # Workers begin anew with every epoch, and may read in other processes.
+        if self.workers > 1 or self.use_multiprocessing or self._read >= len(self):
+            self._order, self._read = self._draw(), 0
 
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
             raise IndexError(f"LayerDataset has batches 0 to {len(self) - 1}. Received: {index}")
-        return self._batch(self._order, index)
+        self._read += 1
+        order, more = self._order, 0
+        if index == 1 and keras.backend.backend() == "tensorflow":
+            # Keras assumes that all batches have the width that the first two share. Give the
+            # second batch one more column of padding in that case.
+            first, second = (
+                max(len(self._array(i)) for i in self._rows(order, batch)) for batch in (0, 1)
+            )
+            more = int(first == second)
+        return self._gather(self._rows(order, index), more)
 
-    def _batch(self, order: np.ndarray, index: int) -> Any:
-        def rows(index: int) -> np.ndarray:
-            return order[index * self._batch_size : (index + 1) * self._batch_size]
-
-        def width(index: int) -> int:
-            return max(len(self._array(i)) for i in rows(index))
-
-        # Keras on TensorFlow assumes that all batches have the width that the first two share.
-        # Give the second batch one more column of padding in that case.
-        is_same = index == 1 and width(0) == width(1)
-        return self._gather(rows(index), more=int(is_same))
+    def _rows(self, order: np.ndarray, index: int) -> np.ndarray:
+        return order[index * self._batch_size : (index + 1) * self._batch_size]
 
     def _array(self, sentence: int) -> np.ndarray:
-        """Return the layers of a sentence, (tokens, layers, width); check their shape."""
+        """Return the chosen layers of a sentence, (tokens, layers, width); check their shape."""
         array = self._open().array(sentence)
         layers, width = self._shape
-        if array is None or _layers_and_width(array.shape) != self._shape:
-            found = "none" if array is None else f"{array.dtype} of shape {array.shape}"
-            raise ValueError(
+        if _layers_and_width(array.shape) != self._shape:
+            raise invalid(
                 f"LayerDataset expects floats of shape ({layers}, tokens, {width}) for sentence "
-                f"{sentence} of {self._path}. Received: {found}"
+                f"{sentence} of {self._path}",
+                f"{array.dtype} of shape {array.shape}",
             )
-        return np.moveaxis(array.reshape(layers, array.shape[-2], width), 0, 1)
+        array = array.reshape(layers, array.shape[-2], width)
+        if self._choice.weights is not None:
+            chosen = [array[layer].astype("float32") for layer in self._choice.layers]
+            array = self._choice.combine(chosen)[None]
+        return np.moveaxis(array, 0, 1)
 
     @property
     def sentences(self) -> list[Sentence] | None:
         """The tokens of each sentence, or None if the file does not store its sentences."""
-        file = self._open()
-        return file.sentences() if isinstance(file, _Hdf5Layers) else None
+        return self._open().sentences()
 
-    def _open(self) -> "ParquetLayers | _Hdf5Layers":
+    def _open(self) -> "_Hdf5Layers":
         """Return the open file."""
         with _OPENING:
             if self._file is None or self._process != os.getpid():  # A forked process opens it.
-                reader = ParquetLayers if is_parquet(self._path) else _Hdf5Layers
-                self._file = reader(self._path)
-                self._process = os.getpid()
+                self._file, self._process = _Hdf5Layers(self._path), os.getpid()
             return self._file
 
     def close(self) -> None:
@@ -254,37 +276,30 @@ class LayerDataset(keras.utils.PyDataset):
                 argument is not a list of indices.
         """
         chosen = np.asarray(sentences)
-        count = len(self._order)
         are_indices = chosen.dtype.kind in "iu" and chosen.ndim == 1
-        if not are_indices or not chosen.size or chosen.min() < 0 or chosen.max() >= count:
-            raise ValueError(
-                f"LayerDataset.gather expects indices of 0 to {count - 1}, one or more. "
-                f"Received: sentences={sentences}"
+        if not (are_indices and chosen.size and 0 <= chosen.min() <= chosen.max() < self._count):
+            raise invalid(
+                f"LayerDataset.gather expects indices of 0 to {self._count - 1}, one or more",
+                f"sentences={sentences}",
             )
         return self._gather(chosen)
 
     def _gather(self, chosen: np.ndarray, more: int = 0) -> Any:
         arrays = [self._array(i) for i in chosen]
         lengths = np.array([len(array) for array in arrays])
-        width = lengths.max() + more
-        layers = np.zeros((len(arrays), width, *self._shape), "float32")
+        width = self._length or lengths.max() + more
+        if lengths.max() > width:
+            raise invalid(
+                f"LayerDataset expects sentences of at most length={width} tokens",
+                f"{lengths.max()} in sentence {chosen[lengths.argmax()]}",
+            )
+        layers = np.zeros((len(arrays), width, *arrays[0].shape[1:]), "float32")
         for row, array in zip(layers, arrays, strict=True):
             row[: len(array)] = array
         inputs = {"layers": layers, "mask": np.arange(width) < lengths[:, None]}
-        if self._labels is None:
+        if not self._targets:
             return inputs
-        labels = [self._labels[i] for i in chosen]
-        if np.ndim(labels[0]) == 0:
-            return inputs, np.array(labels, self._dtype)
-        padded = np.zeros((len(labels), width), self._dtype)
-        for row, label, length, i in zip(padded, labels, lengths, chosen, strict=True):
-            if len(label) != length:
-                raise ValueError(
-                    f"LayerDataset expects one number as the label of sentence {i}, or a list of "
-                    f"{length} numbers, one a token. Received: a list of {len(label)}"
-                )
-            row[:length] = label
-        return inputs, padded
+        return inputs, *(targets.batch(chosen, lengths, width) for targets in self._targets)
 
     def to_tf_dataset(self) -> Any:
         """Return a ``tf.data.Dataset``; with ``shuffle`` every pass is a new epoch."""
@@ -294,19 +309,72 @@ class LayerDataset(keras.utils.PyDataset):
             lambda x: tf.TensorSpec((None, None, *x.shape[2:])[: x.ndim], x.dtype), self[0]
         )
 
-        passes = itertools.count()
-
         def epoch() -> Any:
-            if next(passes):
-                self.on_epoch_end()
-            order = self._order.copy()  # another pass may begin before the end of this one
-            yield from (self._batch(order, i) for i in range(len(self)))
+            order, self._order = self._order, self._draw()
+            yield from (self._gather(self._rows(order, i)) for i in range(len(self)))
 
         return tf.data.Dataset.from_generator(epoch, output_signature=signature)
 
 
+class _Targets:
+    """Labels or weights: for each sentence a number, a vector, or a list with one for each token.
+
+    Args:
+        name: str. Name of the argument, for errors.
+        column: Sequence, or column of a table.
+        count: int. Number of sentences.
+    """
+
+    def __init__(self, name: str, column: Any, count: int) -> None:
+        # A pandas column would be read by its index.
+        values = column if isinstance(column, str | bytes) else rows_of(column)
+        if not isinstance(values, list):
+            raise invalid(
+                f"LayerDataset expects {name} to be a list, an array or one column of a table",
+                type(values).__name__,
+            )
+        if len(values) != count:
+            raise invalid(
+                f"LayerDataset expects {name} for each of the {count} sentences of the file",
+                f"{len(values)} {name}",
+            )
+        try:
+            arrays = [np.asarray(value) for value in values]
+        except ValueError:  # lists of several lengths inside a list
+            arrays = [np.array(values, object)]
+        # One dtype for all batches: the dtype of a single batch could cut 0.5 to 0.
+        self._dtype = np.result_type(*{array.dtype for array in arrays if array.size}, "int8")
+        shapes = {array.shape[1:] if array.ndim else None for array in arrays if array.size}
+        if self._dtype.kind not in "biuf" or len(shapes) > 1:
+            raise invalid(
+                f"LayerDataset expects {name} to be numbers, or all of them lists of numbers",
+                shorten(values),
+            )
+        self._arrays = arrays
+        self._inner = next(iter(shapes), None)  # the shape of an entry; None for one a sentence
+        if isinstance(column, np.ndarray) and column.ndim == 2:
+            self._inner = None
+
+    def batch(self, chosen: np.ndarray, lengths: np.ndarray, width: int) -> np.ndarray:
+        """Return the targets of some sentences with these numbers of tokens, padded to a width."""
+        arrays = [self._arrays[i] for i in chosen]
+        if self._inner is None:
+            return np.array(arrays, self._dtype)
+        padded = np.zeros((len(arrays), width, *self._inner), self._dtype)
+        for row, array, length, i in zip(padded, arrays, lengths, chosen, strict=True):
+            if len(array) != length:
+                raise invalid(
+                    f"LayerDataset expects one number as the label of sentence {i}, or a list of "
+                    f"{length} numbers, one a token",
+                    f"a list of {len(array)}",
+                )
+            if length:
+                row[:length] = array
+        return padded
+
+
 class _Hdf5Layers:
-    """The layer representations in an hdf5 file, one dataset a sentence; as ``ParquetLayers``.
+    """The layer representations in an hdf5 file, one dataset a sentence.
 
     Datasets are named by the number of the line, or by the sentence. AllenNLP joins tokens with
     spaces, ELMoForManyLangs with tabs.

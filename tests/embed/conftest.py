@@ -6,7 +6,7 @@ import h5py
 import pytest
 
 from keras_elmo import Embedder
-from keras_elmo.embed import layer_file
+from keras_elmo.embed import embed_file
 from tests.conftest import SENTENCES
 
 RANDOM = random.Random(0)
@@ -14,6 +14,8 @@ MANY = SENTENCES + [
     ["".join(RANDOM.choices("abcdefgé", k=RANDOM.randint(0, 12))) for _ in range(length)]
     for length in [7, 1, 30, 2, 2, 11]
 ]
+# As ``MANY``, without the empty tokens, which a line cannot contain.
+STORED = [[token for token in sentence if token] for sentence in MANY]
 
 
 @pytest.fixture(autouse=True)
@@ -29,16 +31,20 @@ def embedder(tiny_preset):
 
 @pytest.fixture
 def text(tmp_path, monkeypatch):
-    monkeypatch.setattr(layer_file, "SENTENCES_IN_A_PART", 3)
+    """A file of ``STORED``, which is embedded in parts of three sentences."""
+    monkeypatch.setattr(embed_file, "SENTENCES_IN_A_PART", 3)
     path = tmp_path / "sentences.txt"
-    path.write_text("".join(" ".join(s) + "\n" for s in MANY), encoding="utf-8")
+    path.write_text("".join(" ".join(s) + "\n" for s in STORED), encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def layers(embedder, text, tmp_path):
+    """A file of the layers of ``STORED``."""
+    embedder.embed_file(text, tmp_path / "layers.hdf5", progress=False)
+    return tmp_path / "layers.hdf5"
 
 
 def read(path):
     with h5py.File(path) as file:
         return {name: file[name][()] for name in file}
-
-
-def lines(text):
-    return text.read_text(encoding="utf-8").split("\n")[:-1]

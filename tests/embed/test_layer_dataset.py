@@ -16,16 +16,15 @@ import pytest
 
 from keras_elmo import ElmoLayer, Embedder, LayerDataset, ScalarMix
 from keras_elmo.embed import layer_dataset
-from tests.conftest import numpy, slow, tokenize
-from tests.embed.conftest import MANY, lines
+from tests.conftest import BACKEND, numpy, tokenize
+from tests.embed.conftest import STORED
 
 
-def test_training_on_a_layer_file(embedder, text, tmp_path):
+def test_training_on_a_layer_file(embedder, layers, tmp_path):
     """A ScalarMix over stored layers equals one over the biLM in the model."""
-    embedder.embed_file(text, tmp_path / "layers.hdf5", progress=False)
-    sentences = [line.split() for line in lines(text)]
+    path, sentences = layers, STORED
     tags = [[len(token) % 3 for token in sentence] for sentence in sentences]
-    data = LayerDataset(tmp_path / "layers.hdf5", tags, batch_size=4)
+    data = LayerDataset(path, tags, batch_size=4)
     assert len(data) == 3
     inputs, targets = data[1]
     assert inputs["layers"].shape == (4, *targets.shape[1:], 3, 12)
@@ -53,35 +52,125 @@ def embedder_files(embedder, folder):
     return folder / "preset" / "options.json", folder / "preset" / "weights.hdf5"
 
 
-def test_layer_dataset(embedder, text, tmp_path):
-    path = tmp_path / "layers.hdf5"
-    embedder.embed_file(text, path, progress=False)
-    count = len(lines(text))
-    shuffled = LayerDataset(path, list(range(count)), batch_size=count, shuffle=True, seed=1)
+def test_orders_and_labels(layers):
+    count = len(STORED)
+    shuffled = LayerDataset(layers, list(range(count)), batch_size=count, shuffle=True, seed=1)
     first = shuffled[0][1]
+    assert shuffled[0][1].tolist() == first.tolist()
     shuffled.on_epoch_end()
     second = shuffled[0][1]
     assert first.tolist() != second.tolist() and sorted(first) == sorted(second)
-    assert set(LayerDataset(path)[0]) == {"layers", "mask"}
-    with pytest.raises(ValueError, match=f"a label for each of the {count} sentences.*: 1 labels"):
-        LayerDataset(path, [0])
-    for labels in ({"label": [0] * count}, 3):
-        with pytest.raises(ValueError, match="or one column of a table. Received: (dict|int)"):
-            LayerDataset(path, labels)
-    for labels in (["a"] * count, [1, None] * count, [0, [0]] * count):
-        with pytest.raises(ValueError, match="numbers, or all of them lists of numbers. Received:"):
-            LayerDataset(path, labels[:count])
+    assert set(LayerDataset(layers)[0]) == {"layers", "mask"}
+    assert LayerDataset(layers).sentences == STORED
+    with pytest.raises(IndexError, match="LayerDataset has batches 0 to 0. Received: 3"):
+        shuffled[3]
+    for name in ("labels", "sample_weight"):
+        labels = [0] * count if name == "sample_weight" else None
+        for wrong, message in (
+            ([0], f"{name} for each of the {count} sentences of the file. Received: 1 {name}"),
+            ({"label": [0] * count}, f"{name} to be a list, .*of a table. Received: dict"),
+            (3, f"{name} to be a list, .* Received: int"),
+            (b"0" * count, f"{name} to be a list, .* Received: bytes"),
+            (["a"] * count, f"{name} to be numbers, or all of them lists of numbers. Received:"),
+            ([1, None] * (count // 2), "or all of them lists of numbers. Received:"),
+            ([0, [0]] * (count // 2), "or all of them lists of numbers. Received:"),
+            ([[[0, 1], [1]]] * count, "or all of them lists of numbers. Received:"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                LayerDataset(layers, **{"labels": labels, name: wrong})
+    with pytest.raises(ValueError, match="sample_weight with labels. Received: no labels"):
+        LayerDataset(layers, sample_weight=[1] * count)
     with pytest.raises(ValueError, match="one number as the label of sentence 0, or a list of 5"):
-        LayerDataset(path, [[0]] * count)[0]
-    with pytest.raises(
-        ValueError, match="batch_size to be a whole number, 1 or more. Received: batch_size=0"
-    ):
-        LayerDataset(path, batch_size=0)
-    embedder.embed_file(text, tmp_path / "top.hdf5", "top", progress=False)
-    top = LayerDataset(tmp_path / "top.hdf5", batch_size=count)[0]["layers"]
-    every = LayerDataset(path, batch_size=count)[0]["layers"]
-    np.testing.assert_array_equal(top, every[:, :, -1:])
-    assert LayerDataset(path).sentences == [line.split() for line in lines(text)]
+        LayerDataset(layers, [[0]] * count)[0]
+    with pytest.raises(ValueError, match="batch_size to be a whole number, 1 or more. Rec.*=0"):
+        LayerDataset(layers, batch_size=0)
+
+
+def test_one_hot_labels_and_weights(layers):
+    count = len(STORED)
+    weights = list(np.linspace(0, 1, count))
+    classes = np.eye(5)[np.arange(count) % 5]
+    _, labels, found = LayerDataset(layers, classes, batch_size=count, sample_weight=weights)[0]
+    np.testing.assert_array_equal(labels, classes)
+    np.testing.assert_array_equal(found, weights)
+    tags = [[[1, 0] if len(token) % 2 else [0, 1] for token in sentence] for sentence in STORED]
+    ones = [[1.0] * len(sentence) for sentence in STORED]
+    data = LayerDataset(layers, tags, batch_size=count, sample_weight=ones)
+    inputs, labels, found = data[0]
+    assert labels.shape == (*inputs["mask"].shape, 2)
+    np.testing.assert_array_equal(labels.sum(-1), inputs["mask"])
+    np.testing.assert_array_equal(found, inputs["mask"])
+    assert labels[0, :5].tolist() == tags[0]
+
+
+@pytest.mark.parametrize("chosen", [1, "top", "average", [0.2, 0.5, 0.3]], ids=str)
+def test_chosen_layers(embedder, layers, text, tmp_path, chosen):
+    count = len(STORED)
+    found = LayerDataset(layers, batch_size=count, layers=chosen)[0]["layers"]
+    embedder.embed_file(text, tmp_path / "one.hdf5", chosen, progress=False)
+    expected = LayerDataset(tmp_path / "one.hdf5", batch_size=count)[0]["layers"]
+    assert found.shape[2:] == (1, 12)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    with pytest.raises(ValueError, match="a number from -1 to 0, .* Received: layers=1"):
+        LayerDataset(tmp_path / "one.hdf5", layers=1)
+
+
+def token_model(shape):
+    inputs = {
+        "layers": keras.Input((None, *shape), name="layers"),
+        "mask": keras.Input((None,), dtype="bool", name="mask"),
+    }
+    mixed = ScalarMix()(inputs["layers"], mask=inputs["mask"])
+    return keras.Model(inputs, keras.layers.Dense(2, activation="softmax")(mixed))
+
+
+@pytest.mark.backends("torch")
+def test_predictions_of_tokens(layers):
+    """Batches of one length can be joined on every backend."""
+    model = token_model((3, 12))
+    data = LayerDataset(layers, batch_size=4, length=40)
+    found = model.predict(data, verbose=0)
+    assert found.shape == (len(STORED), 40, 2)
+    for row, i in zip(found, range(len(STORED)), strict=True):
+        expected = numpy(model(LayerDataset(layers).gather([i])))[0]
+        np.testing.assert_allclose(row[: len(expected)], expected, atol=1e-5)
+    with pytest.raises(ValueError, match="at most length=10 tokens. Received: 27 in sentence 6"):
+        LayerDataset(layers, batch_size=len(STORED), length=10)[0]
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize("how", [{}, {"workers": 3}], ids=str)
+def test_steps_that_are_not_a_pass(embedder, tmp_path, how):
+    """Labels stay with their layers, and without workers every pass is complete."""
+    count = 40
+    sentences = [["a"] * (1 + i) for i in range(count)]
+    arguments = embedder, sentences, list(range(1, count + 1))
+    data = LayerDataset.from_sentences(
+        *arguments, file=tmp_path / "l.hdf5", progress=False, batch_size=2, shuffle=True, **how
+    )
+    seen = []
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, inputs):
+            return self.dense(keras.ops.sum(inputs["layers"], axis=(1, 2)))
+
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            lengths = keras.ops.sum(keras.ops.cast(x["mask"], "int32"), axis=1)
+            seen.extend(zip(numpy(lengths).tolist(), numpy(y).tolist(), strict=True))
+            return keras.ops.mean(y_pred)
+
+    model = Model()
+    model.compile("sgd", run_eagerly=True)
+    model.fit(data, epochs=16, steps_per_epoch=5, verbose=0)
+    assert len(seen) == 16 * 5 * 2 and all(length == label for length, label in seen)
+    orders = [[label for _, label in seen[i : i + count]] for i in range(0, len(seen), count)]
+    if not how:  # Keras begins each epoch with batch 0 for workers
+        assert all(sorted(order) == list(range(1, count + 1)) for order in orders)
+        assert len(set(map(tuple, orders))) == 4
 
 
 def test_labels_in_columns_of_tables(embedder, tmp_path):
@@ -100,34 +189,29 @@ def test_labels_in_columns_of_tables(embedder, tmp_path):
             LayerDataset(tmp_path / "layers.hdf5", labels)
 
 
-def test_layer_dataset_whose_first_batches_have_one_width(embedder, tmp_path):
+@pytest.mark.backends("torch")
+def test_first_batches_of_one_width(embedder, tmp_path):
+    """Keras on TensorFlow would assume this width for all batches."""
     sentences = [["a"] * length for length in (1, 3, 3, 2, 5)]
-    path = tmp_path / "layers.hdf5"
-    embedder.embed_file(io.StringIO("\n".join(map(" ".join, sentences))), path, progress=False)
     tags = [[1] * len(sentence) for sentence in sentences]
-    data = LayerDataset(path, tags, batch_size=2)
-    assert [batch[1].shape[1] for batch in data] == [3, 4, 5]
-    assert data[1][0]["layers"].shape[1] == 4 and not data[1][0]["layers"][:, 3:].any()
+    arguments = embedder, sentences, tags
+    file = tmp_path / "layers.hdf5"
+    data = LayerDataset.from_sentences(*arguments, file=file, progress=False, batch_size=2)
+    second = 4 if BACKEND == "tensorflow" else 3
+    assert [batch[1].shape[1] for batch in data] == [3, second, 5]
     assert data[1][0]["mask"].sum(axis=1).tolist() == [3, 2] and not data[1][1][:, 3:].any()
     assert data.gather([2, 3])[1].shape[1] == 3
-    inputs = {
-        "layers": keras.Input((None, *data[0][0]["layers"].shape[2:]), name="layers"),
-        "mask": keras.Input((None,), dtype="bool", name="mask"),
-    }
-    mixed = ScalarMix()(inputs["layers"], mask=inputs["mask"])
-    model = keras.Model(inputs, keras.layers.Dense(2, activation="softmax")(mixed))
+    model = token_model((3, 12))
     model.compile("sgd", "sparse_categorical_crossentropy")
     assert np.isfinite(model.fit(data, verbose=0).history["loss"][0])
-    half = LayerDataset(path, [[0] * len(x) for x in sentences[:-1]] + [[0.5] * 5], batch_size=5)
+    half = LayerDataset(file, [[0] * len(x) for x in sentences[:-1]] + [[0.5] * 5], batch_size=5)
     assert half[0][1].max() == 0.5
-    with pytest.raises(IndexError, match="LayerDataset has batches 0 to 2. Received: 3"):
-        data[3]
 
 
 def test_gathering_chosen_sentences(embedder, text, tmp_path):
     path = tmp_path / "layers.hdf5"
     embedder.embed_file(text, path, progress=False)
-    sentences = [line.split() for line in lines(text)]
+    sentences = STORED
     count = len(sentences)
     data = LayerDataset(path, list(range(count)))
     inputs, labels = data.gather([2, 0, 2])
@@ -246,7 +330,7 @@ def test_paths_of_layer_files(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     write_layers(tmp_path / "layers.hdf5", ["0"], [["a"]])
     assert len(LayerDataset("~/layers.hdf5")) == 1
-    with pytest.raises(FileNotFoundError, match=f"layer.hdf5 .* Similar names: {tmp_path}/layers"):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path}/layer.hdf5 does not exist"):
         LayerDataset("~/layer.hdf5")
     with pytest.raises(
         ValueError, match="a path on this machine. Received: a URL, https://x.org/l"
@@ -273,14 +357,14 @@ def test_layer_dataset_as_tf_data(embedder, text, tmp_path):
     pytest.importorskip("tensorflow")
     path = tmp_path / "layers.hdf5"
     embedder.embed_file(text, path, progress=False)
-    data = LayerDataset(path, list(range(len(lines(text)))), batch_size=4)
+    data = LayerDataset(path, list(range(len(STORED))), batch_size=4)
     batches = list(data.to_tf_dataset())
     assert len(batches) == 3
     for (inputs, labels), (expected, numbers) in zip(batches, (data[i] for i in range(3))):
         np.testing.assert_array_equal(inputs["layers"].numpy(), expected["layers"])
         np.testing.assert_array_equal(inputs["mask"].numpy(), expected["mask"])
         np.testing.assert_array_equal(labels.numpy(), numbers)
-    shuffled = LayerDataset(path, list(range(len(lines(text)))), batch_size=4, shuffle=True)
+    shuffled = LayerDataset(path, list(range(len(STORED))), batch_size=4, shuffle=True)
     feed = shuffled.to_tf_dataset()
     epochs = [np.concatenate([labels for _, labels in feed]).tolist() for _ in range(3)]
     assert epochs[0] != epochs[1] != epochs[2] and len({*map(frozenset, epochs)}) == 1
@@ -310,7 +394,8 @@ def test_pickling_and_closing(embedder, text, tmp_path):
     assert not file
 
 
-@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=slow)])
+@pytest.mark.extended
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_worker_processes(embedder, text, tmp_path, method):
     embedder.embed_file(text, tmp_path / "layers.hdf5", progress=False)
     (tmp_path / "train.py").write_text(
@@ -393,8 +478,7 @@ def test_sentences_that_do_not_fit(embedder, text, tmp_path, array, message):
 
 def test_sentences_are_embedded_once(tiny_preset, tmp_path, monkeypatch):
     ours, file = Embedder(tiny_preset), tmp_path / "train.hdf5"
-    labels = list(range(len(MANY)))
-    sentences = [[token for token in sentence if token] for sentence in MANY]
+    labels, sentences = list(range(len(STORED))), STORED
     first = LayerDataset.from_sentences(ours, iter(sentences), labels, file=file, batch_size=4)
     inputs, found = first[0]
     assert found.tolist() == [0, 1, 2, 3] and inputs["layers"].shape[-2:] == (3, 12)
@@ -405,15 +489,18 @@ def test_sentences_are_embedded_once(tiny_preset, tmp_path, monkeypatch):
     np.testing.assert_allclose(
         np.moveaxis(inputs["layers"][0, : len(sentences[0])], 1, 0), array, atol=2e-3
     )
-    with pytest.raises(ValueError, match="train.hdf5 is finished and contains other lines"):
+    with pytest.raises(ValueError, match="train.hdf5, which contains other sentences"):
         LayerDataset.from_sentences(ours, sentences[:-1], file=file)
+    marked = ["\ufeffa", "b"]  # a byte-order mark belongs to a file, never to a token
+    other = Embedder(tiny_preset)
+    assert LayerDataset.from_sentences(other, [marked], file=tmp_path / "m").sentences == [marked]
     with pytest.raises(ValueError, match="expects an Embedder. Received: embedder='elmo_mini_en'"):
         LayerDataset.from_sentences("elmo_mini_en", sentences, file=file)
     for wrong in ("a b", "a\n", "", b"a"):
         with pytest.raises(ValueError, match="no white space. Received: b?'.*' in sentence 1"):
             LayerDataset.from_sentences(ours, [["a"], [wrong]], file=tmp_path / "no.hdf5")
-    for texts in (["Good", "Bad"], ["今天天气很好"]):
-        with pytest.raises(ValueError, match="a list of tokens. Received: '.*' in sentence 0. Sp"):
+    for texts in (["Good", "Bad"], ["今天天气很好"], [None]):
+        with pytest.raises(ValueError, match="lists of tokens. Received: .* in sentence 0. Split"):
             LayerDataset.from_sentences(ours, texts, file=tmp_path / "no.hdf5")
 
 

@@ -1,0 +1,326 @@
+"""Embed many sentences into one hdf5 file, in parts that survive an interruption.
+
+bilm-tf and AllenNLP use this layout. Each sentence has a dataset named by its index from 0, of
+shape ``(layers, tokens, width)`` or ``(tokens, width)``. The dataset ``sentences`` contains the
+tokens of each sentence, with spaces between them.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+import h5py
+import numpy as np
+
+from keras_elmo.formats.hdf5 import Hdf5Reader, create_hdf5
+from keras_elmo.layer_choice import LayerChoice, Layers
+from keras_elmo.text_input import read_token_lists
+from keras_elmo.utils.batches import cut
+from keras_elmo.utils.checks import invalid, shorten
+from keras_elmo.utils.file_lock import locked
+from keras_elmo.utils.files import PathLike, atomic_write, check_output, local_path
+from keras_elmo.utils.progress import progress_bar
+
+# The bounds of a part.
+SENTENCES_IN_A_PART = 2000
+TOKENS_IN_A_PART = 50_000
+
+# A sentence is in memory as a whole: 40,000 tokens take 4 GB in the largest released biLM.
+_MOST_TOKENS = 40_000
+
+# A finished file may have other values of these settings: only the rounding differs.
+_CHANGES_ROUNDING = {"engine", "backend", "batch_tokens"}
+
+_BEGIN_ANEW = "Pass overwrite=True (--force) without resume to begin anew"
+_SEPARATOR = re.compile(r"[ \t\r\n]")
+_NOT_IN_HDF5 = re.compile("[\0\ud800-\udfff]")
+
+
+def embed_file(  # noqa: D417 - a method of Embedder
+    embedder: Any,
+    input_file: PathLike | BinaryIO | TextIO,
+    output_file: PathLike,
+    layers: Layers = "all",
+    float16: bool = False,
+    compression: str | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    raw: bool = False,
+    column: str | None = None,
+    overwrite: bool = False,
+) -> dict[str, int | float]:
+    """Embed a file of sentences into an hdf5 file, in bounded memory.
+
+    Args:
+        input_file: Path or open file. A UTF-8 text with one sentence a line, and spaces or
+            tabs between tokens. A path that ends with .gz, .bz2 or .xz is decompressed.
+            Other white space, such as the no-break space, is part of a token. A blank line
+            is an empty sentence.
+        output_file: Path of the hdf5 file. It gets one dataset for each sentence, named by the
+            index of the sentence from 0, with the array of ``embed``; and the sentences, with
+            spaces between tokens, as the dataset ``sentences``.
+        layers: As in ``embed``.
+        float16: bool. Whether to store float16, half the size.
+        compression: str or None. ``"gzip"`` or ``"lzf"``, as in ``h5py``.
+        resume: bool. Whether to continue an interrupted run. An unfinished output is a
+            folder next to it, ``OUTPUT.parts``. A finished output of the same sentences and
+            settings is left unchanged; its engine, backend and batches may be others.
+        progress: bool. Whether to show a progress bar on stderr.
+        raw: bool. Whether the lines or cells are raw text, for ``tokenize``.
+        column: str or None. Column of the sentences, if the input is the path of a table:
+            CSV, TSV, JSON lines or Parquet. A cell is a str, or a list of tokens.
+        overwrite: bool. Whether to replace an output that exists, finished or not.
+
+    Returns:
+        A dict of ``sentences``, ``tokens``, ``seconds`` and ``tokens_per_s`` of this run,
+        and ``resumed_tokens``, the tokens that an earlier run embedded.
+
+    Raises:
+        OSError: If a file cannot be read or written, if another process writes the output,
+            or if the files of an earlier run are damaged.
+        ValueError: If an argument is invalid or the text is not UTF-8; if the output
+            exists, or there is an unfinished run and ``resume`` is False; if an earlier run
+            had other settings or other sentences; if a cell of the column has no text.
+    """
+    path = local_path(input_file) if isinstance(input_file, PathLike) else None
+    tokenize = embedder.tokenize if raw else None
+    return write_layers(
+        embedder,
+        read_token_lists(path or input_file, column, tokenize),
+        output_file,
+        layers=layers,
+        float16=float16,
+        compression=compression,
+        resume=resume,
+        overwrite=overwrite,
+        progress=progress,
+        inputs=[path] if path else [],
+    )
+
+
+def write_layers(
+    embedder: Any,
+    sentences: Iterable[Sequence[str]],
+    output_file: PathLike,
+    *,
+    layers: Layers = "all",
+    float16: bool = False,
+    compression: str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    inputs: Sequence[PathLike] = (),
+) -> dict[str, int | float]:
+    """Embed token lists into an hdf5 file. Arguments and result are as in ``embed_file``.
+
+    ``inputs`` are files that must not be replaced, beside the files of the preset.
+
+    Raises:
+        ValueError: If a sentence is not a list of tokens, or a token is empty or contains white
+            space; errors of ``embed_file``.
+    """
+    if compression not in (None, "gzip", "lzf"):
+        raise invalid(
+            "embed_file expects compression to be None, 'gzip' or 'lzf'", f"{compression=}"
+        )
+    if overwrite and resume:
+        raise invalid("embed_file expects overwrite (--force) or resume (--resume)", "both")
+    choice = LayerChoice.of(layers, embedder.config.n_layers + 1)
+    files = [*embedder.preset_files, *inputs]
+    output = check_output(output_file, overwrite or resume, files).resolve()  # a link stays
+    settings = {
+        **embedder.settings(),
+        "layers": choice.name,
+        "float16": bool(float16),
+        "compression": compression,
+    }
+    dtype = "float16" if float16 else "float32"
+    counts: dict[str, int | float] = {"sentences": 0, "tokens": 0, "resumed_tokens": 0}
+    start = time.perf_counter()
+    parts = cut(_checked(sentences), len, SENTENCES_IN_A_PART, TOKENS_IN_A_PART)
+    # Read some of the input before anything is made or shown: it may be invalid.
+    first = list(itertools.islice(parts, 1))
+    with (
+        locked(output.with_name(output.name + ".lock"), f"writes {output}"),
+        progress_bar(progress, unit=" sentences") as bar,
+    ):
+        file = _LayerFile(output, settings, resume, overwrite)
+        for part in itertools.chain(first, parts):
+            is_new = not file.contains(part)
+            if is_new:
+                # A token's last bit can depend on its batch. Each part computes its tokens anew,
+                # so that a resumed run gives the same file.
+                arrays = embedder.iterate(part, choice, remember=False, progress=False)
+                file.write(part, ((i, array.astype(dtype)) for i, array in arrays), compression)
+            file.count += len(part)
+            counts["sentences"] += len(part)
+            counts["tokens" if is_new else "resumed_tokens"] += sum(map(len, part))
+            bar.update(len(part))
+            bar.set_postfix_str(f"{counts['tokens'] / (time.perf_counter() - start):.0f} tokens/s")
+        file.finish()
+    seconds = time.perf_counter() - start
+    return {**counts, "seconds": seconds, "tokens_per_s": counts["tokens"] / seconds}
+
+
+class _LayerFile:
+    """An hdf5 file that is written in parts, which survive an interruption, and then merged.
+
+    The parts are hdf5 files in the folder ``OUTPUT.parts``. Parts and output are written under a
+    temporary name and then renamed, so that a file with its final name is complete. Each part
+    stores its sentences, and the settings that its arrays depend on.
+
+    Args:
+        output: path. The hdf5 file.
+        settings: dict for JSON. Everything that the arrays depend on, apart from the sentences.
+        resume: bool. Whether to use the parts of an earlier run, or its finished file.
+        overwrite: bool. Whether to remove the parts of an earlier run.
+
+    Attributes:
+        count: int. Number of sentences before the current part; the caller increases it.
+    """
+
+    def __init__(self, output: Path, settings: dict, resume: bool, overwrite: bool) -> None:
+        self.count = 0
+        self._output, self._folder = output, output.with_name(output.name + ".parts")
+        self._settings = json.loads(json.dumps(settings))
+        self._is_finished = resume and output.exists() and not self._folder.exists()
+        self._parts: list[Path] = []
+        if overwrite:
+            self._remove_parts()
+        elif self._folder.exists() and not resume:
+            raise invalid(
+                "embed_file expects resume=True (--resume) to continue an unfinished run",
+                f"resume=False, and its folder {self._folder}",
+                _BEGIN_ANEW,
+            )
+
+    def contains(self, sentences: list[list[str]]) -> bool:
+        """Return whether an earlier run wrote the next sentences.
+
+        Raises:
+            OSError: If its file is damaged.
+            ValueError: If it had other sentences or settings.
+        """
+        path, start = self._output, self.count
+        if not self._is_finished:
+            path, start = self._next_part(), 0
+            if not path.exists():
+                return False
+            self._parts.append(path)
+        with self._open(path) as file:
+            self._check_settings(path, json.loads(file.attribute("settings")))
+            stored = file.read_strings("sentences", start, start + len(sentences))
+        if stored != [" ".join(sentence) for sentence in sentences]:
+            raise self._other_sentences(path)
+        return True
+
+    def write(
+        self,
+        sentences: list[list[str]],
+        arrays: Iterable[tuple[int, np.ndarray]],
+        compression: str | None,
+    ) -> None:
+        """Write a part: its sentences; and in any order, the index and the array of each."""
+        path = self._next_part()
+        self._folder.mkdir(exist_ok=True)
+        with atomic_write(path) as temporary, create_hdf5(temporary) as file:
+            file.attrs["settings"] = json.dumps(self._settings)
+            lines = [" ".join(sentence) for sentence in sentences]
+            file.create_dataset("sentences", data=np.array(lines, h5py.string_dtype()))
+            for i, array in arrays:
+                kind = compression if array.size else None
+                file.create_dataset(str(self.count + i), data=array, compression=kind)
+        self._parts.append(path)
+
+    def finish(self) -> None:
+        """Merge the parts into the output."""
+        if self._is_finished:
+            with self._open(self._output) as file:
+                if file.declared("sentences").shape != (self.count,):
+                    raise self._other_sentences(self._output)
+            return
+        self._folder.mkdir(exist_ok=True)
+        merged = self._folder / "merged.hdf5"
+        with atomic_write(merged) as temporary, create_hdf5(temporary) as whole:
+            whole.attrs["settings"] = json.dumps(self._settings)
+            lines = whole.create_dataset("sentences", (self.count,), h5py.string_dtype())
+            start = 0
+            for path in self._parts:
+                with self._open(path) as part:
+                    stored = part.read_strings("sentences")
+                    if stored:
+                        lines[start : start + len(stored)] = stored
+                    for i in range(start, start + len(stored)):
+                        part.copy(str(i), whole)
+                start += len(stored)
+        os.replace(merged, self._output)
+        self._remove_parts()
+
+    def _next_part(self) -> Path:
+        return self._folder / f"{len(self._parts):08}.hdf5"
+
+    def _remove_parts(self) -> None:
+        """Remove the parts, and the folder if it contains nothing else."""
+        for path in [*self._folder.glob("[0-9]*.hdf5"), *self._folder.glob("*.tmp")]:
+            path.unlink()
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
+
+    def _open(self, path: Path) -> Hdf5Reader:
+        return Hdf5Reader(path, kind="Layer file", remedy=f"Remove it and resume. {_BEGIN_ANEW}")
+
+    def _check_settings(self, path: Path, stored: dict) -> None:
+        names = sorted(stored.keys() | self._settings.keys())
+        differing = {name for name in names if stored.get(name) != self._settings.get(name)}
+        if differing and not (self._is_finished and differing <= _CHANGES_ROUNDING):
+            expected, received = (
+                {name: settings.get(name) for name in sorted(differing)}
+                for settings in (stored, self._settings)
+            )
+            raise invalid(
+                f"{path} was made with other settings. Expected: {expected}", received, _BEGIN_ANEW
+            )
+
+    def _other_sentences(self, path: Path) -> ValueError:
+        return invalid(
+            "embed_file(resume=True) expects the input of the earlier run",
+            f"{path}, which contains other sentences",
+            _BEGIN_ANEW,
+        )
+
+
+def _checked(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+    """Yield the sentences as lists; raise if the output cannot store one."""
+    for i, sentence in enumerate(sentences):
+        if isinstance(sentence, str | bytes) or not isinstance(sentence, Iterable):
+            raise invalid(
+                "Expected lists of tokens",
+                f"{shorten(sentence)} in sentence {i}",
+                "Split it first, for example with a WordTokenizer",
+            )
+        sentence = list(sentence)
+        for token in sentence:
+            if not isinstance(token, str) or not token or _SEPARATOR.search(token):
+                raise invalid(
+                    "Expected tokens that are str, not empty, and contain no white space",
+                    f"{shorten(token)} in sentence {i}",
+                )
+        if wrong := _NOT_IN_HDF5.search("".join(sentence)):
+            raise invalid(
+                "Expected text that hdf5 can store, without NUL characters and lone surrogates",
+                f"{wrong[0]!r} in sentence {i}",
+                "Remove it",
+            )
+        if len(sentence) > _MOST_TOKENS:
+            raise invalid(
+                f"Expected sentences of at most {_MOST_TOKENS} tokens",
+                f"{len(sentence)} in sentence {i}",
+                "Put each sentence on its own line",
+            )
+        yield sentence
