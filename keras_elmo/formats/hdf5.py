@@ -18,11 +18,11 @@ from keras_elmo.utils.files import PathLike, check_file, local_path
 
 
 def read_arrays(
-    file: PathLike, expected: dict | None = None, *, kind: str = "Weight file", **texts: str
+    file: PathLike, expected: dict | None = None, *, kind: str = "Weight file", **kwargs: str
 ) -> dict[str, np.ndarray]:
     """Read all datasets of a file, as ``Hdf5Reader.read_all`` does."""
     with Hdf5Reader(file, kind) as opened:
-        return opened.read_all(expected, **texts)
+        return opened.read_all(expected, **kwargs)
 
 
 def write_arrays(

@@ -11,19 +11,17 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 @contextlib.contextmanager
-def locked(path: str | os.PathLike, purpose: str, wait: bool = False) -> Iterator[None]:
+def locked(path: str | os.PathLike, purpose: str) -> Iterator[None]:
     """Lock a file. Two processes, or two threads, cannot lock the same file at once.
 
     The file contains the process id and is removed at the end. On a file system without locks this
     does nothing. The ``purpose`` says in errors what the owner does, as in ``"writes out.hdf5"``.
-    With ``wait``, wait until the file is free.
 
     Raises:
-        OSError: If another process or thread has locked the file, unless ``wait`` is True. The
-            error names the process.
+        OSError: If another process or thread has locked the file. The error names the process.
     """
     path = pathlib.Path(path)
-    handle = _acquire(path, purpose, wait)
+    handle = _acquire(path, purpose)
     try:
         os.ftruncate(handle, 0)
         with contextlib.suppress(OSError):  # the disk may be full; others read the id in errors
@@ -36,7 +34,7 @@ def locked(path: str | os.PathLike, purpose: str, wait: bool = False) -> Iterato
         os.close(handle)
 
 
-def _acquire(path: pathlib.Path, purpose: str, wait: bool) -> int:
+def _acquire(path: pathlib.Path, purpose: str) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -45,9 +43,6 @@ def _acquire(path: pathlib.Path, purpose: str, wait: bool) -> int:
             os.close(handle)
             if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
                 raise
-            if wait:
-                time.sleep(0.01)
-                continue
             raise OSError(
                 f"Process {_owner(path)} {purpose} already. Received: its lock {path}. Wait for "
                 "it, or stop it first"

@@ -13,8 +13,8 @@ import keras_elmo
 from keras_elmo import CharacterTokenizer, ElmoLayer, ScalarMix, presets
 from keras_elmo.alphabets import CodePoints
 from keras_elmo.cli import main
-from keras_elmo.formats.bilm_hdf5 import BilmHdf5
-from keras_elmo.formats.hdf5 import write_arrays
+from keras_elmo.formats.bilm_hdf5 import BilmHdf5, write_softmax
+from keras_elmo.formats.hdf5 import read_arrays, write_arrays
 from keras_elmo.presets import Preset, convert
 from keras_elmo.pretraining.language_model_files import read_language_model
 from tests import foreign_files, reference
@@ -230,15 +230,8 @@ def test_allennlp_mixes_and_archived_options(tmp_path):
         ScalarMix.from_preset(archive, 2)
     convert(archive, tmp_path / "out")
     assert Preset(tmp_path / "out").read_mixes() == Preset(archive).read_mixes()
-    good = {"scalars": [1, 2.0], "gamma": 1, "layer_norm": False}
-    for wrong in (
-        {"scalars": []},
-        {"scalars": [1, "nan"]},
-        {"gamma": float("nan")},
-        {"layer_norm": "false"},
-    ):
-        content = json.dumps([good, good | wrong]).replace("NaN", "1e999")
-        (tmp_path / "out" / "scalar_mix.json").write_text(content)
+    for wrong in ({"scalars": 3, "gamma": 1, "layer_norm": False}, {"scalars": [1.0, 2.0]}, 3):
+        (tmp_path / "out" / "scalar_mix.json").write_text(json.dumps([wrong]))
         with pytest.raises(ValueError, match="Scalar mixes .*scalar_mix.json must be a list of o"):
             ScalarMix.from_preset(tmp_path / "out")
 
@@ -676,3 +669,29 @@ def test_the_softmax_file_goes_before_a_checkpoint(tmp_path, tiny_preset):
     write_arrays(folder / "softmax.hdf5", own)
     found = Preset(folder).read_softmax().arrays
     np.testing.assert_array_equal(found["softmax/W"], own["softmax/W"])
+
+
+def test_a_softmax_in_eight_bits(tmp_path, tiny_preset):
+    """A row of zeros stays zero. Numbers move by half a step at most, and once only."""
+    folder = shutil.copytree(tiny_preset, tmp_path / "preset")
+    (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\nfox\n")
+    rng = np.random.default_rng(0)
+    kernel = rng.normal(size=(5, 6)).astype("float32") * np.array([[1], [9], [0], [1e-3], [1]], "f")
+    bias = rng.normal(size=5).astype("float32")
+    found = kernel
+    for _ in range(2):
+        before = found
+        write_softmax(folder / "softmax.hdf5", before, bias)
+        arrays = Preset(folder).read_softmax().arrays
+        found = arrays["softmax/W"]
+        assert found.dtype == "float32"
+        np.testing.assert_array_equal(arrays["softmax/b"], bias)
+    np.testing.assert_allclose(found, before, rtol=1e-6)
+    assert (np.abs(found - kernel) <= np.abs(kernel).max(1, keepdims=True) / 253).all()
+    convert(folder, tmp_path / "out")
+    again = Preset(tmp_path / "out").read_softmax().arrays["softmax/W"]
+    np.testing.assert_array_equal(again, found)
+    arrays = read_arrays(folder / "softmax.hdf5", kinds="fi")
+    write_arrays(folder / "softmax.hdf5", {**arrays, "softmax/W_scale": bias[:4]})
+    with pytest.raises(ValueError, match="Softmax file .* must contain floats, found dtype int8"):
+        Preset(folder).read_softmax()

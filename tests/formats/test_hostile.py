@@ -11,9 +11,10 @@ import pytest
 from tests.hostile import KINDS
 
 ROOT = pathlib.Path(__file__).parents[2]
-SEED, COUNT = 0, 8
+SEED, COUNT = 0, 12
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the memory limit needs Linux")
 def test_every_mutant_loads_or_is_refused_by_name():
     done = subprocess.run(
