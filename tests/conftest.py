@@ -29,6 +29,9 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 SHARED = pathlib.Path(__file__).parents[2] / "shared"
 BACKEND = keras.backend.backend()
 
+# Packages that the extra "test" does not install.
+OPTIONAL = {"gensim", "jax", "kiwipiepy", "matplotlib", "pandas", "pyarrow", "sklearn", "torch"}
+
 # A busy machine is no failure.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
@@ -50,6 +53,18 @@ def pytest_collection_modifyitems(config, items):
             items.remove(item)
             others.append(item)
     config.hook.pytest_deselected(items=others)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Skip a test that needs a package which is not installed: one of another extra."""
+    try:
+        return (yield)
+    except ImportError as error:
+        missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+        if isinstance(missing, ModuleNotFoundError) and missing.name.split(".")[0] in OPTIONAL:
+            pytest.skip(f"needs {missing.name}")
+        raise
 
 
 SENTENCES = [

@@ -17,7 +17,6 @@ from tests.conftest import (
     make_config,
     numpy,
     only_tensorflow,
-    slow,
     tokenize,
     write_preset,
 )
@@ -264,7 +263,7 @@ def test_mask_reaches_the_loss(tiny_preset):
     assert losses[0] == losses[1]
 
 
-@slow
+@pytest.mark.extended
 def test_fine_tuned_bilm_is_saved(tiny_preset, tmp_path):
     model = trained(tiny_preset, trainable_bilm=True)
     elmo = model.get_layer("elmo")
@@ -367,7 +366,7 @@ def test_empty_sentences(pool, tiny_preset):
     np.testing.assert_allclose(numpy(text(tf.constant([""]))), expected, atol=1e-6)
 
 
-@slow
+@pytest.mark.extended
 @only_tensorflow
 def test_export_of_the_id_model(tiny_preset, tmp_path):
     import tensorflow as tf

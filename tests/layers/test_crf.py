@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from keras_elmo import CRF
 from keras_elmo.layers.crf import CRFLoss
-from tests.conftest import BACKEND, numpy, only_tensorflow, slow
+from tests.conftest import BACKEND, numpy, only_tensorflow
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -298,7 +298,9 @@ def test_under_xla_a_tag_that_does_not_exist_gives_nan():
     assert all(np.isfinite(w).all() for w in model.get_weights())
 
 
-@pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_float16", marks=slow)])
+@pytest.mark.parametrize(
+    "policy", ["float32", pytest.param("mixed_float16", marks=pytest.mark.extended)]
+)
 def test_learns_what_only_transitions_can_tell(policy):
     """Return tags 0 1 2 0 1 over equal words."""
     inputs = keras.Input((None,), dtype="int32")
