@@ -30,6 +30,7 @@ def test_files(name):
     "preset, layer, tokens, least",
     [("elmo_small_en", 1, 29, 0.7), ("elmo_mini_en", 1, 29, 0.7), ("elmo_small_ko", 2, 30, 0.5)],
 )
+@pytest.mark.extended
 def test_it_tells_senses_apart_where_the_token_representation_can_not(preset, layer, tokens, least):
     given = "--language", preset[-2:], "--preset", preset, "--layer", layer
     out = run(EXAMPLES / "words_in_context.py", *given)
@@ -57,6 +58,7 @@ TEXT = {
 
 @only_tensorflow
 @pytest.mark.parametrize("preset", bundled())
+@pytest.mark.extended
 def test_it_predicts_its_language(preset):
     scorer = Scorer(*read_language_model(preset))
     sentences = [text.split() for text in TEXT[preset[-2:]]]

@@ -17,6 +17,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name, tmp_path, monkeypatch):
     if name in ("keras_elmo.sklearn", "keras_elmo.spacy"):

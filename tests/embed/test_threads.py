@@ -91,7 +91,7 @@ def in_fork(work):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork")
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.extended)])
 @pytest.mark.parametrize(
     "work",
     [
@@ -147,6 +147,7 @@ def test_onnxruntime_computes_in_a_forked_process(tiny_preset):
     assert in_fork(child) == 0
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("engine", ["keras", "onnxruntime"])
 def test_a_thread_may_embed_after_the_main_thread_has_ended(tiny_preset, engine):
     if engine == "onnxruntime":
@@ -167,6 +168,7 @@ threading.Thread(target=work).start()
     assert run.stdout == "(3, 2, 12)\n", run.stderr
 
 
+@pytest.mark.extended
 def test_a_thread_may_write_checkpoints_after_the_main_thread_has_ended(tmp_path):
     file = str(tmp_path / "checkpoint.hdf5")
     code = f"""
