@@ -18,7 +18,6 @@ from keras_elmo.released_models import (
     bundled,
     download,
     is_released,
-    models_at_url,
     released_models,
 )
 from keras_elmo.utils.checks import nearest_names
@@ -77,13 +76,13 @@ def bundled_facts() -> dict[str, dict[str, Any]]:
 def absolute_preset(preset: Any) -> Any:
     """Return a preset, or a list of paths, that means the same in every working directory.
 
-    Names of presets, URLs, and values that are not paths are returned unchanged.
+    Names of presets, and values that are not paths, are returned unchanged.
     """
     if isinstance(preset, list | tuple):
         return [absolute_preset(one) for one in preset]
     # A path is never the name of a bundled preset.
     is_path = isinstance(preset, PathLike) and str(preset) and preset not in bundled()
-    if not is_path or is_released(preset) or models_at_url(str(preset)):
+    if not is_path or is_released(preset):
         return preset
     return str(local_path(preset).absolute())
 
@@ -196,11 +195,6 @@ def _find(preset: PathLike) -> pathlib.Path:
     """Return the path of a preset, which is downloaded if it is the name of a released model."""
     if is_released(preset):
         return download(str(preset))
-    if at_url := models_at_url(str(preset)):
-        raise ValueError(
-            f"from_preset expects {_EXPECTED}. Received: a URL, {preset}. Pass the name of its "
-            f"model, which is then downloaded: {', '.join(at_url)}"
-        )
     # A path is never a bundled name, although str(Path("./elmo_mini_en")) is one.
     names = bundled()
     path = names.get(preset) or local_path(preset)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.hdf5 import Hdf5Reader
 from keras_elmo.utils.checks import nearest_names
 from keras_elmo.utils.extras import import_extra
-from keras_elmo.utils.files import atomic_write, digest_of, local_path, read_object, without_scheme
+from keras_elmo.utils.files import atomic_write, digest_of, local_path, read_object
 from keras_elmo.utils.progress import progress_bar
 
 # The start of an address on the Hugging Face Hub.
@@ -102,16 +102,6 @@ def cache_folder() -> pathlib.Path:
 def is_released(preset: object) -> bool:
     """Return whether a preset is the name of a released model or an address on the Hub."""
     return isinstance(preset, str) and (preset.startswith(HUB) or preset in released_models())
-
-
-def models_at_url(url: str) -> list[str]:
-    """Return the names of the models that have a file or a page at this address."""
-    wanted, names = without_scheme(url), []
-    for model in released_models().values():
-        addresses = [model.page or "", *(a for file in model.files for a in file["urls"])]
-        if wanted and wanted in map(without_scheme, addresses):
-            names.append(model.name)
-    return names
 
 
 def download(name: str) -> pathlib.Path:

@@ -260,24 +260,13 @@ def test_paths_in_the_home_folder(tmp_path, monkeypatch, tiny_preset, expected):
     assert (tmp_path / "saved" / "weights.hdf5").exists()
 
 
-HDF5 = "2x4096_512_2048cnn_2xhighway/elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5"
-
-
-@pytest.mark.parametrize(
-    "url, message",
-    [
-        (f"https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/{HDF5}", "allennlp_original_en"),
-        ("https://tfhub.dev/google/elmo/3", "google_3_en"),
-        (pathlib.Path("http://tfhub.dev/google/elmo/2/"), "google_2_en"),
-        ("https://example.org/elmo.zip", "Download the file and pass its path. keras-elmo presets"),
-        ("file:///home/me/elmo.zip", "file:///home/me/elmo.zip. Download"),
-    ],
-)
-def test_urls(tmp_path, url, message):
-    with pytest.raises(ValueError, match=f"Received: a URL, .*{message}"):
-        ElmoLayer.from_preset(url)
-    with pytest.raises(ValueError, match="a path on this machine. Received: a URL"):
-        ElmoLayer.from_hdf5(url, tmp_path / "weights.hdf5")
+def test_urls(tmp_path):
+    for url in ("https://tfhub.dev/google/elmo/3", pathlib.Path("http://example.org/elmo.zip")):
+        message = f"a path on this machine. Received: a URL, {url}. Download the file .* by name"
+        with pytest.raises(ValueError, match=message):
+            ElmoLayer.from_preset(url)
+        with pytest.raises(ValueError, match=message):
+            ElmoLayer.from_hdf5(url, tmp_path / "weights.hdf5")
 
 
 def test_a_misspelt_name(tiny_preset, tmp_path):
@@ -335,8 +324,7 @@ def test_unpacked_files_are_removed_on_errors(tmp_path, temporary_files):
 
 def test_presets_that_are_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    url = presets.released_models()["allennlp_small_en"].files[0]["urls"][0]
-    for name in ("elmo_mini_en", "allennlp_small_en", "hf://ada/tiny", url, "", None, {"a": 1}):
+    for name in ("elmo_mini_en", "allennlp_small_en", "hf://ada/tiny", "", None, {"a": 1}):
         assert presets.absolute_preset(name) == name
     paths = presets.absolute_preset(("a/b.txt", pathlib.Path("elmo_mini_en"), "./c"))
     assert paths == [str(tmp_path / name) for name in ("a/b.txt", "elmo_mini_en", "c")]

@@ -59,7 +59,8 @@ AS_IS = Transform(load=lambda x: (x,), save=lambda x: x)
 
 def make_mapping(layout: Layout, config: BiLMConfig, prefix: str = "") -> WeightMapping:
     """Return the mapping of all tensors of a config. Their names begin with ``prefix``."""
-    words = config.code_points.words if config.code_points else ()
+    code_points = config.code_points
+    words = code_points.words if code_points else ()
     sizes = {
         "e": config.character_embedding_dim,
         "C": config.n_characters,
@@ -68,7 +69,7 @@ def make_mapping(layout: Layout, config: BiLMConfig, prefix: str = "") -> Weight
         "D": config.lstm_dim,
         "P": config.projection_dim,
         "V": len(words),
-        "v": config.code_points.word_dim if words else 0,
+        "v": code_points.word_dim if code_points else 0,
     }
     return [
         MappedTensor(

@@ -36,11 +36,6 @@ def local_path(path: PathLike) -> pathlib.Path:
     return expanded
 
 
-def without_scheme(url: str) -> str:
-    """Return a URL without ``https://`` and a slash at the end."""
-    return _URL.sub("", url).rstrip("/")
-
-
 def similar_paths(path: pathlib.Path) -> list[str]:
     """Return existing paths like a missing one: its first missing part has a similar name."""
     while path.name and not path.parent.exists():
