@@ -152,12 +152,12 @@ def main():
     step = (time.perf_counter() - start) / len(batches)
 
     tokens = np.mean(counts)
-    rows = np.mean([batch["words"].shape[3] for batch in batches])
+    rows = np.mean([batch["words"].shape[0] for batch in batches])
     sizes = {
         "tokens": round(tokens / rows),
         "rows": round(rows),
-        "distinct": round(np.mean([batch["characters"].shape[1] for batch in batches])),
-        "characters": round(np.mean([batch["characters"].shape[2] for batch in batches])),
+        "distinct": round(np.mean([batch["characters"].shape[0] for batch in batches])),
+        "characters": round(np.mean([batch["characters"].shape[1] for batch in batches])),
     }
     limits = {
         dtype: median_seconds(

@@ -27,12 +27,11 @@ from keras_elmo.embed.engine_choice import ALL_DTYPES, DTYPES, choose_engine
 from keras_elmo.formats.hdf5 import Hdf5Reader
 from keras_elmo.onnx.export import export_onnx
 from keras_elmo.presets import Preset, bundled, bundled_facts, convert
-from keras_elmo.pretraining.devices import sharing
 from keras_elmo.pretraining.export import export_run
 from keras_elmo.pretraining.language_model_files import BITS, read_language_model
 from keras_elmo.pretraining.prepare import prepare
 from keras_elmo.pretraining.recipe import CHOICES, Recipe
-from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
+from keras_elmo.pretraining.run_folder import RunFolder
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.settings import SIZES, merge_settings
 from keras_elmo.pretraining.train import Pretraining, read_run
@@ -344,7 +343,6 @@ def _parse_filters(text: str) -> tuple[tuple[int, int], ...]:
             help='JSON file, {"options": {...}, "recipe": {...}}, as a run stores them. Flags win.',
         ),
         **_flags(Pretraining, "init_from own_vocabulary resume save_every"),
-        **_flags(merge_settings, "devices"),
         "--tensorboard": dict(metavar="DIR", help="Also write a log for TensorBoard."),
         **_flags(merge_settings, "size", group="biLM"),
         **_flags(BiLMConfig, _SIZES, group="biLM"),
@@ -370,19 +368,10 @@ def _pretrain(
         raise ImportError("--tensorboard needs TensorBoard: pip install 'keras-elmo[pretrain]'")
     settings = merge_settings(folder, sizes=sizes, recipe=recipe, **given)
     resume = given.get("resume", False)
-    has_run = resume and RunFolder(folder).has_settings
-    with sharing(settings.pop("devices"), resume=has_run) as devices:
-        run = Pretraining(
-            folder, corpus, **settings, devices=devices, save_every=save_every, resume=resume
-        )
-        callbacks = []
-        if tensorboard and run.share.is_first:
-            callbacks.append(keras.callbacks.TensorBoard(local_path(tensorboard)))
-        run.run(callbacks, progress)
-        facts = {name: run.facts[name] for name in ("step", "tokens", "seconds")}
-        facts["perplexity"] = run.heldout_perplexity()
-    if run.share.is_first:
-        _print(facts, as_json)
+    run = Pretraining(folder, corpus, **settings, save_every=save_every, resume=resume)
+    run.run([keras.callbacks.TensorBoard(local_path(tensorboard))] if tensorboard else [], progress)
+    names = ("step", "tokens", "seconds", "perplexity")
+    _print({name: run.facts[name] for name in names}, as_json)
 
 
 def _is_run(path: str) -> bool:
@@ -393,7 +382,7 @@ def _tokenizer_of(path: str, options: str | None) -> Callable[[str], list[str]]:
     """Return the tokenizer that a preset or a run records, or one that splits at spaces."""
     name: Any = None
     if _is_run(path):
-        name = (read_tokenizer(local_path(path)) or {}).get("name")
+        name = (RunFolder(path).read_tokenizer() or {}).get("name")
     else:
         preset = Preset(path, options)
         with contextlib.suppress(ValueError):  # the tokenizer is not known
@@ -499,20 +488,13 @@ def _word_vectors(
             help="Significant bits of the weights of the biLM and of the softmax. "
             f"Default: {BITS[0]} {BITS[1]}.",
         ),
-        "--average": dict(
-            metavar="PRESET=SHARE",
-            help="Average the weights with the weights of a preset, usually the preset that "
-            "the run started from.",
-        ),
+        **_flags(export_run, "license language"),
     },
 )
 def _export(**given: Any) -> None:
     """Write the last checkpoint of a run as a preset."""
     if "data" in given:
         given["data"] = "\n".join(read_lines(given["data"]))
-    if "average" in given:
-        expected = "--average expects PRESET=SHARE, as in elmo_small_en=0.3"
-        given["average"] = _parse_pair(given["average"], expected)
     export_run(**given)
 
 

@@ -1,7 +1,7 @@
 """Make batches for a biLM from tokenised sentences, in an order that depends on a seed."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import keras
@@ -15,39 +15,33 @@ from keras_elmo.utils.batches import group_by_length
 from keras_elmo.utils.files import PathLike
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL_TOKENS))
-# Epoch, index in the order of files of the epoch, index in the order of batches of the file, part
-# of the batch, and number of its parts.
-Position = tuple[int, int, int, int, int]
-# The position before the first batch of a Corpus.
-START: Position = (0, 0, 0, 0, 1)
+# Epoch, index in the order of files of the epoch, and index in the order of batches of the file.
+Position = tuple[int, int, int]
 
 
 class Batcher:
     """Make batches of whole sentences of similar length.
 
-    A batch is a dict of arrays. The first axis is ``devices``: each device computes one part, and
-    all parts have equal shapes.
+    A batch is a dict of arrays:
 
-    - ``characters``: int32, shape ``(devices, distinct, characters)``. Character ids of the
-      distinct tokens of the part. The character axis is as short as possible without a change
-      of the token representations.
-    - ``words``: int32, shape ``(devices, 2, tokens, batch)``. The tokens to read, as indices of
-      the distinct tokens: forward ``<S> w1 .. wn``, backward ``</S> wn .. w1``. Padding is last.
+    - ``characters``: int32, shape ``(distinct, characters)``. Character ids of the distinct
+      tokens of the batch. The character axis is as short as possible without a change of the
+      token representations.
+    - ``words``: int32, shape ``(batch, 2, tokens)``. The tokens to read, as indices of the
+      distinct tokens: forward ``<S> w1 .. wn``, backward ``</S> wn .. w1``. Padding is last.
     - ``targets``: int32, same shape as ``words``. The tokens to predict, as vocabulary ids:
       forward ``w1 .. wn </S>``, backward ``wn .. w1 <S>``.
     - ``weights``: float32, same shape as ``words``. 0 in padding, and where a long sentence was
-      cut. All other weights are equal; for each direction of a batch they sum to ``devices``.
+      cut. All other weights are equal; for each direction they sum to 1.
 
     Args:
         vocabulary: list of str. Tokens, ``<S> </S> <UNK>`` first. Other tokens are ``<UNK>`` as
             targets; as inputs they keep their characters.
         max_characters: int. Largest number of character ids of a token.
         widest_filter: int. Width of the widest filter of the biLM.
-        batch_tokens: int. Largest number of rows times longest sentence of a part. A longer
-            sentence is a part by itself.
-        devices: int. Number of parts of a batch.
-        parts: range or None. Parts to make; None for all. Several processes plan equal batches,
-            and each process makes some parts of every batch.
+        batch_tokens: int. Largest number of rows times longest sentence of a batch. A longer
+            sentence is a batch by itself.
+        devices: int. The first axes are padded to a multiple of this number.
         fixed_shapes: bool. Whether to round sizes up to a few values, for backends that compile
             once per shape.
 
@@ -55,7 +49,7 @@ class Batcher:
         >>> batcher = Batcher(["<S>", "</S>", "<UNK>", ".", "Cats"])
         >>> sentences = batcher.encode([["Dogs", "bark", "."], ["Cats", "do", "n't", "."]])
         >>> [rows] = batcher.arrange(sentences.lengths)
-        >>> batcher.batch(sentences, rows)["targets"][0, 0].T
+        >>> batcher.batch(sentences, rows)["targets"][:, 0]
         array([[4, 2, 2, 3, 1],
                [2, 2, 3, 1, 0]], dtype=int32)
     """
@@ -69,7 +63,6 @@ class Batcher:
         batch_tokens: int = 2048,
         devices: int = 1,
         fixed_shapes: bool = False,
-        parts: range | None = None,
     ) -> None:
         self.vocabulary = {token: i for i, token in enumerate(vocabulary)}
         self.max_characters = max_characters
@@ -77,7 +70,6 @@ class Batcher:
         self.batch_tokens = batch_tokens
         self.devices = devices
         self.fixed_shapes = fixed_shapes
-        self.parts = range(devices) if parts is None else parts
 
     @classmethod
     def for_config(cls, config: BiLMConfig, vocabulary: Sequence[str], **kwargs: Any) -> Self:
@@ -126,60 +118,53 @@ class Batcher:
         long sentences come first.
         """
         order = None if rng is None else rng.permutation(len(lengths))
-        batches = group_by_length(
-            lengths, lambda n: self.devices * self._rows(self._padded(n + 1, 8)), order
-        )
+        batches = group_by_length(lengths, lambda n: self._rows(self._padded(n + 1, 8)), order)
         return batches if rng is None else [batches[i] for i in rng.permutation(len(batches))]
 
     def batch(self, sentences: "EncodedSentences", rows: np.ndarray) -> dict[str, np.ndarray]:
         """Return the batch of the sentences with the indices ``rows``."""
-        n, devices = len(rows), self.devices
-        starts, lengths = sentences.starts[rows], sentences.lengths[rows]
+        n, every = len(rows), np.arange(len(rows))
+        starts, lengths = sentences.starts[rows][:, None], sentences.lengths[rows][:, None]
         tokens = int(self._padded(lengths.max() + 1, 8))
-        steps = np.arange(tokens)[:, None]
-        inside = steps <= lengths
+        steps = np.arange(tokens)
+        inside = (steps <= lengths)[:, None]
         after, there = steps[:-1], steps[:-1] < lengths
-        words = np.empty((2, tokens, n), "int32")
-        words[0], words[1] = _BEGIN, _END
-        words[0, 1:][there] = sentences.words[(starts + after)[there]]
-        words[1, 1:][there] = sentences.words[(starts + lengths - 1 - after)[there]]
+        words = np.empty((n, 2, tokens), "int32")
+        words[:, 0], words[:, 1] = _BEGIN, _END
+        words[:, 0, 1:][there] = sentences.words[(starts + after)[there]]
+        words[:, 1, 1:][there] = sentences.words[(starts + lengths - 1 - after)[there]]
         targets = np.zeros_like(words)
-        targets[:, :-1] = sentences.vocabulary_ids[words[:, 1:]]
-        last = lengths, np.arange(n)
-        targets[0][last], targets[1][last] = _END, _BEGIN
+        targets[:, :, :-1] = sentences.vocabulary_ids[words[:, :, 1:]]
+        targets[every, :, lengths[:, 0]] = _END, _BEGIN
         targets *= inside
-        counts = np.stack([inside, inside])
         # The first prediction reads one boundary token; the last one predicts the other.
-        begins, ends = sentences.is_begin[rows], sentences.is_end[rows]
-        for direction, (first, final) in enumerate(((begins, ends), (ends, begins))):
-            counts[direction, 0] &= first
-            counts[direction][last] &= final
-        total = np.maximum(counts.sum(axis=(1, 2), keepdims=True), 1)
-        weights = counts * (devices / total).astype("float32")
-        size = int(-(-n // devices))
-        if self.fixed_shapes:  # a whole batch, or a half, a quarter, ...
-            size = self._rows(tokens) >> max(0, (self._rows(tokens) // size).bit_length() - 1)
-        parts = {}
-        for device in range(devices):
-            # With fixed shapes, all parts have the sizes of the largest part.
-            if self.fixed_shapes or device in self.parts:
-                # Deal the rows out in turn, so that all parts have sentences of similar length.
-                mine = slice(device, None, devices)
-                distinct, places = np.unique(words[:, :, mine], return_inverse=True)
-                parts[device] = mine, distinct, places.reshape(2, tokens, -1).astype("int32")
-        # A part without a sentence reads token 0 with the weight 0.
-        most = max(1, *(len(distinct) for _, distinct, _ in parts.values()))
-        most = self._padded(most, max(256, self.batch_tokens // 2))
-        width = max(sentences.widths[distinct].max(initial=0) for _, distinct, _ in parts.values())
-        width = min(self._padded(width + self.widest_filter, 16), self.max_characters)
-        made = []
-        for mine, distinct, places in (parts[device] for device in self.parts):
-            ids = np.pad(distinct, (0, most - len(distinct)))
-            part = {"words": places, "targets": targets[:, :, mine], "weights": weights[:, :, mine]}
-            missing = [(0, 0), (0, 0), (0, size - places.shape[2])]
-            part = {name: np.pad(array, missing) for name, array in part.items()}
-            made.append({"characters": sentences.characters[ids, :width], **part})
-        return {name: np.stack([part[name] for part in made]) for name in made[0]}
+        is_boundary = np.stack([sentences.is_begin[rows], sentences.is_end[rows]], axis=1)
+        counts = np.repeat(inside, 2, axis=1)
+        counts[:, :, 0] &= is_boundary
+        counts[every, :, lengths[:, 0]] &= is_boundary[:, ::-1]
+        total = np.maximum(counts.sum(axis=(0, 2), keepdims=True), 1)
+        distinct, words = np.unique(words, return_inverse=True)
+        width = sentences.widths[distinct].max() + self.widest_filter
+        width = min(self._padded(width, 16), self.max_characters)
+        size = n
+        if self.fixed_shapes:  # as many rows as a whole batch, or half, a quarter, ...
+            size = self._rows(tokens) >> max(0, (self._rows(tokens) // n).bit_length() - 1)
+        n_distinct = self._padded(len(distinct), max(256, self.batch_tokens // 2))
+        batch = {
+            "words": words.reshape(targets.shape).astype("int32"),
+            "targets": targets,
+            "weights": counts * (1 / total).astype("float32"),
+        }
+        batch = {name: self._with_rows(array, size) for name, array in batch.items()}
+        return {
+            "characters": self._with_rows(sentences.characters[distinct, :width], n_distinct),
+            **batch,
+        }
+
+    def _with_rows(self, array: np.ndarray, size: int) -> np.ndarray:
+        """Pad the first axis of an array with zeros to a size that the devices can share."""
+        size = -(-size // self.devices) * self.devices
+        return np.pad(array, [(0, size - len(array)), *[(0, 0)] * (array.ndim - 1)])
 
     def _rows(self, tokens: int) -> int:
         return max(1, self.batch_tokens // tokens)
@@ -229,7 +214,7 @@ class Corpus:
         >>> corpus = Corpus(["a.txt"], Batcher(["<S>", "</S>", "<UNK>", "."]))
         >>> batch, tokens, position = next(corpus.batches())
         >>> tokens, position
-        (7, (0, 0, 1, 0, 1))
+        (7, (0, 0, 1))
     """
 
     def __init__(
@@ -245,18 +230,9 @@ class Corpus:
         self.seed = seed
 
     def batches(
-        self,
-        position: Position = START,
-        step: int = 0,
-        parts: Callable[[int], int] = lambda step: 1,
+        self, position: Position = (0, 0, 0)
     ) -> Iterator[tuple[dict[str, np.ndarray], int, Position]]:
         """Yield batches from a position on, epoch after epoch without end.
-
-        Args:
-            position: Position. Where to begin.
-            step: int. Number of the first batch.
-            parts: function. Maps the number of a batch to the number of parts that the whole
-                batch from there is split into. Each part is yielded as a batch.
 
         Yields:
             Tuples of a batch, its number of tokens, and the position after it.
@@ -264,55 +240,33 @@ class Corpus:
         Raises:
             ValueError: If no file has a sentence, or none has one any more.
         """
-        epoch, start, done, part, count = position
+        epoch, start, done = position
         while True:
-            found = max(start, done, part) > 0
+            found = max(start, done) > 0
             for place, file, rng in self._order(epoch, start):
                 sentences = self.batcher.encode(read_sentences(file), self.max_tokens)
-                if not len(sentences.lengths):
-                    continue
-                found = True
                 for rows in self.batcher.arrange(sentences.lengths, rng)[done:]:
-                    if part == 0:
-                        count = min(parts(step), len(rows))
-                    for k in range(part, count):
-                        some = rows[k::count]
-                        step += 1
-                        done, part = (done, k + 1) if k + 1 < count else (done + 1, 0)
-                        yield (
-                            self.batcher.batch(sentences, some),
-                            int(sentences.lengths[some].sum()),
-                            (epoch, place, done, part, count),
-                        )
-                done = 0
+                    done += 1
+                    tokens = int(sentences.lengths[rows].sum())
+                    yield self.batcher.batch(sentences, rows), tokens, (epoch, place, done)
+                found, done = found or len(sentences.lengths) > 0, 0
             if not found:
                 raise self._no_sentences()
             epoch, start = epoch + 1, 0
 
-    def steps(self, epochs: float, parts: Callable[[int], int] = lambda step: 1) -> int:
+    def steps(self, epochs: float) -> int:
         """Return the number of batches of ``epochs`` passes over the files, whole or not.
-
-        ``batches`` describes ``parts``.
 
         Raises:
             ValueError: If no file has a sentence.
         """
-        lengths = {}
+        batches = 0
         for file in self.files:
             pieces = _pieces(read_sentences(file), self.max_tokens)
-            lengths[file] = np.array([len(piece) for piece, _, _ in pieces], int)
-        batches = sum(len(self.batcher.arrange(of_file)) for of_file in lengths.values())
+            batches += len(self.batcher.arrange(np.array([len(p) for p, _, _ in pieces], int)))
         if not batches:
             raise self._no_sentences()
-        left, step, epoch = max(1, round(epochs * batches)), 0, 0
-        while left:
-            # Follow the order of training, because a batch of few sentences has fewer parts.
-            for _, file, rng in self._order(epoch):
-                for rows in self.batcher.arrange(lengths[file], rng)[:left]:
-                    step += min(parts(step), len(rows))
-                    left -= 1
-            epoch += 1
-        return step
+        return max(1, round(epochs * batches))
 
     def _order(self, epoch: int, start: int = 0) -> Iterator[tuple[int, str, np.random.Generator]]:
         """Yield the index, the path and the random generator of each file of an epoch."""

@@ -1,30 +1,25 @@
 """Export the last checkpoint of a run as a preset with a model card."""
 
-import csv
 import dataclasses
-import importlib.util
 import json
 import pathlib
+import warnings
 from collections.abc import Iterable
+from typing import Any
 
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.language_model_files import (
     BITS,
-    average_weights,
     check_bits,
     round_weights,
     write_language_model,
 )
-from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
+from keras_elmo.pretraining.run_folder import RunFolder
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.train import read_run
 from keras_elmo.text_input import read_sentences
-from keras_elmo.utils.files import (
-    PathLike,
-    atomic_write,
-    check_new_directory,
-    local_path,
-)
+from keras_elmo.utils.checks import invalid
+from keras_elmo.utils.files import PathLike, check_new_directory, local_path
 
 # Held-out sentences that measure the effect of rounding the weights.
 _ROUNDING_SENTENCES = 500
@@ -35,11 +30,12 @@ def export_run(
     output: PathLike,
     heldout: PathLike | Iterable[PathLike] = (),
     data: str = "",
+    license: str | None = None,
+    language: str | None = None,
     bits: tuple[int, int] = BITS,
-    average: tuple[str, float] | None = None,
     overwrite: bool = False,
 ) -> dict:
-    """Write the last checkpoint of a run as a preset, with model card, log and curve.
+    """Write the last checkpoint of a run as a preset, with model card and log.
 
     Args:
         folder: str or path. Folder of the run.
@@ -47,10 +43,10 @@ def export_run(
         heldout: str, path or list of them. Tokenised texts, one sentence per line, to measure
             the perplexity on.
         data: str. Markdown on sources, licence and credit, for the model card.
+        license: str or None. Licence of the weights, as the Hugging Face Hub writes it, for
+            example cc-by-sa-4.0.
+        language: str or None. Language of the text as an ISO 639 code, for example en.
         bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23.
-        average: pair or None. A preset, usually the one that the run began with, and the share
-            of its weights in an average with the run's weights. The average recovers part of
-            what the run has unlearned (Wortsman et al., 2022).
         overwrite: bool. Whether to replace the files of a preset that exists.
 
     Returns:
@@ -58,12 +54,8 @@ def export_run(
 
     Raises:
         FileNotFoundError: If the run or a text does not exist.
-        ValueError: If the directory has files, a text is empty, ``bits`` is out of range, or
-            the preset of ``average`` has other sizes.
-        ImportError: If matplotlib is missing.
+        ValueError: If the directory has files, a text is empty, or ``bits`` is out of range.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError("The training curve needs matplotlib: pip install 'keras-elmo[pretrain]'")
     check_bits(bits)
     output = local_path(output)
     if not overwrite:
@@ -74,12 +66,16 @@ def export_run(
     for file in map(local_path, heldout):
         sentences = read_sentences(file)
         if not sentences:
-            raise ValueError(f"heldout expects tokenised sentences. Received: none in {file}")
+            raise invalid("heldout expects tokenised sentences", f"none in {file}")
         texts[str(file) if file.name in texts else file.name] = sentences
+    if license is None:
+        warnings.warn(
+            "The model card will name no licence, so nobody may use the weights. Pass license "
+            "(--license)",
+            stacklevel=2,
+        )
     run = RunFolder(folder)
     model, vocabulary, facts = read_run(folder)
-    if average:
-        average_weights(model, vocabulary, *average)
     scorer = Scorer(model, vocabulary)
     few = next(iter(texts.values()), [])[:_ROUNDING_SENTENCES]
     before = scorer.perplexity(few)["perplexity"] if few else None
@@ -87,16 +83,20 @@ def export_run(
     after = scorer.perplexity(few)["perplexity"] if few else None
     rounding = (*bits, len(few), before, after) if few else None
     scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
-    # A resumed run may have changed these settings after the checkpoint.
-    recipe = dataclasses.asdict(run.read_settings()[1]) | facts.get("settings", {})
+    recipe = dataclasses.asdict(run.read_settings()[1])
+    front = {"license": license, "language": language}
     name = output.resolve().name
-    card = _model_card(name, model, recipe, facts, average, rounding, scores, data)
-    output.mkdir(parents=True, exist_ok=True)
-    with atomic_write(output / "log.csv") as log, atomic_write(output / "curve.png") as picture:
-        run.copy_log(facts["step"], log)
-        _draw_curve(log, picture)
-        write_language_model(output, model, vocabulary, card, bits, read_tokenizer(run.path))
+    card = _front_matter(front) + _model_card(name, model, recipe, facts, rounding, scores, data)
+    write_language_model(output, model, vocabulary, card, bits, run.read_tokenizer())
+    (output / "log.csv").write_text(run.read_log(facts["step"]), "utf-8")
     return scores
+
+
+def _front_matter(facts: dict[str, Any]) -> str:
+    """Return the YAML at the start of a model card, which the Hugging Face Hub reads."""
+    facts = {"library_name": "keras", **facts, "pipeline_tag": "feature-extraction"}
+    lines = [f"{name}: {value}" for name, value in facts.items() if value is not None]
+    return "\n".join(["---", *lines, "tags:", "- elmo", "- keras-elmo", "---", "", ""])
 
 
 def _model_card(
@@ -104,7 +104,6 @@ def _model_card(
     model: BiLanguageModel,
     recipe: dict,
     facts: dict,
-    average: tuple[str, float] | None,
     rounding: tuple | None,
     scores: dict,
     data: str,
@@ -116,13 +115,7 @@ def _model_card(
     """
     config = model.config
     filters = ", ".join(f"{count} of width {width}" for width, count in config.filters)
-    average_text = rounding_text = ""
-    if average:
-        preset, share = average
-        average_text = f"""
-The weights are an average: {1 - share:g} of the end of the run, {share:g} of `{preset}`
-(Wortsman et al., 2022).
-"""
+    rounding_text = ""
     if rounding:
         bits, softmax_bits, count, before, after = rounding
         rounding_text = f"""
@@ -170,10 +163,8 @@ minutes. The recipe:
 {json.dumps(recipe, indent=2)}
 ```
 
-![loss and held-out perplexity over tokens](curve.png)
+`log.csv` contains the loss and the held-out perplexity, one row per checkpoint.
 
-`log.csv` has the figures, one row per checkpoint.
-{average_text}
 ## Perplexity
 
 Full softmax, whole sentences, zero initial state. Forward also predicts `</S>`, backward
@@ -183,26 +174,3 @@ as `<UNK>`.
 | text | tokens | OOV | forward | backward | joint |
 |---|---|---|---|---|---|
 {rows}{rounding_text}"""
-
-
-def _draw_curve(log: PathLike, picture: PathLike) -> None:
-    """Draw the loss and the held-out perplexity in a ``log.csv`` over the tokens, as a PNG."""
-    from matplotlib.figure import Figure
-
-    with open(log, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    millions = [int(row["tokens"]) / 1e6 for row in rows]
-    figure = Figure(figsize=(8, 4))
-    axes = figure.add_subplot()
-    axes.plot(millions, [float(row["loss"]) for row in rows], "C0", label="training loss")
-    axes.set_xlabel("million tokens")
-    axes.set_ylabel("training loss, nats")
-    measured = [row for row in rows if row["perplexity"]]
-    if measured:
-        right = axes.twinx()
-        tokens, scores = zip(*((row["tokens"], row["perplexity"]) for row in measured))
-        right.plot([int(n) / 1e6 for n in tokens], list(map(float, scores)), "C1")
-        right.set_ylabel("held-out perplexity (full softmax)", color="C1")
-        right.set_yscale("log")
-    figure.tight_layout()
-    figure.savefig(picture, format="png", dpi=100)

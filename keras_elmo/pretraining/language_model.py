@@ -8,11 +8,13 @@ from keras import ops
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.layers.bilm import DIRECTIONS, BiLM
+from keras_elmo.pretraining.distribution import count_devices
 from keras_elmo.pretraining.softmax import (
     negative_log_likelihood,
     sample_log_uniform,
     softmax_loss,
 )
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.forks import check_fork
 from keras_elmo.utils.typing import Tensor
 
@@ -50,10 +52,10 @@ class BiLanguageModel(keras.Model):
         >>> model = BiLanguageModel(config, vocabulary_size=10, n_negatives=None)
         >>> model.compile(keras.optimizers.Adam(0.01))
         >>> batch = {
-        ...     "characters": np.ones((1, 3, 10), "int32"),
-        ...     "words": np.array([[[[0], [2]], [[1], [2]]]], "int32"),
-        ...     "targets": np.array([[[[5], [1]], [[5], [0]]]], "int32"),
-        ...     "weights": np.full((1, 2, 2, 1), 0.5, "float32"),
+        ...     "characters": np.ones((3, 10), "int32"),
+        ...     "words": np.array([[[0, 2], [1, 2]]], "int32"),
+        ...     "targets": np.array([[[5, 1], [5, 0]]], "int32"),
+        ...     "weights": np.full((1, 2, 2), 0.5, "float32"),
         ... }
         >>> float(model.train_on_batch(batch)) > 0
         True
@@ -75,14 +77,14 @@ class BiLanguageModel(keras.Model):
         check_fork()
         super().__init__(**{**kwargs, "dtype": "float32"})
         if n_negatives is not None and n_negatives < 1:
-            raise ValueError(
-                "BiLanguageModel expects n_negatives of 1 or more, or None for the full softmax. "
-                f"Received: n_negatives={n_negatives}"
+            raise invalid(
+                "BiLanguageModel expects n_negatives of 1 or more, or None for the full softmax",
+                f"n_negatives={n_negatives}",
             )
         if config.code_points is not None:
-            raise ValueError(
-                "BiLanguageModel expects a biLM over the bytes of UTF-8. "
-                f"Received: code_points={config.code_points}"
+            raise invalid(
+                "BiLanguageModel expects a biLM over the bytes of UTF-8",
+                f"code_points={config.code_points}",
             )
         self.config = config
         self.vocabulary_size = vocabulary_size
@@ -106,58 +108,51 @@ class BiLanguageModel(keras.Model):
         self.built = True
 
     def call(self, inputs: dict, training: bool = False) -> Tensor:
-        outputs = self.read(inputs, training)
         sample = None
         if self.n_negatives is not None and self.n_negatives < self.vocabulary_size:
             sample = sample_log_uniform(self.n_negatives, self.vocabulary_size, self.seed_generator)
-        devices = ops.shape(inputs["weights"])[0]
-
-        def loss(part: dict) -> Tensor:
-            return softmax_loss(
-                ops.reshape(part["outputs"], (-1, self.config.projection_dim)),
-                ops.reshape(part["targets"], (-1,)),
-                ops.reshape(part["weights"], (-1,)) / len(DIRECTIONS),
+        losses = [
+            softmax_loss(
+                ops.reshape(outputs, (-1, self.config.projection_dim)),
+                ops.reshape(inputs["targets"][:, d], (-1,)),
+                ops.reshape(inputs["weights"][:, d], (-1,)),
                 self.softmax_kernel,
                 self.softmax_bias,
                 sample,
                 self.product_dtype,
             )
-
-        total = 0.0
-        for d in range(len(DIRECTIONS)):
-            parts = {name: inputs[name][:, d] for name in ("targets", "weights")}
-            parts["outputs"] = _split(outputs[d], devices)
-            is_apart = _is_apart(devices)
-            total += ops.sum(ops.vectorized_map(loss, parts)) if is_apart else loss(parts)
-        return total / ops.cast(devices, "float32")
+            for d, outputs in enumerate(self.read(inputs, training))
+        ]
+        return sum(losses) / len(DIRECTIONS)
 
     def read(self, inputs: dict, training: bool = False) -> list[Tensor]:
         """Return the top outputs of both directions, each in the order in which it reads.
 
-        Returns two tensors, float32, shape ``(tokens, devices * batch, projection_dim)``.
+        Returns two tensors, float32, shape ``(batch, tokens, projection_dim)``.
         """
-        devices, distinct, characters = ops.shape(inputs["characters"])
-        rows = ops.reshape(inputs["characters"], (-1, characters))
-        token = self.bilm.char_cnn(rows, product_dtype=self.product_dtype)
-        token = ops.reshape(token, (devices, distinct, self.config.projection_dim))
+        token = self.bilm.char_cnn(inputs["characters"], product_dtype=self.product_dtype)
         drop_out = functools.partial(self.dropout, training=training)
         top = []
         for d, direction in enumerate(DIRECTIONS):
-            x = _look_up(token, inputs["words"][:, d])
+            words = ops.transpose(inputs["words"][:, d])
             outputs, _ = self.bilm.run_direction(
-                direction, x, dropout=drop_out, product_dtype=self.product_dtype
+                direction,
+                ops.take(token, words, axis=0),
+                dropout=drop_out,
+                product_dtype=self.product_dtype,
             )
-            top.append(drop_out(outputs[f"{direction}_{self.config.n_layers}"]))
+            outputs = drop_out(outputs[f"{direction}_{self.config.n_layers}"])
+            top.append(ops.transpose(outputs, (1, 0, 2)))
         return top
 
     def score(self, inputs: dict) -> Tensor:
         """Return the negative log-likelihoods of a batch under the full softmax.
 
-        Returns nats, float32, shape ``(2, tokens, devices * batch)``, in the order of ``targets``.
+        Returns nats, float32, shape ``(batch, 2, tokens)``, in the order of ``targets``.
         """
         found = []
         for d, outputs in enumerate(self.read(inputs)):
-            targets = _join(inputs["targets"][:, d])
+            targets = inputs["targets"][:, d]
             nll = negative_log_likelihood(
                 ops.reshape(outputs, (-1, self.config.projection_dim)),
                 ops.reshape(targets, (-1,)),
@@ -165,10 +160,7 @@ class BiLanguageModel(keras.Model):
                 self.softmax_bias,
             )
             found.append(ops.reshape(nll, ops.shape(targets)))
-        return ops.stack(found)
-
-    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-        """Do nothing: the model is built, and Keras cannot build on a batch of several hosts."""
+        return ops.stack(found, axis=1)
 
     def compute_loss(
         self,
@@ -178,23 +170,9 @@ class BiLanguageModel(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Tensor:
-        if keras.backend.backend() != "tensorflow":
-            return y_pred
-        import tensorflow as tf
-
-        # Replicas sum their gradients, and Keras scales the reported loss by their number.
-        return y_pred / tf.distribute.get_strategy().num_replicas_in_sync
-
-    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict:
-        metrics = super().compute_metrics(x, y, y_pred, sample_weight)
-        if keras.backend.backend() == "tensorflow":
-            import tensorflow as tf
-
-            strategy = tf.distribute.get_strategy()
-            if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-                # Keras averages the hosts over the first axis.
-                return {name: ops.reshape(value, (1,)) for name, value in metrics.items()}
-        return metrics
+        # The replicas of TensorFlow sum their gradients. On one device this divides by 1.
+        replicas = 1 if keras.backend.backend() == "jax" else count_devices()
+        return y_pred / replicas
 
     def get_config(self) -> dict:
         return {
@@ -210,30 +188,3 @@ class BiLanguageModel(keras.Model):
     @classmethod
     def from_config(cls, config: dict) -> "BiLanguageModel":
         return cls(**{**config, "config": BiLMConfig.from_options(config["config"])})
-
-
-def _is_apart(devices: Any) -> bool:
-    """Return whether each device computes its part of the first axis of a batch."""
-    return keras.backend.backend() == "jax" and devices > 1
-
-
-def _look_up(token: Tensor, words: Tensor) -> Tensor:
-    """Return (tokens, devices * batch, width); every device has its distinct tokens."""
-    devices, distinct, width = ops.shape(token)
-    if _is_apart(devices):
-        found = ops.vectorized_map(lambda part: ops.take(*part, axis=0), (token, words))
-        return ops.reshape(ops.transpose(found, (1, 0, 2, 3)), (found.shape[1], -1, width))
-    first = ops.arange(devices, dtype="int32") * distinct
-    words = _join(words + ops.reshape(first, (-1, 1, 1)))
-    return ops.take(ops.reshape(token, (-1, width)), words, axis=0)
-
-
-def _join(x: Tensor) -> Tensor:
-    """Join the parts of all devices: (devices, tokens, batch) to (tokens, -1)."""
-    return ops.reshape(ops.transpose(x, (1, 0, 2)), (ops.shape(x)[1], -1))
-
-
-def _split(x: Tensor, devices: Any) -> Tensor:
-    """Split outputs by device: (tokens, devices * batch, d) to (devices, tokens, batch, d)."""
-    tokens, _, width = ops.shape(x)
-    return ops.transpose(ops.reshape(x, (tokens, devices, -1, width)), (1, 0, 2, 3))

@@ -12,7 +12,8 @@ from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabul
 from keras_elmo.formats.weight_mapping import extract, to_float32, variables_by_path
 from keras_elmo.presets import TOKENIZER_FILE, Preset
 from keras_elmo.pretraining.language_model import BiLanguageModel
-from keras_elmo.utils.files import PathLike, digest_of, local_path, write_files, write_json
+from keras_elmo.utils.checks import invalid
+from keras_elmo.utils.files import PathLike, local_path, write_files, write_json
 
 # Significant bits of the stored weights: biLM, softmax.
 BITS = (16, 12)
@@ -91,7 +92,7 @@ def write_language_model(
     bits: tuple[int, int] = BITS,
     tokenizer: dict | None = None,
 ) -> None:
-    """Write the files of a preset, all or none.
+    """Write the files of a preset.
 
     The weights are float32, rounded to fewer significant bits and compressed, about the size of
     float16. AllenNLP, bilm-tf and simple_elmo read the biLM; only keras-elmo reads the softmax.
@@ -101,7 +102,7 @@ def write_language_model(
             of a preset are replaced or removed.
         model: BiLanguageModel. The model.
         vocabulary: list of str. Vocabulary of the model.
-        card: str. Text of ``README.md``. The checksums of the files are appended.
+        card: str. Text of ``README.md``.
         bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23.
         tokenizer: dict or None. Content of ``tokenizer.json``, with the ``name`` of a
             ``WordTokenizer``.
@@ -121,23 +122,11 @@ def write_language_model(
         "weights.hdf5": lambda path: _write_rounded(path, arrays, bits[0]),
         "vocab.txt": lambda path: write_vocabulary(path, vocabulary),
         "softmax.hdf5": lambda path: _write_rounded(path, softmax, bits[1]),
+        "README.md": lambda path: path.write_text(card.rstrip() + "\n", "utf-8"),
     }
     if tokenizer is not None:
         writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
-    lines = [card.rstrip(), "", "## Checksums (SHA-256)", "", "```"]
-
-    def with_digest(name: str, write: Callable) -> Callable:
-        def write_and_digest(path: pathlib.Path) -> None:
-            write(path)
-            lines.append(f"{digest_of(path)}  {name}")
-
-        return write_and_digest
-
-    writers = {name: with_digest(name, write) for name, write in writers.items()}
-    writers["README.md"] = lambda path: path.write_text(
-        "\n".join([*lines, "```", ""]), "utf-8", newline="\n"
-    )
-    write_files(directory, writers)  # in this order
+    write_files(directory, writers)
     # Files of an older preset, which belong to another biLM.
     for name in {TOKENIZER_FILE, "scalar_mix.json"} - writers.keys():
         (local_path(directory) / name).unlink(missing_ok=True)
@@ -156,41 +145,10 @@ def round_weights(model: BiLanguageModel, bits: tuple[int, int] = BITS) -> None:
             weight.assign(rounded(to_float32(weight), n_bits))
 
 
-def average_weights(
-    model: BiLanguageModel, vocabulary: list[str], preset: PathLike, share: float
-) -> None:
-    """Average the weights of a ``BiLanguageModel`` with the weights of a preset.
-
-    Both must have a common ancestor, for example the preset that the run began with.
-
-    Args:
-        model: BiLanguageModel. The model to change.
-        vocabulary: list of str. Vocabulary of the model; the softmax of the preset is converted.
-        preset: str or path. A preset of ``read_language_model``.
-        share: float. Share of the preset's weights, between 0 and 1.
-
-    Raises:
-        ValueError: If the sizes differ, or ``share`` is out of range.
-
-    Reference:
-        Wortsman et al., 2022, https://arxiv.org/abs/2109.01903
-    """
-    if not 0 < share < 1:
-        raise ValueError(f"Expected a share between 0 and 1. Received: {share} of {preset}")
-    other, _ = read_language_model(preset, vocabulary)
-    if other.config != model.config:
-        raise ValueError(
-            f"Expected a preset with the options of the run. Received: {preset}, with "
-            f"{other.config}, but the run has {model.config}"
-        )
-    for weight, preset_weight in zip(model.weights, other.weights, strict=True):
-        weight.assign((1 - share) * to_float32(weight) + share * to_float32(preset_weight))
-
-
 def check_bits(bits: tuple[int, int]) -> None:
     """Raise a ``ValueError`` if the significant bits of biLM and softmax are out of range."""
     if not all(2 <= n <= 23 for n in bits):
-        raise ValueError(f"Expected bits from 2 to 23. Received: bits={tuple(bits)}")
+        raise invalid("Expected bits from 2 to 23", f"bits={tuple(bits)}")
 
 
 def rounded(array: np.ndarray, bits: int) -> np.ndarray:

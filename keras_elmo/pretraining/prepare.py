@@ -1,7 +1,7 @@
 """Make a corpus for pretraining: tokenised sentences, a held-out part and a vocabulary."""
 
 import collections
-import concurrent.futures.process
+import concurrent.futures
 import contextlib
 import glob
 import itertools
@@ -9,10 +9,8 @@ import multiprocessing
 import os
 import pathlib
 import random
-import shutil
 import signal
-import threading
-import uuid
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
@@ -25,7 +23,7 @@ from keras_elmo.formats.vocabulary import (
 )
 from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.text_input import OPENERS, SentenceRules, read_lines
-from keras_elmo.utils.checks import check_whole, is_number
+from keras_elmo.utils.checks import FieldTable, invalid, is_number, is_whole
 from keras_elmo.utils.files import PathLike, local_path, write_json
 
 # Neighbouring lines often belong to one document, so they are held out together.
@@ -71,9 +69,9 @@ def prepare(
             .xz, one paragraph per line. Only the distinct tokens and their counts stay in memory.
         output: str or path. Folder to make.
         vocabulary_size: int. Most tokens in ``vocab.txt``, with the three special tokens.
-        vocabulary: str or path. Vocabulary to use instead of counting one, for example the
-            ``vocab.txt`` of the biLM to train. The most frequent tokens must come first: the
-            sampled softmax draws them most.
+        vocabulary: str or path. Vocabulary to use instead of the most frequent tokens, for
+            example the ``vocab.txt`` of the biLM to train. Its tokens are sorted by their
+            frequency in the training part, because the sampled softmax draws the first ones most.
         heldout_share: float. Share of the lines of every input to hold out, 0 or more and below
             1. Whole runs of up to 200 lines are held out. If it is above 0, an input of at least
             two lines loses at least one line.
@@ -81,7 +79,8 @@ def prepare(
             also occurs in the inputs stays there.
         weights: dict. How often training reads an input in each epoch, by the file name without
             endings; 1 for other inputs. A fraction is a probability for each sentence.
-        shards: int. Number of training files.
+        shards: int. Number of training files. Training keeps one of them in memory, at about
+            15 times its size.
         sentences: str. ``"punkt"`` uses NLTK's Punkt, trained without supervision on the start
             of every file, for scripts with capitals. ``"stops"`` splits after every full stop,
             question mark or exclamation mark before a space, except in initials and numbers.
@@ -124,23 +123,20 @@ def prepare(
         "seed": seed,
     }
     settings = {name: _to_python(value) for name, value in settings.items()}
-    _check(settings, files, heldout_files)
-    workers = check_whole("prepare", "workers", workers)
+    _check(settings, workers, files, heldout_files)
     given = None
     if vocabulary is not None:
-        given, settings["vocabulary_size"] = read_vocabulary(os.fspath(vocabulary)), None
+        given, settings["vocabulary_size"] = read_vocabulary(vocabulary), None
     output = local_path(output).resolve()  # a link cannot be renamed over
     if output.exists():
         raise FileExistsError(f"{output} exists. Remove it, or choose another folder")
     rules = SentenceRules(sentences, tokenizer, files.values())
     output.parent.mkdir(parents=True, exist_ok=True)
-    work = output.with_name(f"{output.name}.{uuid.uuid4().hex[:16]}.tmp")
-    work.mkdir()
-    try:
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f"{output.name}.") as folder:
+        work = pathlib.Path(folder) / "corpus"
+        work.mkdir()
         counts = _write(files, heldout_files, work, settings, given, rules, workers, progress)
         work.rename(output)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return counts
 
 
@@ -159,17 +155,17 @@ def _write(
         files, heldout_files, folder, settings, rules, workers, progress
     )
     if not seen:
-        hint = "; all of it was held out, so lower heldout_share" if heldout_seen else ""
-        raise ValueError(
-            f"Expected text to train on. Received: none in {', '.join(files.values())}{hint}"
-        )
+        hint = "All of it was held out, so lower heldout_share" if heldout_seen else ""
+        raise invalid("Expected text to train on", f"none in {', '.join(files.values())}", hint)
     n_tokens, n_heldout = seen.total(), heldout_seen.total()
     for token in (*SPECIAL_TOKENS, SKIPPED):
         seen.pop(token, None)
     if vocabulary is None:
         most = sorted(seen.items(), key=lambda item: (-item[1], item[0]))
         kept = [token for token, _ in most[: settings["vocabulary_size"] - len(SPECIAL_TOKENS)]]
-        vocabulary = [*SPECIAL_TOKENS, *kept]
+    else:
+        kept = sorted(vocabulary[len(SPECIAL_TOKENS) :], key=lambda token: -seen[token])
+    vocabulary = [*SPECIAL_TOKENS, *kept]
     write_vocabulary(folder / "vocab.txt", vocabulary)
     known = set(vocabulary) - set(SPECIAL_TOKENS)
     if settings["heldout_share"] and not n_heldout:
@@ -277,21 +273,18 @@ def _start_workers(rules: SentenceRules, workers: int) -> Iterator[_Run]:
     if workers == 1:
         yield lambda blocks: map(rules, blocks)
         return
-    pool = concurrent.futures.ProcessPoolExecutor(
-        workers, mp_context=_context(), initializer=_start_worker, initargs=(rules,)
-    )
-
-    def submit(lines: list[str]) -> concurrent.futures.Future:
-        # This can start a worker. Ctrl-C interrupts the main thread alone, so here it cannot leave
-        # the worker half started: such a worker would print a traceback.
-        with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            return thread.submit(pool.submit, _tokenize_in_worker, lines).result()
+    # Where the system allows it, the workers share one import of Keras.
+    methods = multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else None)
+    if "forkserver" in methods:
+        context.set_forkserver_preload([__name__])
+    pool = concurrent.futures.ProcessPoolExecutor(workers, context, _start_worker, (rules,))
 
     def run(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
         # Submit few blocks ahead, so that memory does not grow with the text.
         ahead: collections.deque[concurrent.futures.Future] = collections.deque()
         for lines in blocks:
-            ahead.append(submit(lines))
+            ahead.append(pool.submit(_tokenize_in_worker, lines))
             if len(ahead) > 8 * workers:
                 yield ahead.popleft().result()
         while ahead:
@@ -299,26 +292,8 @@ def _start_workers(rules: SentenceRules, workers: int) -> Iterator[_Run]:
 
     try:
         yield run
-    except concurrent.futures.process.BrokenProcessPool:
-        raise OSError(
-            f"A process of prepare ended before its work. Received: workers={workers}. Was it "
-            "killed, or is the memory too small? Use fewer workers"
-        ) from None
-    except BaseException:
-        for process in list((pool._processes or {}).values()):  # a block can take minutes
-            process.terminate()
-        raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _context() -> Any:
-    """Return a context whose workers share one import of Keras, where the system allows it."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
 
 
 _rules_of_worker: SentenceRules
@@ -328,15 +303,6 @@ def _start_worker(rules: SentenceRules) -> None:
     global _rules_of_worker
     _rules_of_worker = rules
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent acts
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-
-
-def _exit_with_parent() -> None:
-    """End this worker when its parent was killed; it would wait for blocks forever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def _tokenize_in_worker(lines: list[str]) -> list[str]:
@@ -377,32 +343,37 @@ def _to_python(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _check(settings: dict[str, Any], files: dict[str, str], heldout_files: dict[str, str]) -> None:
-    for name, least in (("vocabulary_size", len(SPECIAL_TOKENS) + 1), ("shards", 1), ("seed", 0)):
-        check_whole("prepare", name, settings[name], least)
-    share = settings["heldout_share"]
-    if not (is_number(share) and 0 <= share < 1):
-        raise ValueError(
-            "prepare expects heldout_share to be a number, 0 or more and below 1. "
-            f"Received: heldout_share={share!r}"
-        )
+_CHECKS: FieldTable = [
+    ("vocabulary_size", lambda x: is_whole(x, len(SPECIAL_TOKENS) + 1), "whole, 4 or more"),
+    ("shards workers", lambda x: is_whole(x, 1), "whole, 1 or more"),
+    ("seed", is_whole, "whole, 0 or more"),
+    ("heldout_share", lambda x: is_number(x) and 0 <= x < 1, "0 or more and below 1"),
+]
+
+
+def _check(
+    settings: dict[str, Any], workers: int, files: dict[str, str], heldout_files: dict[str, str]
+) -> None:
+    values = {**settings, "workers": workers}
+    for names, is_valid, expected in _CHECKS:
+        for name in names.split():
+            if not is_valid(values[name]):
+                raise invalid(f"prepare expects {name} to be {expected}", f"{name}={values[name]}")
     for name, weight in settings["weights"].items():
         if name not in files:
-            raise ValueError(
-                f"prepare expects weights for its inputs, {', '.join(files)}. Received: {name!r}"
-            )
+            raise invalid(f"prepare expects weights for its inputs, {', '.join(files)}", repr(name))
         if not is_number(weight, above=0):
-            raise ValueError(
-                f"prepare expects weights above 0. Received: a weight of {weight!r} for {name}"
-            )
+            raise invalid("prepare expects weights above 0", f"a weight of {weight!r} for {name}")
     real = {os.path.realpath(file) for file in files.values()}
     if both := sorted(real & {os.path.realpath(file) for file in heldout_files.values()}):
-        raise ValueError(
-            "prepare expects heldout to be other files than the inputs. "
-            f"Received: {both[0]} as both"
+        raise invalid(
+            "prepare expects heldout to be other files than the inputs", f"{both[0]} as both"
         )
-    if share and (both := sorted(files.keys() & heldout_files.keys())):
-        raise ValueError(
+    both = sorted(files.keys() & heldout_files.keys())
+    if settings["heldout_share"] and both:
+        raise invalid(
             "prepare expects heldout files to have other names than the inputs, because both "
-            f"write heldout-NAME.txt. Received: {both[0]} twice. Rename {heldout_files[both[0]]}"
+            "write heldout-NAME.txt",
+            f"{both[0]} twice",
+            f"Rename {heldout_files[both[0]]}",
         )

@@ -1,15 +1,12 @@
 """The recipe of a pretraining run: its optimizer, schedule, batches and loss."""
 
 import dataclasses
-import math
-from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
-from keras_elmo.utils.checks import is_number, is_whole
+from keras_elmo.utils.checks import FieldTable, check_fields, invalid, is_number, is_whole
 from keras_elmo.utils.typing import Tensor
 
 # A resumed run may change these: they do not decide what a position in the corpus means.
@@ -21,16 +18,11 @@ CHOICES = {
     "precision": ("float32", "bfloat16"),
 }
 
-# Names of settings, what their values must be, and the same in words.
-_CHECKS: list[tuple[str, Callable[[Any], bool], str]] = [
+_CHECKS: FieldTable = [
     ("batch_tokens max_tokens", lambda x: is_whole(x, 1), "whole, 1 or more"),
-    ("warmup ramp_steps", lambda x: is_whole(x), "whole, 0 or more"),
+    ("warmup", is_whole, "whole, 0 or more"),
     ("seed", lambda x: is_whole(x) and x < 2**32, "whole, from 0 to 2**32 - 1"),
-    (
-        "steps negatives first_batch_tokens",
-        lambda x: x is None or is_whole(x, 1),
-        "whole, 1 or more, or None",
-    ),
+    ("steps negatives", lambda x: x is None or is_whole(x, 1), "whole, 1 or more, or None"),
     ("learning_rate clip_norm", lambda x: is_number(x, above=0), "more than 0"),
     (
         "epochs",
@@ -55,11 +47,7 @@ class Recipe:
         steps: int or None. Updates of the weights; None if ``epochs`` is given. The default is
             30,000 if neither is given.
         epochs: float or None. Passes over the corpus, instead of ``steps``.
-        batch_tokens: int. Largest number of rows times longest sentence of a batch, per device.
-        first_batch_tokens: int or None. Largest ``batch_tokens`` at the start of a batch ramp,
-            which halves ``batch_tokens`` until it fits and then doubles it step by step. None
-            for no ramp.
-        ramp_steps: int. Steps of the batch ramp.
+        batch_tokens: int. Largest number of rows times longest sentence of a batch.
         max_tokens: int. Longer sentences are read in pieces of this length.
         optimizer: str. ``"adam"`` or ``"muon"``.
         learning_rate: float. Highest learning rate.
@@ -85,8 +73,6 @@ class Recipe:
     steps: int | None = None
     epochs: float | None = None
     batch_tokens: int = 2048
-    first_batch_tokens: int | None = None
-    ramp_steps: int = 0
     max_tokens: int = 200
     optimizer: str = "muon"
     learning_rate: float = 2e-3
@@ -101,39 +87,12 @@ class Recipe:
     frozen_bilm: bool = False
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # JSON has no NumPy numbers
-            if isinstance(value := getattr(self, field.name), np.generic):
-                object.__setattr__(self, field.name, value.item())
-        for names, is_valid, expected in _CHECKS:
-            for name in names.split():
-                self._check(name, is_valid(getattr(self, name)), expected)
+        check_fields(self, _CHECKS)
         if self.steps is not None and self.epochs is not None:
-            raise ValueError(
-                "Recipe expects steps or epochs, not both. "
-                f"Received: steps={self.steps!r}, epochs={self.epochs!r}"
-            )
+            received = f"steps={self.steps!r}, epochs={self.epochs!r}"
+            raise invalid("Recipe expects steps or epochs, not both", received)
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "steps", 30_000)
-        first = self.first_batch_tokens
-        fits = first is None or first <= self.batch_tokens
-        self._check("first_batch_tokens", fits, f"at most batch_tokens={self.batch_tokens}")
-        if (first is None) != (not self.ramp_steps):
-            raise ValueError(
-                "Recipe expects first_batch_tokens and ramp_steps together, or neither. "
-                f"Received: first_batch_tokens={first}, ramp_steps={self.ramp_steps}"
-            )
-
-    def _check(self, name: str, fits: bool, expected: str) -> None:
-        if not fits:
-            value = getattr(self, name)
-            raise ValueError(f"Recipe expects {name} to be {expected}. Received: {name}={value!r}")
-
-    def parts(self, step: int) -> int:
-        """Return the number of parts of a full batch at a step; each part is a batch then."""
-        if self.first_batch_tokens is None or step >= self.ramp_steps:
-            return 1
-        doublings = math.ceil(math.log2(self.batch_tokens / self.first_batch_tokens))
-        return 2 ** math.ceil(doublings * (1 - step / self.ramp_steps))
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")

@@ -1,41 +1,29 @@
 """The folder of a run: its settings, vocabulary, checkpoint and log."""
 
 import contextlib
-import csv
 import dataclasses
-import functools
-import pathlib
-from collections.abc import Callable
+import json
+import zipfile
+from typing import Any
+
+import keras
+import numpy as np
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.vocabulary import read_vocabulary, write_vocabulary
-from keras_elmo.presets import TOKENIZER_FILE, absolute_preset
-from keras_elmo.pretraining.checkpoint import CheckpointWriter, load_checkpoint
+from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.pretraining.recipe import CHANGEABLE, Recipe
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.file_lock import locked
-from keras_elmo.utils.files import (
-    PathLike,
-    atomic_write,
-    local_path,
-    read_object,
-    read_vocabulary_lines,
-    write_files,
-    write_json,
-)
-
-_SETTINGS = ("options", "recipe", "origin")
-# Defaults for fields that older runs did not record.
-_ADDED_LATER = {"frozen_bilm": False}
-# The keys of origin.json.
-ORIGIN = ("corpus", "init_from", "own_vocabulary", "devices", "backend")
+from keras_elmo.utils.files import PathLike, atomic_write, local_path, read_object, write_json
 
 
 class RunFolder:
     """Read and write the files of a run.
 
-    The files are ``options.json``, ``recipe.json`` and ``origin.json`` (corpus, preset, devices
-    and backend of the run), ``vocab.txt``, ``tokenizer.json`` if the tokenizer is known,
-    ``checkpoint.hdf5`` (the state of the run) and ``log.csv`` (one row per checkpoint).
+    The files are ``run.json`` (the sizes of the biLM, the recipe, and the origin: corpus, preset
+    and backend), ``vocab.txt``, ``tokenizer.json`` if the tokenizer is known, ``checkpoint.npz``
+    (the state of the run) and ``log.csv`` (one row per checkpoint).
 
     Args:
         path: str or path. The folder; it need not exist.
@@ -43,58 +31,19 @@ class RunFolder:
 
     def __init__(self, path: PathLike) -> None:
         self.path = local_path(path)
-        self.writer = CheckpointWriter(self.path / "checkpoint.hdf5")
-        self._log = self.path / "log.csv"
+        self.checkpoint = self.path / "checkpoint.npz"
+        self.settings = self.path / "run.json"
+        self.log = self.path / "log.csv"
 
     @property
     def has_checkpoint(self) -> bool:
         """Return whether the folder contains a checkpoint."""
-        return self.writer.path.is_file()
+        return self.checkpoint.is_file()
 
     @property
     def has_settings(self) -> bool:
         """Return whether the folder contains settings; a run writes them before its first step."""
-        return (self.path / "origin.json").is_file()
-
-    def files_of_others(self) -> list[str]:
-        """Return files that are not of a run and that a new run would replace, as of a preset."""
-        if self.has_settings or self.has_checkpoint:
-            return []
-        names = "options.json", "vocab.txt", TOKENIZER_FILE
-        return [name for name in names if (self.path / name).exists()]
-
-    def read_settings(self) -> tuple[BiLMConfig, Recipe, dict]:
-        """Read the sizes of the biLM, the recipe and ``origin.json``.
-
-        Raises:
-            FileNotFoundError: If the folder contains no run.
-            ValueError: If a file is invalid.
-        """
-        if not self.has_settings:
-            raise FileNotFoundError(
-                "Expected a folder of keras-elmo pretrain. "
-                f"Received: {self.path}, without origin.json"
-            )
-        options, recipe, origin = (read_object(self.path / f"{x}.json") for x in _SETTINGS)
-        recipe = {**_ADDED_LATER, **recipe}
-        if differing := sorted(
-            recipe.keys() ^ {field.name for field in dataclasses.fields(Recipe)}
-        ):
-            raise ValueError(
-                f"{self.path / 'recipe.json'} must contain the recipe of a run. "
-                f"Received: {', '.join(differing)} missing or unknown"
-            )
-        if missing := [name for name in ORIGIN if name not in origin]:
-            raise ValueError(
-                f"{self.path / 'origin.json'} must contain {', '.join(ORIGIN)}. "
-                f"Received: no {', '.join(missing)}"
-            )
-        config = BiLMConfig.from_options(options, str(self.path / "options.json"))
-        return config, Recipe(**recipe), origin
-
-    def read_vocabulary(self) -> list[str]:
-        """Read the vocabulary of the run."""
-        return read_vocabulary(self.path / "vocab.txt")
+        return self.settings.is_file()
 
     def locked(self) -> contextlib.AbstractContextManager:
         """Make the folder and hold its lock, so that only one process trains in it.
@@ -105,6 +54,27 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         return locked(self.path / "run.lock", f"trains {self.path}")
 
+    def read_settings(self) -> tuple[BiLMConfig, Recipe, dict]:
+        """Read the sizes of the biLM, the recipe and the origin of the run.
+
+        Raises:
+            FileNotFoundError: If the folder contains no run.
+            ValueError: If ``run.json`` is invalid.
+        """
+        if not self.has_settings:
+            raise FileNotFoundError(
+                f"Expected a folder of keras-elmo pretrain. Received: {self.path}, without run.json"
+            )
+        content = read_object(self.settings, "Settings")
+        try:
+            config = BiLMConfig.from_options(content["options"], str(self.settings))
+            return config, Recipe(**content["recipe"]), dict(content["origin"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"{self.settings} must contain the options, recipe and origin of a run. "
+                f"Received: {error!r}"
+            ) from None
+
     def write_settings(
         self,
         config: BiLMConfig,
@@ -114,90 +84,88 @@ class RunFolder:
         tokenizer: dict | None = None,
     ) -> None:
         """Write the settings, the vocabulary and the tokenizer; the caller holds the lock."""
-        for unfinished in self.path.glob("checkpoint.hdf5.*.tmp"):  # a killed run left it
-            unfinished.unlink()
-        contents = zip(_SETTINGS, (config.to_options(), dataclasses.asdict(recipe), origin))
-        files = {f"{name}.json": content for name, content in contents}
+        write_vocabulary(self.path / "vocab.txt", vocabulary)
+        (self.path / TOKENIZER_FILE).unlink(missing_ok=True)  # of a run that saved nothing
         if tokenizer is not None:
-            files[TOKENIZER_FILE] = tokenizer
-        writers: dict[str, Callable] = {
-            name: functools.partial(write_json, value=content) for name, content in files.items()
+            write_json(self.path / TOKENIZER_FILE, tokenizer)
+        sections = {
+            "options": config.to_options(),
+            "recipe": dataclasses.asdict(recipe),
+            "origin": origin,
         }
-        writers["vocab.txt"] = functools.partial(write_vocabulary, tokens=vocabulary)
-        if tokenizer is None and not self.has_checkpoint:  # there may be one of an unsaved run
-            (self.path / TOKENIZER_FILE).unlink(missing_ok=True)
-        write_files(self.path, writers)
+        with atomic_write(self.settings) as temporary:
+            write_json(temporary, sections)
 
-    def load(self, variables: dict, digests: dict[str, str]) -> dict:
-        """Read the checkpoint into variables, as ``load_checkpoint`` does, and return its facts.
+    def read_vocabulary(self) -> list[str]:
+        """Read the vocabulary of the run."""
+        return read_vocabulary(self.path / "vocab.txt")
 
-        The ``digests`` of the corpus and the vocabulary must equal those in the checkpoint; older
-        checkpoints contain none.
+    def read_tokenizer(self) -> dict | None:
+        """Read ``tokenizer.json``; None if the tokenizer is not known."""
+        path = self.path / TOKENIZER_FILE
+        return read_object(path, "Tokenizer file") if path.is_file() else None
+
+    def save(self, variables: dict, facts: dict) -> None:
+        """Write a checkpoint, which replaces the one before.
+
+        Args:
+            variables: dict. Lists of Keras variables by the name of their group.
+            facts: dict. Anything that JSON can hold.
+        """
+        arrays = {name: to_numpy(variable) for name, variable in _named(variables).items()}
+        with atomic_write(self.checkpoint) as temporary, open(temporary, "wb") as file:
+            np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
+
+    def load(self, variables: dict) -> dict:
+        """Read some groups of variables from the checkpoint, and return its facts.
 
         Raises:
             FileNotFoundError: If there is no checkpoint.
-            ValueError: If the checkpoint does not fit the variables or the digests.
+            ValueError: If the checkpoint is damaged or does not fit the variables.
         """
         if not self.has_checkpoint:
             raise FileNotFoundError(
                 "Expected a folder with a checkpoint of keras-elmo pretrain. "
-                f"Received: {self.path}, without checkpoint.hdf5"
+                f"Received: {self.path}, without {self.checkpoint.name}"
             )
-        facts = load_checkpoint(self.writer.path, variables)
-        stored = facts.get("digests", digests)
-        if differing := [name for name in digests if stored.get(name) != digests[name]]:
-            raise ValueError(
-                f"{self.writer.path} was trained with another {' and '.join(differing)}. Expected "
-                f"SHA-256: {[stored.get(name) for name in differing]}. Received: "
-                f"{[digests[name] for name in differing]}. Restore the earlier files, or begin anew"
-            )
-        return facts
+        named = _named(variables)
+        try:
+            with open(self.checkpoint, "rb") as opened, np.load(opened) as file:
+                arrays = {name: file[name] for name in (*named, "facts")}
+        except (zipfile.BadZipFile, EOFError, KeyError, ValueError) as error:
+            expected = f"Expected a complete checkpoint of the run in {self.path}"
+            raise invalid(expected, f"{self.checkpoint}, {error}", "Begin anew") from error
+        for name, variable in named.items():
+            if arrays[name].shape != tuple(variable.shape):
+                raise invalid(
+                    f"Expected a checkpoint of the run in {self.path}",
+                    f"{self.checkpoint}, with the shape {arrays[name].shape} of {name}",
+                    "Begin anew",
+                )
+            variable.assign(arrays[name])
+        return json.loads(str(arrays["facts"]))
 
-    def log(self, row: dict) -> None:
-        """Append a row to the log."""
-        is_new = not self._log.exists()
-        with open(self._log, "a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, row)
-            if is_new:
-                writer.writeheader()
-            writer.writerow(row)
+    def append_to_log(self, row: dict) -> None:
+        """Append a row to the log, below a row of names."""
+        lines = [row.values()] if self.log.exists() else [row, row.values()]
+        with open(self.log, "a", encoding="utf-8") as file:
+            for line in lines:
+                file.write(",".join("" if x is None else str(x) for x in line) + "\n")
+
+    def read_log(self, step: int) -> str:
+        """Return the row of names and the rows up to a step. A killed run may have cut a row."""
+        text = self.log.read_text("utf-8") if self.log.exists() else ""
+        rows = (row for row in text.splitlines(keepends=True) if row.endswith("\n"))
+        numbered = ((row.partition(",")[0], row) for row in rows)
+        return "".join(row for n, row in numbered if not n.isdecimal() or int(n) <= step)
 
     def cut_log(self, step: int) -> None:
         """Remove the rows after a step, because the run continues from there."""
-        if not self._log.exists():
-            return
-        if not self._log.stat().st_size:  # the run was killed before the first row
-            self._log.unlink()
-            return
-        with atomic_write(self._log) as temporary:
-            self.copy_log(step, temporary)
-
-    def copy_log(self, step: int, output: pathlib.Path) -> None:
-        """Write the rows of the log up to a step to another file; no rows if there is no log."""
-        lines = ["step,tokens,loss,perplexity"]
-        if self._log.exists():
-            lines = read_vocabulary_lines(self._log, kind="Log")
-        try:
-            header, *rows = csv.reader(lines)
-        except csv.Error as error:
-            raise ValueError(f"Log {self._log} is damaged ({error}). Remove it") from None
-        if header[:1] != ["step"]:
-            raise ValueError(
-                f"Log {self._log} must start with a row of names, step first. "
-                f"Received: {header!r:.80}. Remove it"
-            )
-        rows = [row for row in rows if len(row) == len(header)]  # a kill may cut the last row
-        rows = [row for row in rows if row[0].isdecimal() and int(row[0]) <= step]
-        for values in (dict(zip(header, row)) for row in rows):
-            try:
-                [float(values.get(name) or 0) for name in ("tokens", "loss", "perplexity")]
-            except ValueError:
-                raise ValueError(
-                    f"Log {self._log} must contain the numbers tokens, loss and perplexity. "
-                    f"Received: {values}. Remove it"
-                ) from None
-        with open(output, "w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([header, *rows])
+        rows = self.read_log(step)
+        if rows:
+            self.log.write_text(rows, "utf-8")
+        else:
+            self.log.unlink(missing_ok=True)
 
     def check_same(
         self, config: BiLMConfig | None, recipe: Recipe, origin: dict
@@ -215,19 +183,30 @@ class RunFolder:
         if config is not None:
             sizes = (field.name for field in dataclasses.fields(config))
             differing += [n for n in sizes if getattr(config, n) != getattr(stored_config, n)]
-        # Older runs recorded a relative path.
-        found = {**stored_origin, "init_from": absolute_preset(stored_origin["init_from"])}
-        differing += [name for name in origin if origin[name] != found[name]]
+        differing += [name for name in origin if origin[name] != stored_origin.get(name)]
         if differing:
-            raise ValueError(
+            raise invalid(
                 "A resumed run expects the settings that it began with, except "
-                f"{', '.join(CHANGEABLE)}. "
-                f"Received for {self.path}: another value of {', '.join(differing)}"
+                + ", ".join(CHANGEABLE),
+                f"for {self.path}, another value of {', '.join(differing)}",
             )
         return stored
 
 
-def read_tokenizer(folder: pathlib.Path) -> dict | None:
-    """Read the ``tokenizer.json`` of a corpus or a run; None if the tokenizer is not known."""
-    path = folder / TOKENIZER_FILE
-    return read_object(path, "Tokenizer file") if path.is_file() else None
+def to_numpy(variable: Any) -> np.ndarray:
+    """Return the value of a variable that is equal on all devices."""
+    if keras.backend.backend() == "tensorflow":
+        variable = keras.ops.copy(variable)  # TensorFlow keeps one value per device
+    return keras.ops.convert_to_numpy(variable)
+
+
+def _named(variables: dict) -> dict:
+    """Give every variable a unique name.
+
+    Its path would not do: Keras numbers optimizers and seed generators across the process.
+    """
+    return {
+        f"{group}/{i:04}_{variable.name.replace('/', '.')}": variable
+        for group, members in variables.items()
+        for i, variable in enumerate(members)
+    }

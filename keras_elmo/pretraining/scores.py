@@ -12,7 +12,7 @@ from keras_elmo.pretraining.corpus import Batcher
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.tokenizers.characters import CharacterTokenizer
 from keras_elmo.tokenizers.token_lists import sentence_rows
-from keras_elmo.utils.checks import check_whole, is_whole
+from keras_elmo.utils.checks import check_whole, invalid, is_whole
 
 
 class Scorer:
@@ -63,15 +63,15 @@ class Scorer:
         """
         sentences = _as_lists(sentences)
         if not all(sentences):
-            raise ValueError("Scorer expects tokens in every sentence. Received: an empty sentence")
+            raise invalid("Scorer expects tokens in every sentence", "an empty sentence")
         found: list = [None] * len(sentences)
         encoded = self._batcher.encode(sentences)
         for rows in self._batcher.arrange(encoded.lengths):
             batch = self._batcher.batch(encoded, rows)
             nll = self._score(batch)
-            for column, row in enumerate(rows):
+            for (forward, backward), row in zip(nll, rows):
                 n = len(sentences[row]) + 1
-                found[row] = -np.stack([nll[0, :n, column], nll[1, :n, column][::-1]])
+                found[row] = -np.stack([forward[:n], backward[:n][::-1]])
         return found
 
     def perplexity(self, sentences: Any) -> dict:
@@ -89,7 +89,7 @@ class Scorer:
         """
         sentences = [sentence for sentence in _as_lists(sentences) if sentence]
         if not sentences:
-            raise ValueError("Scorer expects text. Received: no token")
+            raise invalid("Scorer expects text", "no token")
         total = sum(x.sum(axis=1, dtype="float64") for x in self.log_probabilities(sentences))
         tokens = sum(map(len, sentences))
         predictions = tokens + len(sentences)
@@ -112,8 +112,9 @@ class Scorer:
         The forward softmax reads the tokens before the place, the backward softmax the tokens
         after it. The joint probability is ``forward * backward / prior``, scaled to a sum of 1
         over the words of the vocabulary. It assumes that both contexts are independent, given
-        the word. The prior is ``1 / rank``, Zipf's law, because a vocabulary is ordered by
-        frequency. No prediction reads the token itself.
+        the word. The prior is ``1 / rank``, Zipf's law, so the vocabulary must be ordered by
+        frequency; otherwise use ``"forward"`` and ``"backward"``. No prediction reads the token
+        itself.
 
         Args:
             sentence: list of str. The tokens of one sentence.
@@ -139,16 +140,17 @@ class Scorer:
         """
         [tokens] = _as_lists([sentence])
         if not (is_whole(position, -len(tokens)) and position < len(tokens)):
-            raise ValueError(
+            raise invalid(
                 f"Scorer expects a position from {-len(tokens)} to {len(tokens) - 1} in a sentence "
-                f"of {len(tokens)} tokens. Received: position={position!r}"
+                f"of {len(tokens)} tokens",
+                f"position={position!r}",
             )
         top = check_whole("Scorer", "top", top)
         index = int(position) % len(tokens)
         encoded = self._batcher.encode([tokens])
         forward, backward = self._read(self._batcher.batch(encoded, np.array([0])))
         # Each direction returns its outputs in the order in which it reads.
-        states = forward[index, 0], backward[len(tokens) - 1 - index, 0]
+        states = forward[0, index], backward[0, len(tokens) - 1 - index]
         kernel, bias = map(to_float32, (self._model.softmax_kernel, self._model.softmax_bias))
         logs = [_log_softmax(kernel @ state + bias) for state in states]
         joint = logs[0] + logs[1] + np.log(np.arange(len(bias)) + 1)

@@ -7,7 +7,8 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.presets import Preset
 from keras_elmo.pretraining.recipe import Recipe
 from keras_elmo.pretraining.run_folder import RunFolder
-from keras_elmo.utils.files import PathLike, read_options
+from keras_elmo.utils.checks import invalid
+from keras_elmo.utils.files import PathLike, read_object
 
 _ORIGINAL = BiLMConfig()
 _FILTERS = _ORIGINAL.filters
@@ -32,7 +33,6 @@ def merge_settings(
     resume: bool = False,
     init_from: str | None = None,
     own_vocabulary: bool = False,
-    devices: int | None = None,
 ) -> dict[str, Any]:
     """Return the arguments of ``Pretraining`` for a run, new or resumed.
 
@@ -49,8 +49,6 @@ def merge_settings(
             killed before its first checkpoint keeps its settings too.
         init_from: str. Preset to start from.
         own_vocabulary: bool. Whether to predict the tokens of the corpus.
-        devices: int. Devices that share each batch; None for the devices of a resumed run, all
-            devices of several processes, or one device.
 
     Raises:
         ValueError: If a setting is unknown or contradicts another.
@@ -60,7 +58,7 @@ def merge_settings(
         512
     """
     if size is not None and size not in SIZES:
-        raise ValueError(f"Expected a size of {', '.join(SIZES)}. Received: size={size!r}")
+        raise invalid(f"Expected a size of {', '.join(SIZES)}", f"size={size!r}")
     from_file = _read(file) if file else {}
     run = RunFolder(folder)
     base: dict = {}
@@ -70,7 +68,6 @@ def merge_settings(
         base = dataclasses.asdict(stored_recipe)
         init_from = init_from or origin["init_from"]
         own_vocabulary = own_vocabulary or origin["own_vocabulary"]
-        devices = origin["devices"] if devices is None else devices
     if "options" in from_file:
         config = BiLMConfig.from_options(from_file["options"], str(file))
     if size is not None:
@@ -80,13 +77,11 @@ def merge_settings(
     if config is not None:
         config = dataclasses.replace(config, **(sizes or {}))
     if own_vocabulary and not init_from:
-        raise ValueError("own_vocabulary requires init_from. Received: init_from=None")
+        raise invalid("own_vocabulary requires init_from", "init_from=None")
     known = [field.name for field in dataclasses.fields(Recipe)]
     for given in (from_file.get("recipe", {}), recipe or {}):
         if unknown := sorted(given.keys() - set(known)):
-            raise ValueError(
-                f"A recipe has the settings {', '.join(known)}. Received: {', '.join(unknown)}"
-            )
+            raise invalid(f"A recipe has the settings {', '.join(known)}", ", ".join(unknown))
         if given.get("steps") is not None or given.get("epochs") is not None:
             # Steps and epochs replace each other.
             base = {name: value for name, value in base.items() if name not in ("steps", "epochs")}
@@ -96,18 +91,16 @@ def merge_settings(
         "recipe": Recipe(**base),
         "init_from": init_from,
         "own_vocabulary": own_vocabulary,
-        "devices": devices,
     }
 
 
 def _read(file: PathLike) -> dict:
-    content = read_options(file)
-    sections = ("options", "recipe")
-    fits = isinstance(content, dict) and content.keys() <= set(sections)
-    if not fits or not all(isinstance(content.get(name, {}), dict) for name in sections):
-        found = ", ".join(content) if isinstance(content, dict) else type(content).__name__
-        raise ValueError(
-            'Expected settings as {"options": {...}, "recipe": {...}}, or one of the two. '
-            f"Received: {found} in {file}"
+    content = read_object(file, "Settings")
+    sections = ("options", "recipe", "origin")  # a run stores its origin too
+    is_dict = all(isinstance(content.get(name, {}), dict) for name in sections)
+    if not (content.keys() <= set(sections) and is_dict):
+        raise invalid(
+            'Expected settings as {"options": {...}, "recipe": {...}}, or one of the two',
+            f"{', '.join(content)} in {file}",
         )
     return content

@@ -1,12 +1,15 @@
 """Train a ``BiLanguageModel`` on a prepared corpus, with checkpoints to resume from."""
 
-import collections
 import contextlib
 import dataclasses
 import hashlib
-import json
+import itertools
+import math
 import pathlib
+import signal
+import threading
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -15,33 +18,40 @@ import numpy as np
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.vocabulary import read_vocabulary
-from keras_elmo.presets import Preset, absolute_preset
-from keras_elmo.pretraining.checkpoint import to_numpy
-from keras_elmo.pretraining.corpus import START, Batcher, Corpus
-from keras_elmo.pretraining.devices import current_share
-from keras_elmo.pretraining.growth import grow_language_model
+from keras_elmo.presets import TOKENIZER_FILE, Preset, absolute_preset
+from keras_elmo.pretraining.corpus import Batcher, Corpus
+from keras_elmo.pretraining.distribution import (
+    batches_of_replicas,
+    count_devices,
+    rows_of_process,
+    this_process,
+)
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.language_model_files import read_language_model
 from keras_elmo.pretraining.optimizers import make_optimizer
-from keras_elmo.pretraining.recipe import CHANGEABLE, Recipe, Schedule
-from keras_elmo.pretraining.run_folder import RunFolder, read_tokenizer
+from keras_elmo.pretraining.recipe import Recipe, Schedule
+from keras_elmo.pretraining.run_folder import RunFolder, to_numpy
 from keras_elmo.pretraining.scores import Scorer
-from keras_elmo.text_input import read_sentences
-from keras_elmo.utils.checks import check_whole
-from keras_elmo.utils.files import PathLike, digest_of, local_path
+from keras_elmo.pretraining.softmax import draws_fit
+from keras_elmo.text_input import read_lines, read_sentences
+from keras_elmo.utils.checks import check_whole, invalid
+from keras_elmo.utils.files import PathLike, digest_of, local_path, read_object
 from keras_elmo.utils.progress import progress_bar
 
 # Held-out tokens that are scored at every checkpoint.
 _SAMPLE_TOKENS = 10_000
-# The run stops after this many skipped updates in a row.
-_MOST_SKIPPED = 20
+# Lines that show whether the vocabulary is ordered by frequency.
+_LINES = 1000
 
 
 class Pretraining:
     r"""Train a ``BiLanguageModel`` on a corpus, and keep the run in a folder.
 
-    With several processes (``sharing``) each process computes its parts of the batches. All
-    processes read the corpus and the folder; only the first process writes.
+    A run uses several devices if they are set up before it is made: on JAX by
+    ``keras.distribution.set_distribution(keras.distribution.DataParallel())``, after
+    ``keras.distribution.initialize()`` for several hosts; on TensorFlow inside the ``scope()`` of
+    a ``tf.distribute.MirroredStrategy``. The devices share each batch. All hosts read the corpus
+    and the folder; only the first one writes.
 
     Args:
         folder: str or path. Folder of the run; made if it does not exist.
@@ -49,24 +59,19 @@ class Pretraining:
         config: BiLMConfig or None. Sizes of the biLM; None for the sizes of ``init_from``, or of
             the resumed run.
         recipe: Recipe. How the biLM is trained.
-        save_every: int. Steps between checkpoints. A killed run loses at most these steps, and
-            the steps while the last checkpoint was being written.
-        devices: int. Number of parts of a batch. Inside ``sharing(devices)`` each device computes
-            one part.
+        save_every: int. Steps between checkpoints. A killed run loses at most these steps.
         resume: bool. Continue from the checkpoint in the folder, if there is one. The recipe may
             change ``steps`` or ``epochs``, ``learning_rate``, ``decay``, ``decay_shape`` and
-            ``clip_norm``; the log records the change. All other settings, the backend and
-            the number ``devices`` must be equal, but fewer GPUs may share the parts.
-        init_from: str, path or None. Preset to start from (fine-tuning). With a larger
-            ``config`` its biLM grows first.
+            ``clip_norm``. All other settings, the corpus and the backend must be equal.
+        init_from: str, path or None. Preset to start from (fine-tuning).
         own_vocabulary: bool. With ``init_from``, predict the tokens of the corpus instead of the
             preset's, which then needs no softmax.
 
     Raises:
         ValueError: If the folder contains a run and ``resume`` is False, or a run with other
-            settings, another corpus or another vocabulary; if the corpus is not a prepared one;
-            if ``save_every`` or ``devices`` is less than 1; if a new run has neither ``config``
-            nor ``init_from``, or ``frozen_bilm`` without ``init_from``.
+            settings or another corpus; if the corpus is not a prepared one; if ``save_every`` is
+            less than 1; if a new run has neither ``config`` nor ``init_from``, or a ``config``
+            other than the preset's, or ``frozen_bilm`` without ``init_from``.
 
     Examples:
         >>> from keras_elmo.pretraining.prepare import prepare
@@ -91,116 +96,98 @@ class Pretraining:
         recipe: Recipe,
         *,
         save_every: int = 500,
-        devices: int = 1,
         resume: bool = False,
         init_from: PathLike | None = None,
         own_vocabulary: bool = False,
     ) -> None:
         self.save_every = check_whole("Pretraining", "save_every", save_every)
-        devices = check_whole("Pretraining", "devices", devices)
         self.folder = RunFolder(folder)
-        self._resumes = self.folder.has_checkpoint
-        self.share = current_share()
-        self.parts = self.share.parts(devices)
         corpus = local_path(corpus)
         files = sorted(corpus.glob("train-*.txt"))
         if not files:
-            raise ValueError(
-                "Pretraining expects a folder of keras-elmo prepare. "
-                f"Received: {corpus}, without train-*.txt"
+            raise invalid(
+                "Pretraining expects a folder of keras-elmo prepare",
+                f"{corpus}, without train-*.txt",
             )
-        origin = {
+        resumes = self._check_folder(resume)
+        self._origin: dict[str, Any] = {
             "corpus": _digest(files),
             "init_from": absolute_preset(init_from),
             "own_vocabulary": own_vocabulary,
-            # The position in the corpus depends on these two.
-            "devices": devices,
             "backend": keras.backend.backend(),
         }
+        if resume and self.folder.has_settings:
+            given = dict(self._origin)
+            if init_from is None:  # the caller need not repeat the preset
+                del given["init_from"], given["own_vocabulary"]
+            config, _, self._origin = self.folder.check_same(config, recipe, given)
         keras.utils.set_random_seed(recipe.seed)
-        self.settings = _changeable(recipe)
-        config, stored_recipe, origin = self._stored_settings(config, recipe, origin, resume)
-        self.model, self.vocabulary = self._make_model(config, recipe, origin, corpus)
+        if resumes:
+            assert config is not None
+            self.vocabulary = self.folder.read_vocabulary()
+            self.model = BiLanguageModel(config, len(self.vocabulary), **model_settings(recipe))
+        else:
+            self.model, self.vocabulary = _first_model(config, recipe, corpus, self._origin)
+        self._check_order(files[0], recipe)
+        self.devices = count_devices()
         batcher = Batcher.for_config(
             self.model.config,
             self.vocabulary,
             batch_tokens=recipe.batch_tokens,
-            devices=devices,
-            parts=self.parts,
+            devices=self.devices,
         )
         self._corpus = Corpus(files, batcher, recipe.max_tokens, recipe.seed)
-        self.recipe, self.steps = recipe, recipe.steps or 0
+        self._given, self.steps = recipe, recipe.steps or 0
         if recipe.epochs is not None:
-            self.steps = self._corpus.steps(recipe.epochs, recipe.parts)
-            self.recipe = dataclasses.replace(recipe, steps=self.steps, epochs=None)
+            self.steps = self._corpus.steps(recipe.epochs)
+        self.recipe = dataclasses.replace(recipe, steps=self.steps, epochs=None)
         self.model.bilm.trainable = not recipe.frozen_bilm
         self.optimizer = make_optimizer(self.recipe, Schedule(self.recipe))
         # On TensorFlow, XLA would compile every batch anew; JAX gets batches of fixed shapes.
         self.model.compile(self.optimizer, jit_compile=keras.backend.backend() == "jax")
         self.optimizer.build(self.model.trainable_variables)
-        digests = {"corpus": _digest_contents(files), **_digest_vocabulary(self.vocabulary)}
-        self.facts = self._load_facts(stored_recipe, digests)
+        self.facts: dict[str, Any] = {
+            **{"step": 0, "tokens": 0, "seconds": 0.0},
+            **{"perplexity": None, "position": (0, 0, 0)},
+        }
+        if resumes:
+            self.facts = self.folder.load(self._variables())
         self._scorer = Scorer(self.model, self.vocabulary)
         self._sample = _sample(corpus)
-        if self.share.is_first:
-            with self.folder.locked():
-                self.folder.cut_log(self.facts["step"])
-                recorded = read_tokenizer(self.folder.path) if self._resumes else None
-                tokenizer = recorded or _tokenizer(corpus, origin["init_from"])
-                self.folder.write_settings(
-                    self.model.config, recipe, origin, self.vocabulary, tokenizer
-                )
-                self._settings = self.folder.read_settings()
+        self._tokenizer = _tokenizer(self.folder, corpus, self._origin["init_from"])
 
-    def _stored_settings(
-        self, config: BiLMConfig | None, recipe: Recipe, origin: dict, resume: bool
-    ) -> tuple[BiLMConfig | None, Recipe, dict]:
-        """Return the settings of the run in the folder, or the given ones if there is none."""
-        if self._resumes and not resume:
-            raise ValueError(
-                f"Pretraining expects a folder without a run. Received: {self.folder.path}, with a "
-                "checkpoint. Resume it, or choose another folder"
+    def _check_folder(self, resume: bool) -> bool:
+        """Return whether the run continues from a checkpoint."""
+        folder, name = self.folder, str(self.folder.path)
+        if folder.has_checkpoint and not resume:
+            raise invalid(
+                "Pretraining expects a folder without a run",
+                f"{name}, with a checkpoint",
+                "Resume it, or choose another folder",
             )
-        # The other processes may see a part of the files that the first one writes.
-        if self.share.is_first and (others := self.folder.files_of_others()):
-            raise ValueError(
-                "Pretraining expects a new folder, or one with a run. Received: "
-                f"{self.folder.path}, with {', '.join(others)}, which the run would replace. "
-                "Choose another folder"
+        if not folder.has_settings and (folder.path / "vocab.txt").exists():
+            raise invalid(
+                "Pretraining expects a new folder, or one with a run",
+                f"{name}, with the vocab.txt of a corpus or a preset",
+                "Choose another folder",
             )
-        if not (self._resumes or (resume and self.folder.has_settings)):
-            return config, recipe, origin
-        if origin["init_from"] is None:  # the caller need not repeat the preset
-            left_out = "init_from", "own_vocabulary"
-            origin = {name: value for name, value in origin.items() if name not in left_out}
-        return self.folder.check_same(config, recipe, origin)
+        return folder.has_checkpoint
 
-    def _make_model(
-        self, config: BiLMConfig | None, recipe: Recipe, origin: dict, corpus: pathlib.Path
-    ) -> tuple[BiLanguageModel, list[str]]:
-        """Return the model, without the weights of a checkpoint, and its vocabulary."""
-        if self._resumes:
-            assert config is not None  # the folder has one
-            vocabulary = self.folder.read_vocabulary()
-            return BiLanguageModel(config, len(vocabulary), **model_settings(recipe)), vocabulary
-        vocabulary = read_vocabulary(corpus / "vocab.txt")
-        start = origin["init_from"], origin["own_vocabulary"]
-        return _first_model(config, recipe, vocabulary, *start)
-
-    def _load_facts(self, stored_recipe: Recipe, digests: dict[str, str]) -> dict[str, Any]:
-        """Read the checkpoint, if there is one. Return its facts, or the facts of a new run."""
-        facts = {
-            "step": 0,
-            "tokens": 0,
-            "seconds": 0.0,
-            "position": START,
-            "settings": _changeable(stored_recipe),
-        }
-        if self._resumes:
-            facts |= self.folder.load(self._variables(), digests)
-            # Reset the skip count: the settings may have changed.
-            self.optimizer.skipped_in_a_row.assign(0)
-        return {**facts, "digests": digests}
+    def _check_order(self, file: pathlib.Path, recipe: Recipe) -> None:
+        """Warn if the sampled softmax would draw the wrong tokens."""
+        if recipe.negatives is None or recipe.negatives >= len(self.vocabulary):
+            return
+        lines = itertools.islice(read_lines(file), _LINES)
+        tokens = [t for line in lines for t in line.split()]
+        ids = {token: i for i, token in enumerate(self.vocabulary)}
+        if not draws_fit(np.array([ids[t] for t in tokens if t in ids], int), len(ids)):
+            warnings.warn(
+                "The sampled softmax expects a vocabulary with the most frequent tokens first. "
+                "Received: one in another order, which makes training worse. Prepare the corpus "
+                "with this vocabulary and train with own_vocabulary, or use the full softmax "
+                "(negatives=None)",
+                stacklevel=3,
+            )
 
     def _variables(self) -> dict:
         return {"model": self.model.variables, "optimizer": self.optimizer.variables}
@@ -208,150 +195,106 @@ class Pretraining:
     def run(self, callbacks: Iterable = (), progress: bool = True) -> None:
         """Train to the last step of the recipe.
 
+        After Ctrl-C or SIGTERM the run writes a checkpoint and raises ``KeyboardInterrupt``.
+
         Args:
             callbacks: iterable of Keras callbacks. One epoch is the steps between two
-                checkpoints. A callback that sets ``stop_training`` ends the run at the next
-                checkpoint. ``folder.writer.wait()`` waits until the checkpoint is written.
+                checkpoints. A callback that sets ``stop_training`` ends the run with a
+                checkpoint.
             progress: bool. Whether to show a progress bar.
 
         Raises:
-            OSError: If another process trains in the folder, or a checkpoint could not be
-                written.
-            ValueError: If the run diverged; the last checkpoint stays. If another ``Pretraining``
-                has begun in the folder since, with other settings.
+            OSError: If another process trains in the folder, or a checkpoint cannot be written.
+            ValueError: If the run diverged; the last checkpoint stays.
         """
-        keeper = _Keeper(self, progress)
+        is_first = this_process()[0] == 0
+        self.model.stop_training = False
+        keeper = _Keeper(self, is_first, progress)
         with contextlib.ExitStack() as stack:
             stack.callback(keeper.bar.close)
-            if self.share.is_first:
+            if is_first:
                 stack.enter_context(self.folder.locked())
-                if self.folder.read_settings() != self._settings:
-                    raise ValueError(
-                        f"Expected {self.folder.path} to have the settings of this run. Received: "
-                        "the settings of a later run. Make a new Pretraining, in another folder"
-                    )
-            stack.callback(self.folder.writer.wait)
-            self._fit(keeper, callbacks)
-
-    def _fit(self, keeper: "_Keeper", callbacks: Iterable) -> None:
-        self._failure: Exception | None = None
-        whole, rest = divmod(max(0, self.steps - self.facts["step"]), self.save_every)
-        try:
+                self.folder.cut_log(self.facts["step"])
+                settings = self.model.config, self._given, self._origin
+                self.folder.write_settings(*settings, self.vocabulary, self._tokenizer)
+            interrupts = stack.enter_context(_stopped_by_signals(self.model))
+            # Keras wants equally many steps in every epoch, so the last steps are apart.
+            whole, rest = divmod(max(0, self.steps - self.facts["step"]), self.save_every)
             for epochs, steps in ((whole, self.save_every), (1, rest)):
-                if not (epochs and steps):
-                    continue
-                keeper.ahead = collections.deque()
-                # TensorBoard counts epochs from the start of the run.
-                before = -(-self.facts["step"] // self.save_every)
-                self.model.fit(
-                    self._feed(keeper.ahead),
-                    steps_per_epoch=steps,
-                    initial_epoch=before,
-                    epochs=before + epochs,
-                    shuffle=False,  # the feed shuffles
-                    verbose=0,
-                    callbacks=[keeper, *callbacks],
-                )
-                if self.model.stop_training:
-                    return
+                if epochs and steps and not (interrupts or self.model.stop_training):
+                    self._fit(epochs, steps, [keeper, *callbacks])
+        if interrupts:
+            raise KeyboardInterrupt(*interrupts)
+
+    def _fit(self, epochs: int, steps: int, callbacks: list) -> None:
+        self.ahead: dict[int, tuple] = {}
+        self._failure: Exception | None = None
+        # TensorBoard counts epochs from the start of the run.
+        before = -(-self.facts["step"] // self.save_every)
+        try:
+            self.model.fit(
+                self._feed(),
+                steps_per_epoch=steps,
+                initial_epoch=before,
+                epochs=before + epochs,
+                shuffle=False,  # the feed shuffles
+                verbose=0,
+                callbacks=callbacks,
+            )
         except Exception:
             # tf.data keeps only the message; raise the original error again.
             if self._failure is not None:
                 raise self._failure from None
             raise
 
-    def heldout_perplexity(self) -> float | None:
-        """Return the joint perplexity of a held-out sample, None without held-out text."""
-        return self._scorer.perplexity(self._sample)["perplexity"] if self._sample else None
-
-    def skipped(self) -> tuple[int, int]:
-        """Return how many updates were skipped, as not finite: in all, and in a row until now."""
-        if keras.backend.backend() == "jax":
-            self.model.jax_state_sync()
-        counts = self.optimizer.skipped, self.optimizer.skipped_in_a_row
-        return int(to_numpy(counts[0])), int(to_numpy(counts[1]))
-
-    def check(self) -> None:
-        """Raise a ``ValueError`` if too many updates in a row were skipped."""
-        in_a_row = self.skipped()[1]
-        if in_a_row >= _MOST_SKIPPED:
-            raise self.diverged(f"the gradients of the last {in_a_row} updates are not finite")
-
-    def diverged(self, sign: str) -> ValueError:
-        """Return the error of a run that diverged."""
-        with contextlib.suppress(OSError):  # the divergence is the error to raise
-            self.folder.writer.wait()
-        remedy = "Begin anew"
-        if self.folder.has_checkpoint:
-            remedy = f"Resume the earlier checkpoint in {self.folder.path}"
-        return ValueError(
-            f"Training diverged: {sign}. Received at step {self.facts['step']}. "
-            f"{remedy} with a lower learning_rate or clip_norm"
-        )
-
-    def changes(self) -> str:
-        """Describe the settings that changed since the last checkpoint; "" if none did."""
-        before = self.facts["settings"]
-        return "; ".join(
-            f"{name} {before[name]} -> {value}"
-            for name, value in self.settings.items()
-            if before[name] != value
-        )
-
-    def _feed(self, ahead: collections.deque) -> Any:
-        """Return the batches after the checkpoint; append their tokens and positions to ahead."""
+    def _feed(self) -> Any:
+        """Return the batches after the checkpoint; put tokens and position of each step ahead."""
+        first, position = self.facts["step"] + 1, self.facts["position"]
+        is_tensorflow = keras.backend.backend() == "tensorflow"
 
         def batches() -> Iterator[tuple[dict]]:
             try:
-                for batch, tokens, position in self._corpus.batches(
-                    self.facts["position"], self.facts["step"], self.recipe.parts
-                ):
-                    ahead.append((tokens, position))
-                    yield (batch,)
+                for step, found in enumerate(self._corpus.batches(position), first):
+                    batch, *self.ahead[step] = found
+                    if is_tensorflow and self.devices > 1:
+                        yield from ((x,) for x in batches_of_replicas(batch, self.devices))
+                    else:
+                        yield (rows_of_process(batch),)
             except (OSError, ValueError) as error:
                 self._failure = error
                 raise
 
-        if keras.backend.backend() != "tensorflow":
+        if not is_tensorflow:
             return batches()
         import tensorflow as tf
 
         axes = {"characters": 2, "words": 3, "targets": 3, "weights": 3}
         spec = {
-            name: tf.TensorSpec(
-                (len(self.parts), *[None] * n), tf.float32 if name == "weights" else tf.int32
-            )
+            name: tf.TensorSpec([None] * n, tf.float32 if name == "weights" else tf.int32)
             for name, n in axes.items()
         }
-        feed = tf.data.Dataset.from_generator(batches, output_signature=(spec,))
-        if self.share.processes == 1:  # Keras distributes the batch
-            return feed.prefetch(4)
-
-        def of_replicas(batch: dict) -> tuple[dict]:
-            """Return the batch of each device of this process."""
-            first = [self.share.replicas, -1]
-            parts = {
-                name: tf.reshape(x, tf.concat([first, tf.shape(x)[1:]], axis=0))
-                for name, x in batch.items()
-            }
-            return (parts,)
-
-        feed = feed.map(of_replicas).unbatch().prefetch(4)
+        feed = tf.data.Dataset.from_generator(batches, output_signature=(spec,)).prefetch(4)
+        if self.devices == 1:
+            return feed
+        # Each replica takes the next element of the feed.
         strategy = tf.distribute.get_strategy()
         return strategy.distribute_datasets_from_function(lambda _: feed)
+
+    def heldout_perplexity(self) -> float | None:
+        """Return the joint perplexity of a held-out sample, None without held-out text."""
+        return self._scorer.perplexity(self._sample)["perplexity"] if self._sample else None
 
 
 class _Keeper(keras.callbacks.Callback):
     """Count steps, log, score held-out text and write checkpoints."""
 
-    def __init__(self, run: Pretraining, progress: bool) -> None:
+    def __init__(self, run: Pretraining, is_first: bool, progress: bool) -> None:
         super().__init__()
-        self.run = run
-        self.ahead: collections.deque = collections.deque()
+        self.run, self.is_first = run, is_first
         self.started = time.monotonic() - run.facts["seconds"]
         self.new_tokens, self.began = 0, time.monotonic()
         self.bar = progress_bar(
-            progress and run.share.is_first,
+            progress and is_first,
             total=run.steps,
             initial=run.facts["step"],
             unit=" steps",
@@ -360,29 +303,26 @@ class _Keeper(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict) -> None:
         facts = self.run.facts
-        tokens, facts["position"] = self.ahead.popleft()
         facts["step"] += 1
+        tokens, facts["position"] = self.run.ahead.pop(facts["step"])
         facts["tokens"] += tokens
         self.new_tokens += tokens
         self.bar.update()
         if batch % 10 == 9:
-            self.run.check()
-            self.run.folder.writer.check()
+            self._check("loss", logs["loss"])
             rate = self.new_tokens / (time.monotonic() - self.began)
             self.bar.set_postfix_str(f"loss {logs['loss']:.3f}, {rate:.0f} tokens/s")
 
     def on_epoch_end(self, epoch: int, logs: dict) -> None:
         run, facts = self.run, self.run.facts
-        run.check()
-        skipped, in_a_row = run.skipped()
-        if in_a_row and facts["step"] < run.steps:
-            return  # these weights gave gradients that are not finite
-        weights = map(to_numpy, run.model.trainable_variables)
-        if not all(np.isfinite(weight).all() for weight in weights):
-            raise run.diverged("a weight is not finite")
-        perplexity = run.heldout_perplexity()
-        if perplexity is not None and not np.isfinite(perplexity):
-            raise run.diverged(f"the held-out perplexity is {perplexity}")
+        self._check("loss", logs["loss"])
+        self.bar.set_description("measuring held-out text")
+        # The loss is from before the last update, the perplexity from after it.
+        facts["perplexity"] = run.heldout_perplexity()
+        if facts["perplexity"] is not None:
+            self._check("held-out perplexity", facts["perplexity"])
+        for variable in run.model.trainable_variables:
+            self._check("sum of the weights", float(to_numpy(variable).sum()))
         facts["seconds"] = time.monotonic() - self.started
         row = {
             "step": facts["step"],
@@ -390,47 +330,82 @@ class _Keeper(keras.callbacks.Callback):
             "seconds": round(facts["seconds"], 1),
             "learning_rate": float(Schedule(run.recipe)(facts["step"] - 1)),
             "loss": logs["loss"],
-            "perplexity": perplexity,
-            "skipped": skipped,
-            "change": run.changes(),
+            "perplexity": facts["perplexity"],
         }
-        facts["settings"] = run.settings
-        logs.update({k: v for k, v in row.items() if v is not None and k != "change"})
-        if run.share.is_first:
+        logs.update({name: value for name, value in row.items() if value is not None})
+        if self.is_first:
+            self.bar.set_description("writing the checkpoint")
             # Log first: if no checkpoint follows, resuming removes the row.
-            run.folder.log(row)
-            run.folder.writer.save(run._variables(), facts)
+            run.folder.append_to_log(row)
+            run.folder.save(run._variables(), facts)
+        self.bar.set_description("pretraining")
+
+    def _check(self, name: str, value: float) -> None:
+        """Raise a ``ValueError`` if the run diverged."""
+        if math.isfinite(value):
+            return
+        folder = self.run.folder
+        advice = (
+            f"Resume the checkpoint in {folder.path}" if folder.has_checkpoint else "Begin anew"
+        )
+        raise invalid(
+            f"Training diverged: expected a finite {name}",
+            f"{value} at step {self.run.facts['step']}",
+            f"{advice} with a lower learning_rate or clip_norm",
+        )
 
 
-def _changeable(recipe: Recipe) -> dict:
-    return {name: getattr(recipe, name) for name in CHANGEABLE}
+@contextlib.contextmanager
+def _stopped_by_signals(model: keras.Model) -> Iterator[list[int]]:
+    """Stop training after the present step at Ctrl-C or SIGTERM; yield the signals received.
+
+    A second signal acts as it did before.
+    """
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # the others get no signals
+        yield received
+        return
+
+    def stop(number: int, _: object) -> None:
+        received.append(number)
+        model.stop_training = True
+        signal.signal(number, handlers[number])
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in handlers:
+        signal.signal(number, stop)
+    try:
+        yield received
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _first_model(
-    config: BiLMConfig | None,
-    recipe: Recipe,
-    vocabulary: list[str],
-    init_from: str | None,
-    own_vocabulary: bool,
+    config: BiLMConfig | None, recipe: Recipe, corpus: pathlib.Path, origin: dict
 ) -> tuple[BiLanguageModel, list[str]]:
     """Return the model of a new run, and its vocabulary."""
-    settings = model_settings(recipe)
-    if init_from is None:
+    settings, vocabulary = model_settings(recipe), read_vocabulary(corpus / "vocab.txt")
+    preset = origin["init_from"]
+    if preset is None:
         if config is None:
-            raise ValueError(
-                "Pretraining expects the config of a new run, or a preset to start from. "
-                "Received: config=None, init_from=None"
-            )
+            expected = "the config of a new run, or a preset to start from"
+            raise invalid(f"Pretraining expects {expected}", "config=None, init_from=None")
         if recipe.frozen_bilm:
-            raise ValueError(
+            raise invalid(
                 "Pretraining expects a preset to start from with frozen_bilm, because a random "
-                "biLM predicts nothing. Received: init_from=None"
+                "biLM predicts nothing",
+                "init_from=None",
             )
         return BiLanguageModel(config, len(vocabulary), **settings), vocabulary
-    wanted = vocabulary if own_vocabulary else None
-    model, vocabulary = read_language_model(init_from, wanted, softmax_needed=False, **settings)
+    wanted = vocabulary if origin["own_vocabulary"] else None
+    model, vocabulary = read_language_model(preset, wanted, softmax_needed=False, **settings)
     if config not in (None, model.config):
-        model = grow_language_model(model, config, **settings)
+        raise invalid(
+            "Pretraining expects a preset of the same sizes as the config",
+            f"{preset}, with {model.config}",
+            "Leave out the sizes. examples/grow.py makes a larger preset of a preset",
+        )
     return model, vocabulary
 
 
@@ -439,7 +414,8 @@ def read_run(folder: PathLike) -> tuple[BiLanguageModel, list[str], dict]:
 
     Returns:
         The ``BiLanguageModel``, its vocabulary, and the facts of the checkpoint: ``step``,
-        ``tokens``, ``seconds``, and ``init_from``, the first preset or None.
+        ``tokens``, ``seconds``, ``perplexity`` of the held-out sample or None, and
+        ``init_from``, the first preset or None.
 
     Raises:
         FileNotFoundError: If the folder contains no checkpoint.
@@ -448,7 +424,7 @@ def read_run(folder: PathLike) -> tuple[BiLanguageModel, list[str], dict]:
     config, recipe, origin = run.read_settings()
     vocabulary = run.read_vocabulary()
     model = BiLanguageModel(config, len(vocabulary), **model_settings(recipe))
-    facts = run.load({"model": model.variables}, _digest_vocabulary(vocabulary))
+    facts = run.load({"model": model.variables})
     return model, vocabulary, {**facts, "init_from": origin["init_from"]}
 
 
@@ -464,30 +440,21 @@ def model_settings(recipe: Recipe) -> dict:
 
 
 def _digest(files: list[pathlib.Path]) -> str:
-    """Return a digest of the vocabulary, and of the names and sizes of the files."""
-    digest = hashlib.sha256((files[0].parent / "vocab.txt").read_bytes())
-    digest.update(json.dumps([(file.name, file.stat().st_size) for file in files]).encode())
-    return digest.hexdigest()
+    """Return a digest of the files of a corpus."""
+    digests = [digest_of(file) for file in (*files, files[0].parent / "vocab.txt")]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def _tokenizer(corpus: pathlib.Path, init_from: Any) -> dict | None:
-    """Return the tokenizer of a corpus, or of the preset that a run begins with, if known."""
-    if tokenizer := read_tokenizer(corpus):
-        return tokenizer
+def _tokenizer(folder: RunFolder, corpus: pathlib.Path, init_from: Any) -> dict | None:
+    """Return the tokenizer of a run, a corpus, or the preset that a run begins with, if known."""
+    if folder.has_checkpoint:
+        return folder.read_tokenizer()
+    if (corpus / TOKENIZER_FILE).is_file():
+        return read_object(corpus / TOKENIZER_FILE, "Tokenizer file")
     if init_from is not None:
-        # The tokenizer is not known, or the preset is gone.
-        with contextlib.suppress(ValueError, OSError, ImportError):
+        with contextlib.suppress(ValueError):  # the tokenizer is not known
             return {"name": Preset(init_from).read_tokenizer()}
     return None
-
-
-def _digest_contents(files: list[pathlib.Path]) -> str:
-    """Return a digest of the contents of the files, in their order."""
-    return hashlib.sha256("".join(map(digest_of, files)).encode()).hexdigest()
-
-
-def _digest_vocabulary(tokens: list[str]) -> dict[str, str]:
-    return {"vocabulary": hashlib.sha256("\n".join(tokens).encode()).hexdigest()}
 
 
 def _sample(corpus: pathlib.Path) -> list[list[str]]:

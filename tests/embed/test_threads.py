@@ -168,28 +168,6 @@ threading.Thread(target=work).start()
     assert run.stdout == "(3, 2, 12)\n", run.stderr
 
 
-@pytest.mark.extended
-def test_a_thread_may_write_checkpoints_after_the_main_thread_has_ended(tmp_path):
-    file = str(tmp_path / "checkpoint.hdf5")
-    code = f"""
-import threading
-import keras
-from keras_elmo.pretraining.checkpoint import CheckpointWriter, load_checkpoint
-
-def work():
-    threading.main_thread().join()
-    variables = {{"model": [keras.Variable([1.0])]}}
-    writer = CheckpointWriter({file!r})
-    writer.save(variables, {{"step": 7}})
-    writer.wait()
-    print(load_checkpoint({file!r}, variables))
-
-threading.Thread(target=work).start()
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.stdout == "{'step': 7}\n", run.stderr
-
-
 def test_a_thread_may_write_files(embedder, text, tmp_path):
     """Only the main thread can handle signals."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

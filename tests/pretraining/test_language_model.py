@@ -1,10 +1,5 @@
 """The bidirectional language model against the executable specification."""
 
-import os
-import re
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -13,9 +8,12 @@ from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.weight_mapping import extract, variables_by_path
 from keras_elmo.pretraining.corpus import Batcher
 from keras_elmo.pretraining.language_model import BiLanguageModel
+from keras_elmo.pretraining.optimizers import make_optimizer
+from keras_elmo.pretraining.recipe import Recipe, Schedule
 from keras_elmo.pretraining.scores import Scorer
+from keras_elmo.pretraining.train import model_settings
 from tests import reference
-from tests.conftest import BACKEND, make_config, not_on_jax, numpy, slow
+from tests.conftest import make_config, numpy
 from tests.gradients import gradients
 
 pytestmark = pytest.mark.backends
@@ -90,17 +88,14 @@ def test_log_probabilities_are_those_of_the_specification(changes):
         np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
-@not_on_jax
+@pytest.mark.backends("torch")
 def test_loss_is_the_mean_of_both_directions_per_prediction():
     model = make_model()
     expected = [expected_log_probabilities(model, sentence) for sentence in SENTENCES]
     expected = -np.concatenate(expected, axis=1).mean()
-    for devices in (1, 2):
-        loss = float(numpy(model(tensors(make_batch(devices=devices)))))
+    for settings in ({}, {"devices": 3}, {"fixed_shapes": True}):
+        loss = float(numpy(model(tensors(make_batch(**settings)))))
         np.testing.assert_allclose(loss, expected, rtol=1e-5)
-    np.testing.assert_allclose(
-        float(numpy(model(tensors(make_batch(fixed_shapes=True))))), expected, rtol=1e-5
-    )
 
 
 def test_perplexity():
@@ -143,7 +138,7 @@ def test_arrays_and_bytes_are_as_good_as_lists():
         assert scorer.perplexity(other) == scorer.perplexity(sentences)
 
 
-@not_on_jax
+@pytest.mark.backends("torch")
 def test_float32_whatever_the_policy():
     expected = Scorer(make_model(), VOCABULARY).perplexity(SENTENCES)
     before = keras.config.dtype_policy()
@@ -160,7 +155,7 @@ def test_float32_whatever_the_policy():
     assert losses[2] < losses[0]
 
 
-@not_on_jax
+@pytest.mark.backends("torch")
 def test_gradient_against_finite_differences():
     model = make_model()
     batch = tensors(make_batch())
@@ -188,7 +183,7 @@ def test_dropout_acts_in_training_only_and_each_time_anew():
     assert len({at_rest[0], *training}) == 3
 
 
-@not_on_jax
+@pytest.mark.backends("torch")
 def test_negatives_are_drawn_anew_and_do_not_move_the_loss_far():
     model, full = make_model(n_negatives=5), make_model()
     batch = tensors(make_batch())
@@ -197,18 +192,19 @@ def test_negatives_are_drawn_anew_and_do_not_move_the_loss_far():
     assert abs(np.mean(losses) - float(numpy(full(batch)))) < 0.1
 
 
-def test_the_largest_seed():
-    settings = {"n_negatives": 5, "dropout": 0.5, "seed": 2**32 - 1}
-    model = BiLanguageModel(make_config(), len(VOCABULARY), **settings)
-    assert np.isfinite(float(numpy(model(tensors(make_batch()), training=True))))
-    assert model.get_config()["seed"] == 2**32 - 1
-
-
-def test_config_round_trip():
-    model = make_model(n_negatives=3, dropout=0.25, product_dtype="bfloat16")
-    assert model.get_config()["seed"] == model.seed
-    again = BiLanguageModel.from_config(model.get_config())
+@pytest.mark.backends("torch")
+def test_a_saved_model_loads_with_its_optimizer(tmp_path):
+    """As ``ModelCheckpoint`` among the callbacks of a run saves it."""
+    recipe = Recipe(optimizer="muon", steps=10, seed=2**32 - 1, precision="bfloat16", negatives=3)
+    model = BiLanguageModel(make_config(), len(VOCABULARY), **model_settings(recipe))
+    model.compile(make_optimizer(recipe, Schedule(recipe)), jit_compile=False)
+    assert np.isfinite(model.train_on_batch(make_batch()))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
     assert again.get_config() == model.get_config() and again.config == model.config
+    assert again.optimizer.get_config() == model.optimizer.get_config()
+    for one, two in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(numpy(one), numpy(two), err_msg=one.path)
 
 
 def test_as_many_negatives_as_the_vocabulary_are_the_full_softmax():
@@ -223,7 +219,7 @@ def test_as_many_negatives_as_the_vocabulary_are_the_full_softmax():
             make_model(n_negatives=n_negatives)
 
 
-@slow
+@pytest.mark.extended
 def test_substitutes_are_the_predictions_of_both_directions():
     scorer = Scorer(make_model(), VOCABULARY)
     words = VOCABULARY[3:]
@@ -256,64 +252,16 @@ def test_substitutes_are_the_predictions_of_both_directions():
         scorer.substitutes("a sentence", 0)
 
 
-def test_learns_and_half_precision_products_learn_alike(config):
+def test_learns_and_half_precision_products_learn_alike():
     batch = make_batch()
     ends = []
     for product_dtype in ("float32", "bfloat16"):
-        model = make_model(config, product_dtype=product_dtype)
+        model = make_model(make_config(), product_dtype=product_dtype)
         model.compile(keras.optimizers.Adam(0.02), jit_compile=False)
         losses = [model.train_on_batch(batch) for _ in range(25)]
         ends.append(float(numpy(model(tensors(batch)))))
         assert ends[-1] < 0.6 * float(losses[0])
     assert 0 < abs(ends[0] - ends[1]) < 0.1
-
-
-# Two devices, each with 11 rows of 7 tokens, of 23 distinct ones.
-COMPILED = """
-import jax, keras, numpy as np
-from keras_elmo.pretraining.language_model import BiLanguageModel
-from keras_elmo.pretraining.devices import sharing
-from tests.conftest import make_config
-
-with sharing(2):
-    config = make_config(n_layers=2, n_highway=0, filters=((2, 5), (3, 4)))
-    model = BiLanguageModel(config, 40, n_negatives=8, dropout=0.1)
-    model.compile(keras.optimizers.SGD(0.1))
-    model.optimizer.build(model.trainable_variables)
-    shapes = {"characters": (2, 23, 13), "words": (2, 2, 7, 11)}
-    shapes |= {name: shapes["words"] for name in ("targets", "weights")}
-    batch = {}
-    for name, shape in shapes.items():
-        layout = keras.distribution.distribution().get_data_layout(shape).backend_layout
-        kind = "float32" if name == "weights" else "int32"
-        batch[name] = jax.ShapeDtypeStruct(shape, kind, sharding=layout)
-    state = ([v.value for v in variables] for variables in (
-        model.trainable_variables, model.non_trainable_variables,
-        model.optimizer.variables, model.metrics_variables))
-    print(jax.jit(model.train_step).lower(tuple(state), (batch,)).compile().as_text())
-"""
-
-
-@pytest.mark.skipif(BACKEND != "jax", reason="XLA divides the work on JAX")
-def test_each_device_computes_its_own_rows():
-    flags = "--xla_force_host_platform_device_count=2"
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", COMPILED],
-        env={**os.environ, "XLA_FLAGS": flags},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
-    assert "all-reduce" in run.stdout  # of the gradients
-    for operation in ("all-gather", "all-to-all", "collective-permute"):
-        assert operation not in run.stdout
-    sizes = {
-        int(size)
-        for shape in re.findall(r"\b[a-z]+\d*\[([\d,]+)\]", run.stdout)
-        for size in shape.split(",")
-    }
-    assert {11, 23, 77} <= sizes
-    assert not {22, 46, 154} & sizes  # of both devices together
 
 
 def test_dropout_acts_on_the_input_of_every_layer():

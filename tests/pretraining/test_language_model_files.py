@@ -83,8 +83,7 @@ def test_files(preset):
         "weights.hdf5",
     ]
     card = (preset / "README.md").read_text()
-    assert card.startswith("# A card\n\n## Checksums (SHA-256)\n")
-    assert sum(len(line.split()[0]) == 64 for line in card.splitlines() if "  " in line) == 4
+    assert card == "# A card\n"
     with h5py.File(preset / "softmax.hdf5") as file:
         assert file["softmax/W"].shape == (7, 6) and file["softmax/b"].dtype == "float32"
     options = json.loads((preset / "options.json").read_text())
@@ -205,7 +204,7 @@ def test_paths_in_the_home_folder(preset, tmp_path, monkeypatch):
     write_vocabulary("~/v.txt", vocabulary)
     for path in ("~/again/vocab.txt", "~/v.txt"):
         assert read_vocabulary(path) == VOCABULARY
-    with pytest.raises(FileNotFoundError, match=f"vocabs.txt does .* {tmp_path}/again/vocab.txt"):
+    with pytest.raises(FileNotFoundError, match="vocabs.txt does not exist"):
         read_vocabulary("~/again/vocabs.txt")
     with pytest.raises(ValueError, match="a path on this machine. Received: a URL, s3://a/b"):
         read_vocabulary("s3://a/b")

@@ -1,12 +1,10 @@
-"""Recipes: what they refuse, the schedule of the rate, the ramp of the batches."""
+"""Recipes: the values that they refuse, and the schedule of the learning rate."""
 
 import dataclasses
 import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from keras_elmo.pretraining.recipe import Recipe, Schedule
 from tests.conftest import numpy
@@ -34,7 +32,7 @@ def test_schedule(shape, falling):
 
 def test_defaults():
     recipe = Recipe()
-    assert (recipe.steps, recipe.epochs, recipe.parts(0)) == (30_000, None, 1)
+    assert (recipe.steps, recipe.epochs) == (30_000, None)
     assert Recipe(epochs=2.5).steps is None
     assert Recipe(**json.loads(json.dumps(dataclasses.asdict(Recipe(epochs=1))))) == Recipe(
         epochs=1
@@ -47,70 +45,25 @@ def test_numbers_of_numpy_are_kept_as_json_has_them():
     assert json.loads(json.dumps(dataclasses.asdict(recipe)))["batch_tokens"] == 512
 
 
-def test_ramp():
-    recipe = Recipe(steps=99, batch_tokens=1024, first_batch_tokens=128, ramp_steps=30)
-    assert [recipe.parts(step) for step in (0, 9, 10, 19, 20, 29, 30, 98)] == [
-        8,
-        8,
-        4,
-        4,
-        2,
-        2,
-        1,
-        1,
-    ]
-    # Never more than the bound, also where doubling does not meet it.
-    assert Recipe(batch_tokens=1024, first_batch_tokens=600, ramp_steps=5).parts(0) == 2
-    assert Recipe(batch_tokens=1024, first_batch_tokens=1024, ramp_steps=5).parts(0) == 1
-
-
-@given(st.integers(1, 4096), st.integers(1, 4096), st.integers(1, 1000))
-def test_a_ramp_only_rises(first, most, ramp_steps):
-    recipe = Recipe(
-        batch_tokens=max(first, most), first_batch_tokens=min(first, most), ramp_steps=ramp_steps
-    )
-    parts = [recipe.parts(step) for step in range(ramp_steps + 2)]
-    assert parts == sorted(parts, reverse=True) and parts[-2:] == [1, 1]
-    assert recipe.batch_tokens / parts[0] <= recipe.first_batch_tokens
-    assert 2 * recipe.batch_tokens / parts[0] > recipe.first_batch_tokens or parts[0] == 1
-
-
 @pytest.mark.parametrize(
     "changes, message",
     [
         ({"steps": 0}, "Recipe expects steps to be whole, 1 or more, or None. Received: steps=0"),
-        ({"steps": 2.0}, "steps to be whole, 1 or more, or None. Received: steps=2.0"),
-        ({"steps": True}, "steps to be whole, 1 or more, or None. Received: steps=True"),
         ({"warmup": -1}, "warmup to be whole, 0 or more. Received: warmup=-1"),
         ({"batch_tokens": 0}, "batch_tokens to be whole, 1 or more. Received: batch_tokens=0"),
         ({"max_tokens": None}, "max_tokens to be whole, 1 or more. Received: max_tokens=None"),
-        ({"ramp_steps": -1}, "ramp_steps to be whole, 0 or more. Received: ramp_steps=-1"),
-        ({"learning_rate": 0}, "learning_rate to be more than 0. Received: learning_rate=0"),
         ({"learning_rate": float("nan")}, "learning_rate to be more than 0. .*=nan"),
         ({"clip_norm": float("inf")}, "clip_norm to be more than 0. Received: clip_norm=inf"),
-        ({"clip_norm": True}, "clip_norm to be more than 0. Received: clip_norm=True"),
         ({"decay": 1.5}, "decay to be from 0 to 1. Received: decay=1.5"),
         ({"dropout": 1}, "dropout to be 0 or more and below 1. Received: dropout=1"),
-        ({"dropout": False}, "dropout to be 0 or more and below 1. Received: dropout=False"),
         ({"negatives": 0}, "negatives to be whole, 1 or more, or None. Received: negatives=0"),
-        ({"decay": "0.3"}, "Recipe expects decay to be from 0 to 1. Received: decay='0.3'"),
-        ({"seed": None}, r"seed to be whole, from 0 to 2\*\*32 - 1. Received: seed=None"),
-        ({"seed": -1}, r"seed to be whole, from 0 to 2\*\*32 - 1. Received: seed=-1"),
-        ({"seed": False}, r"seed to be whole, from 0 to 2\*\*32 - 1. Received: seed=False"),
         ({"seed": 2**32}, r"seed to be whole, from 0 to 2\*\*32 - 1. Received: seed=4294967296"),
         ({"epochs": 0}, "more than 0 and at most 1,000,000, or None. Received: epochs=0"),
-        ({"epochs": 1e308}, "at most 1,000,000, or None. Received: epochs=1e"),
         ({"epochs": 1, "steps": 9}, "steps or epochs, not both. Received: steps=9, epochs=1"),
         ({"frozen_bilm": 1}, "frozen_bilm to be True or False. Received: frozen_bilm=1"),
         ({"precision": "float16"}, "precision to be float32 or bfloat16. .*precision='float16'"),
         ({"optimizer": "sgd"}, "optimizer to be adam or muon. Received: optimizer='sgd'"),
         ({"decay_shape": []}, r"decay_shape to be linear or 1-sqrt. .*decay_shape=\[\]"),
-        (
-            {"first_batch_tokens": 4096, "ramp_steps": 9},
-            "first_batch_tokens to be at most batch_tokens=2048. Received: first_batch_tokens=4096",
-        ),
-        ({"ramp_steps": 9}, "ramp_steps together, .* Received: .*None, ramp_steps=9"),
-        ({"first_batch_tokens": 512}, "first_batch_tokens and ramp_steps together, .* ramp_s"),
     ],
 )
 def test_recipe_errors(changes, message):

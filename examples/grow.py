@@ -1,60 +1,68 @@
-"""Grow a biLM to larger sizes without changing its predictions (Chen et al., 2016)."""
+"""Grow a biLM to larger sizes without changing its predictions (Chen et al., 2016).
 
+    python examples/grow.py elmo_mini_en grown --size small
+    keras-elmo pretrain corpus run --init-from grown
+
+The preset needs vocab.txt and softmax.hdf5. The old features keep their positions:
+
+- New cells are copies of old cells, with noise on the incoming weights. The copies of a cell share
+  its outgoing weights.
+- New features of characters, filters, token representation and layer outputs are random. Their
+  outgoing weights are 0, so no old feature reads them. The softmax does not read them either.
+
+Reference: Chen et al., 2016, https://arxiv.org/abs/1511.05641 (Net2WiderNet).
+"""
+
+import argparse
 import dataclasses
-from typing import Any
+import json
+import pathlib
 
 import numpy as np
 
-from keras_elmo.config import BiLMConfig
-from keras_elmo.formats.weight_mapping import to_float32, variables_by_path
-from keras_elmo.layers.bilm import lstm_names
-from keras_elmo.pretraining.language_model import BiLanguageModel
+from keras_elmo import BiLMConfig, WordTokenizer
+from keras_elmo.pretraining import (
+    SIZES,
+    BiLanguageModel,
+    read_language_model,
+    write_language_model,
+)
 
 # Without noise, copies of a cell would stay equal. A share of the weights' standard deviation.
-_NOISE = 0.02
+NOISE = 0.02
 
 
-def grow_language_model(
-    model: BiLanguageModel, config: BiLMConfig, **kwargs: Any
-) -> BiLanguageModel:
+def grow_language_model(model, config, seed=0, noise=NOISE):
     """Return a larger ``BiLanguageModel`` with the same predictions, except for a little noise.
-
-    The old features keep their positions:
-
-    - New cells are copies of old cells, with noise on the incoming weights. The copies of a cell
-      share its outgoing weights.
-    - New features of characters, filters, token representation and layer outputs are random.
-      Their outgoing weights are 0, so no old feature reads them. The softmax does not read them
-      either.
 
     Args:
         model: BiLanguageModel. The smaller model.
         config: BiLMConfig. Sizes of the larger biLM; see ``check_growth``.
-        **kwargs: Arguments for ``BiLanguageModel``. The noise, the copies and the new weights
-            depend on its ``seed`` too.
-
-    Raises:
-        ValueError: If the biLM cannot grow to these sizes.
-
-    Reference:
-        Chen et al., 2016, https://arxiv.org/abs/1511.05641 (Net2WiderNet).
+        seed: int. Seed of the noise, the copies and the new weights.
+        noise: float. Standard deviation of the noise, as a share of the weights' one.
     """
     check_growth(model.config, config)
-    larger = BiLanguageModel(config, model.vocabulary_size, **kwargs)
-    rng = np.random.default_rng(larger.seed)
-    arrays = {path: to_float32(v) for path, v in variables_by_path(model.bilm).items()}
+    larger = BiLanguageModel(config, model.vocabulary_size, n_negatives=None, seed=seed)
+    rng = np.random.default_rng(seed)
+    arrays = {path: variable.numpy() for path, variable in _by_path(model.bilm).items()}
     grown = _grow_characters(arrays, model.config, config, rng)
-    for name in lstm_names(config):
-        grown |= _grow_lstm(name, arrays, model.config, config, rng)
-    for path, variable in variables_by_path(larger.bilm).items():
+    for direction in ("forward", "backward"):
+        for layer in range(1, config.n_layers + 1):
+            lstm = f"{direction}_{layer}"
+            grown |= _grow_lstm(lstm, arrays, model.config, config, rng, noise)
+    for path, variable in _by_path(larger.bilm).items():
         variable.assign(grown[path].astype("float32"))
-    kernel = to_float32(model.softmax_kernel)
-    larger.softmax_kernel.assign(_widened(kernel, config.projection_dim))
-    larger.softmax_bias.assign(to_float32(model.softmax_bias))
+    larger.softmax_kernel.assign(_widened(model.softmax_kernel.numpy(), config.projection_dim))
+    larger.softmax_bias.assign(model.softmax_bias.numpy())
     return larger
 
 
-def check_growth(config: BiLMConfig, larger: BiLMConfig) -> None:
+def _by_path(bilm):
+    """Return the variables of a biLM by their paths, as in ``char_cnn/embeddings``."""
+    return {weight.path.partition("bilm/")[2]: weight for weight in bilm.weights}
+
+
+def check_growth(config, larger):
     """Raise a ``ValueError`` unless a biLM of these sizes can grow to the larger ones.
 
     ``lstm_dim``, ``projection_dim``, ``character_embedding_dim`` and the filters may grow. Filters
@@ -80,9 +88,9 @@ def check_growth(config: BiLMConfig, larger: BiLMConfig) -> None:
         )
 
 
-def _places_of_filters(filters: tuple, larger: tuple) -> list[int] | None:
+def _places_of_filters(filters, larger):
     """Return the index in ``larger`` of each filter width, None if one does not fit."""
-    places: list[int] = []
+    places = []
     start = 0
     for width, count in filters:
         fits = (i for i in range(start, len(larger)) if larger[i][0] == width)
@@ -94,9 +102,7 @@ def _places_of_filters(filters: tuple, larger: tuple) -> list[int] | None:
     return places
 
 
-def _grow_characters(
-    arrays: dict, config: BiLMConfig, larger: BiLMConfig, rng: np.random.Generator
-) -> dict:
+def _grow_characters(arrays, config, larger, rng):
     old, new = config.character_embedding_dim, larger.character_embedding_dim
     embeddings = arrays["char_cnn/embeddings"]
     fresh = rng.uniform(-1, 1, (len(embeddings), new))
@@ -140,9 +146,7 @@ def _grow_characters(
     return grown
 
 
-def _grow_lstm(
-    name: str, arrays: dict, config: BiLMConfig, larger: BiLMConfig, rng: np.random.Generator
-) -> dict:
+def _grow_lstm(name, arrays, config, larger, rng, noise):
     width, cells = config.projection_dim, config.lstm_dim
     copies = np.concatenate([rng.permutation(cells) for _ in range(-(-larger.lstm_dim // cells))])
     # The old cells in their order, then copies; every cell is copied before one is copied twice.
@@ -153,7 +157,7 @@ def _grow_lstm(
         gates = arrays[f"{name}/{path}"].reshape(width, 4, cells)
         wide = np.zeros((larger.projection_dim, 4, larger.lstm_dim))
         wide[:width] = gates[:, :, source]
-        wide[:width, :, is_copy] += rng.normal(0, _NOISE * gates.std(), (width, 4, is_copy.sum()))
+        wide[:width, :, is_copy] += rng.normal(0, noise * gates.std(), (width, 4, is_copy.sum()))
         grown[f"{name}/{path}"] = wide.reshape(larger.projection_dim, -1)
     grown[f"{name}/bias"] = arrays[f"{name}/bias"].reshape(4, cells)[:, source].ravel()
     shares = rng.uniform(0.3, 0.7, larger.lstm_dim)
@@ -164,11 +168,39 @@ def _grow_lstm(
     return grown
 
 
-def _glorot(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+def _glorot(rng, shape):
     bound = (6 / sum(shape)) ** 0.5
     return rng.uniform(-bound, bound, shape)
 
 
-def _widened(array: np.ndarray, size: int) -> np.ndarray:
+def _widened(array, size):
     """Return an array with zeros for new features on its last axis."""
     return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, size - array.shape[-1])])
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("preset")
+    parser.add_argument("output", help="directory of the larger preset")
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--options", type=pathlib.Path, help="options.json, instead of --size")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    config = SIZES[arguments.size]
+    if arguments.options:
+        config = BiLMConfig.from_options(json.loads(arguments.options.read_text()))
+    model, vocabulary = read_language_model(arguments.preset)
+    larger = grow_language_model(model, config, arguments.seed)
+    card = f"# A larger copy of {arguments.preset}, to train further"
+    try:
+        tokenizer = {"name": WordTokenizer.from_preset(arguments.preset).tokenizer}
+    except ValueError:  # the preset does not record it
+        tokenizer = None
+    write_language_model(arguments.output, larger, vocabulary, card, (23, 23), tokenizer)
+    print(f"{model.count_params():,} weights became {larger.count_params():,}: {arguments.output}")
+
+
+if __name__ == "__main__":
+    main()

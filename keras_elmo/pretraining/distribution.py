@@ -1,0 +1,56 @@
+"""Several devices, as the user set them up with Keras or TensorFlow.
+
+On JAX a run uses the ``keras.distribution.DataParallel`` that is set, on one host or several. On
+TensorFlow it uses the strategy of ``tf.distribute`` whose scope is open, on one host.
+"""
+
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+
+
+def count_devices() -> int:
+    """Return the number of devices that share each batch."""
+    if keras.backend.backend() == "jax":
+        distribution = keras.distribution.distribution()
+        return distribution.device_mesh.devices.size if distribution else 1
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.distribute.get_strategy().num_replicas_in_sync
+    return 1
+
+
+def this_process() -> tuple[int, int]:
+    """Return the number of this process, from 0, and how many processes train together."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.process_index(), jax.process_count()
+    return 0, 1
+
+
+def rows_of_process(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the rows of a batch that this process passes to its devices."""
+    index, count = this_process()
+    return {
+        name: x[index * len(x) // count : (index + 1) * len(x) // count]
+        for name, x in batch.items()
+    }
+
+
+def batches_of_replicas(batch: dict[str, np.ndarray], n: int) -> Iterator[dict[str, np.ndarray]]:
+    """Split a batch for the ``n`` replicas of TensorFlow, each with its own distinct tokens.
+
+    The mean of the losses of the replicas is the loss of the batch.
+    """
+    for replica in range(n):
+        part = {name: batch[name][replica::n] for name in ("words", "targets", "weights")}
+        distinct, words = np.unique(part["words"], return_inverse=True)
+        yield {
+            "characters": batch["characters"][distinct],
+            "words": words.reshape(part["words"].shape).astype("int32"),
+            "targets": part["targets"],
+            "weights": n * part["weights"],
+        }

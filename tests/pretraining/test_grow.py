@@ -1,0 +1,128 @@
+"""The scripts that make a preset of presets: examples/grow.py and examples/average.py."""
+
+import json
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from examples import average, grow
+from keras_elmo.layers.bilm import representation_names
+from keras_elmo.pretraining import read_language_model, write_language_model
+from tests.conftest import make_config, numpy, tokenize
+from tests.pretraining.test_language_model import (
+    SENTENCES,
+    VOCABULARY,
+    make_batch,
+    make_model,
+    tensors,
+)
+
+# One size at a time, then all.
+GROWN = {
+    "lstm_dim": {"lstm_dim": 27},
+    "projection_dim": {"projection_dim": 8},
+    "character_embedding_dim": {"character_embedding_dim": 7},
+    "more of each filter": {"filters": ((1, 4), (2, 5), (4, 11))},
+    "more filters": {"filters": ((1, 3), (1, 2), (2, 5), (3, 2), (4, 9), (5, 3))},
+}
+GROWN["all"] = {name: size for changes in GROWN.values() for name, size in changes.items()}
+
+
+def representations(model):
+    ids = tokenize([["<S>", *s, "</S>"] for s in SENTENCES], model.config.max_characters_per_token)
+    mask = (ids > 0).any(axis=2)
+    found, _ = model.bilm(keras.ops.convert_to_tensor(ids), keras.ops.convert_to_tensor(mask))
+    return {name: numpy(x) for name, x in found.items()}
+
+
+def larger_config(changes):
+    return make_config(cell_clip=1.0, projection_clip=0.5, **changes)
+
+
+def nll(model):
+    """Of every prediction under the full softmax."""
+    return numpy(model.score(tensors(make_batch())))
+
+
+@pytest.mark.parametrize("name", GROWN)
+def test_a_grown_bilm_computes_what_the_smaller_one_did(name):
+    small = make_model()
+    large = grow.grow_language_model(small, larger_config(GROWN[name]), noise=0.0)
+    assert large.count_params() > small.count_params()
+    before, after = representations(small), representations(large)
+    width = small.config.projection_dim
+    for layer in representation_names(small.config):
+        np.testing.assert_allclose(after[layer][..., :width], before[layer], atol=1e-5)
+        assert after[layer].shape[-1] == large.config.projection_dim
+        if large.config.projection_dim > width:  # and the new features are there
+            assert np.abs(after[layer][:, :2, width:]).max() > 0.01
+    np.testing.assert_allclose(nll(large), nll(small), atol=1e-5)
+
+
+def run(script, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", [script.__name__, *map(str, arguments)])
+    script.main()
+
+
+def test_grow_writes_a_preset(tmp_path, monkeypatch):
+    small = make_model()
+    write_language_model(tmp_path / "small", small, VOCABULARY, tokenizer={"name": "penn"})
+    options = larger_config(GROWN["all"]).to_options()
+    (tmp_path / "options.json").write_text(json.dumps(options))
+    paths = (tmp_path / "small", tmp_path / "large")
+    run(grow, monkeypatch, *paths, "--options", tmp_path / "options.json")
+    large, vocabulary = read_language_model(tmp_path / "large")
+    assert vocabulary == VOCABULARY and large.config.to_options() == options
+    # The noise is small, but the copies of a cell differ.
+    assert 0 < np.abs(nll(large) - nll(small)).max() < 0.1
+    columns = numpy(large.bilm.lstms[0].kernel).T
+    assert len(np.unique(columns, axis=0)) == len(columns)
+    assert json.loads((tmp_path / "large" / "tokenizer.json").read_text()) == {"name": "penn"}
+
+
+def test_average_writes_a_preset(tmp_path, monkeypatch):
+    models = [make_model(seed=seed) for seed in (0, 1)]
+    for name, model in zip(("one", "two"), models):
+        write_language_model(tmp_path / name, model, VOCABULARY, bits=(23, 23))
+    paths = [tmp_path / name for name in ("one", "two", "both")]
+    run(average, monkeypatch, *paths, "--share", "0.25")
+    found, vocabulary = read_language_model(tmp_path / "both")
+    assert vocabulary == VOCABULARY
+    for weight, one, two in zip(found.weights, *(model.weights for model in models)):
+        if weight.path.endswith("kernel"):
+            expected = 0.75 * numpy(one) + 0.25 * numpy(two)
+            np.testing.assert_allclose(numpy(weight), expected, atol=1e-3)
+    write_language_model(tmp_path / "two", make_model(make_config()), VOCABULARY)
+    with pytest.raises(SystemExit, match="presets of equal sizes"):
+        run(average, monkeypatch, *paths)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"lstm_dim": 9}, "lstm_dim=9 is less than 10"),
+        ({"n_layers": 3}, "n_layers=3 is not 2"),
+        ({"cell_clip": None}, "cell_clip=None is not 1.0"),
+        ({"filters": ((1, 3), (2, 4), (4, 9))}, r"filters=.*\(2, 4\).* do not contain \(\(1, 3\)"),
+        ({"filters": ((1, 3), (2, 5))}, "do not contain"),
+        ({"projection_dim": 10}, "the larger biLM lacks a projection"),
+        (
+            {"projection_dim": 18, "lstm_dim": 20, "filters": ((1, 3), (2, 5), (4, 10))},
+            "larger biL",
+        ),
+        ({"lstm_dim": 9, "n_layers": 1}, "lstm_dim=9 is less than 10; n_layers=1 is not 2$"),
+    ],
+)
+def test_what_cannot_grow(changes, message):
+    config = make_config(**{"cell_clip": 1.0, "projection_clip": 0.5, **changes})
+    with pytest.raises(ValueError, match=f"A biLM can grow in lstm_dim, .* Received: .*{message}"):
+        grow.check_growth(make_model().config, config)
+
+
+def test_each_filter_needs_another_one():
+    two = make_config(filters=((1, 3), (1, 2), (2, 5)))
+    grow.check_growth(two, make_config(filters=((1, 4), (1, 6), (2, 5))))
+    with pytest.raises(ValueError, match="do not contain"):
+        grow.check_growth(two, make_config(filters=((1, 12), (2, 5))))
