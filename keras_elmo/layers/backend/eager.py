@@ -32,12 +32,12 @@ def is_eager(*tensors: Tensor) -> bool:
 
 
 def in_few_shapes(compute: Callable, ids: Tensor, more_tokens: int = 0) -> Any:
-    """Call a function of character ids. On JAX, pad the ids to one of a few shapes.
+    """Call a function of character ids. In eager calls on JAX, pad the ids to one of a few shapes.
 
     JAX compiles eager calls again for every shape. For the biLM this takes seconds and 100 MB.
     ``more_tokens`` is the number of tokens that the function adds.
     """
-    if keras.backend.backend() != "jax":
+    if keras.backend.backend() != "jax" or not is_eager(ids):
         return compute(ids)
     rows, tokens, _ = ids.shape
     more = [(0, n) for n in padding_to_few_shapes(rows, tokens)]
