@@ -25,6 +25,7 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.embedder import Embedder
 from keras_elmo.embed.engine_choice import ALL_DTYPES, DTYPES, choose_engine
 from keras_elmo.formats.hdf5 import Hdf5Reader
+from keras_elmo.hub import upload
 from keras_elmo.onnx.export import export_onnx
 from keras_elmo.presets import Preset, bundled, bundled_facts, convert
 from keras_elmo.pretraining.export import export_run
@@ -202,6 +203,20 @@ def _download(name: str, as_json: bool = False) -> None:
     path = str(download(name))
     read = f"ElmoLayer.from_preset({name!r})"
     _print({"preset": name, "path": path, "read with": read}, as_json)
+
+
+@_command(
+    "--json",
+    {
+        "directory": "Directory of the preset, with its model card README.md.",
+        "address": "Address on the Hugging Face Hub, hf://user/model.",
+        "--private": dict(action="store_true", help="Make a new repository private."),
+    },
+)
+def _upload(directory: str, address: str, private: bool = False, as_json: bool = False) -> None:
+    """Upload the directory of a preset to the Hugging Face Hub."""
+    facts = {"commit": upload(directory, address, private)}
+    _print(facts | {"read with": f"ElmoLayer.from_preset({address!r})"}, as_json)
 
 
 def _parse_layers(text: str) -> Any:

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from keras_elmo.cli import main
 from keras_elmo.hub import upload
 
 # huggingface_hub calls its HTTP client in a deprecated way.
@@ -81,12 +82,12 @@ def server(monkeypatch):
     server.server_close()
 
 
-def test_upload_sends_every_file_of_a_preset(preset, server):
+def test_upload_sends_every_file_of_a_preset(preset, server, capsys):
     (preset / "README.md").write_text(CARD)
-    assert upload(preset, "hf://ada/tiny", private=True).endswith("/ada/tiny/commit/1234")
+    assert main(["upload", str(preset), "hf://ada/tiny", "--private", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["commit"].endswith("/ada/tiny/commit/1234")
     assert server.files == {path.name: path.read_bytes() for path in preset.iterdir()}
-    assert list(server.files) and server.repository["name"] == "tiny"
-    assert "private" in json.dumps(server.repository)
+    assert server.repository["name"] == "tiny" and "private" in json.dumps(server.repository)
 
 
 def test_upload_warns_of_a_card_without_a_licence(preset, server):
