@@ -1,5 +1,6 @@
 """Turn sentences into arrays: each distinct token once, and little padding."""
 
+import contextlib
 import functools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -100,8 +101,8 @@ class Embedder:
         check_engine(engine, dtype)
         self._cache = check_whole("Embedder", "cache", cache)
         self.batch_tokens = check_whole("Embedder", "batch_tokens", batch_tokens)
-        # The name of the tokenizer, or the error of ``tokenize``.
-        self._tokenizer: str | ValueError
+        self._tokenizer: str | None = None
+        self.preset_files: list = []
         if isinstance(preset, ElmoLayer):
             if options is not None:
                 raise invalid(
@@ -109,21 +110,13 @@ class Embedder:
                     f"options={shorten(options)}",
                 )
             self.elmo = _copy(preset)
-            self._tokenizer = invalid(
-                "Embedder.tokenize expects an Embedder made from a preset",
-                "an Embedder made from a layer",
-                'Call a WordTokenizer, for example WordTokenizer("penn")',
-            )
-            self.preset_files: list = []
             source = f"layer {preset.name!r}"
         else:
             layer_dtype = "float32" if dtype == "int8" else dtype
             files = Preset(preset, options)
             self.elmo = ElmoLayer._from_bilm(files.read(), {"dtype": layer_dtype})
-            try:
+            with contextlib.suppress(ValueError):  # the preset does not record its tokenizer
                 self._tokenizer = files.read_tokenizer()
-            except ValueError as error:  # without its traceback, which would keep the files
-                self._tokenizer = ValueError(*error.args)
             self.preset_files = files.files
             source = repr(str(preset))
         self.config = self.elmo.config
@@ -139,7 +132,7 @@ class Embedder:
         )
 
     # Keras computes when it makes variables, which hangs in some forked processes. So an Embedder
-    # that was pickled makes these three at the first use: an error while a worker of
+    # that was pickled makes these at the first use: an error while a worker of
     # multiprocessing.Pool unpickles its work would end the worker, and the pool would wait forever.
     @functools.cached_property
     def elmo(self) -> ElmoLayer:
@@ -162,6 +155,16 @@ class Embedder:
     def _table(self) -> TokenTable:
         return self._new_table()
 
+    @functools.cached_property
+    def _word_tokenizer(self) -> WordTokenizer:
+        if self._tokenizer is None:
+            raise invalid(
+                "Embedder.tokenize expects a preset that records its tokenizer",
+                repr(self),
+                'Call a WordTokenizer, for example WordTokenizer("penn")',
+            )
+        return WordTokenizer(self._tokenizer)
+
     def _new_table(self) -> TokenTable:
         """Return a table that knows no token."""
         compute = functools.partial(_represent, self._engine, self.config)
@@ -170,7 +173,8 @@ class Embedder:
     def __getstate__(self) -> dict:
         check_fork()
         elmo = self.elmo
-        state = {k: v for k, v in vars(self).items() if k not in ("elmo", "_engine", "_table")}
+        made = "elmo", "_engine", "_table", "_word_tokenizer"
+        state = {name: value for name, value in vars(self).items() if name not in made}
         return {**state, "_pickled": (elmo.get_config(), elmo.bilm.get_weights())}
 
     def __repr__(self) -> str:
@@ -208,9 +212,7 @@ class Embedder:
             ValueError: If a row is empty or not text, or if the ``Embedder`` was made from a
                 layer or from a preset that does not record its tokenizer.
         """
-        if isinstance(self._tokenizer, ValueError):
-            raise ValueError(*self._tokenizer.args)
-        tokens = WordTokenizer(self._tokenizer)(texts)
+        tokens = self._word_tokenizer(texts)
         return TokenizedText(tokens) if isinstance(texts, str) else tokens
 
     def embed(

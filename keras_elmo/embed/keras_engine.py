@@ -12,7 +12,7 @@ from keras import ops
 from keras_elmo.layer_choice import LayerChoice
 from keras_elmo.layers.bilm import layer_representation
 from keras_elmo.layers.elmo_layer import ElmoLayer
-from keras_elmo.utils.batches import padding_to_few_shapes
+from keras_elmo.utils.batches import few_sizes, padding_to_few_shapes
 from keras_elmo.utils.forks import check_fork
 
 
@@ -45,9 +45,8 @@ class KerasEngine:
             A float32 array, shape ``(rows, projection_dim)``.
         """
         rows = len(ids)
-        if keras.backend.backend() == "jax":  # JAX compiles anew for every size.
-            more = (32 if rows <= 32 else -(-rows // 256) * 256) - rows
-            ids = np.pad(ids, [(0, more), (0, 0)], mode="edge")
+        if keras.backend.backend() == "jax":
+            ids = np.pad(ids, [(0, few_sizes(max(rows, 32), 256) - rows), (0, 0)], mode="edge")
         return self._run(None, ids)[:rows]
 
     def contextualize(

@@ -21,7 +21,6 @@ from keras_elmo.utils.files import PathLike, local_path
 Sentence: TypeAlias = list[str] | None
 
 _OPENING = threading.Lock()  # Threads share the open file.
-_NAMES_IN_ERRORS = 3
 _CHECKED_NAMES = 20
 # Datasets with the text of the lines: ours, and AllenNLP's.
 _LINES, _INDEX_OF_LINES = "sentences", "sentence_to_index"
@@ -301,20 +300,6 @@ class LayerDataset(keras.utils.PyDataset):
             return inputs
         return inputs, *(targets.batch(chosen, lengths, width) for targets in self._targets)
 
-    def to_tf_dataset(self) -> Any:
-        """Return a ``tf.data.Dataset``; with ``shuffle`` every pass is a new epoch."""
-        import tensorflow as tf
-
-        signature = tf.nest.map_structure(
-            lambda x: tf.TensorSpec((None, None, *x.shape[2:])[: x.ndim], x.dtype), self[0]
-        )
-
-        def epoch() -> Any:
-            order, self._order = self._order, self._draw()
-            yield from (self._gather(self._rows(order, i)) for i in range(len(self)))
-
-        return tf.data.Dataset.from_generator(epoch, output_signature=signature)
-
 
 class _Targets:
     """Labels or weights: for each sentence a number, a vector, or a list with one for each token.
@@ -383,7 +368,7 @@ class _Hdf5Layers:
     def __init__(self, path: Path) -> None:
         self._file = Hdf5Reader(path, kind="Layer file", remedy="Embed the text again")
         texts = {name for name in (_LINES, _INDEX_OF_LINES) if not self._is_sentence(name)}
-        names = sorted(set(self._file.names()) - texts)
+        names = sorted(set(map(str, self._file.names())) - texts)  # bytes if not in UTF-8
         numbers = {name for name in names if name.isascii() and name.isdecimal()}
         self._names: list[str] | range = range(len(numbers))
         if not numbers or any(self._is_sentence(n) for n in names if n not in numbers):
@@ -397,12 +382,11 @@ class _Hdf5Layers:
         first = self._file.declared(str(self._names[0])).shape if is_complete else ()
         self.shape = _layers_and_width(first)
         if not self.shape:
-            contents = self._describe(names)
             self.close()
-            raise ValueError(
+            raise invalid(
                 "LayerDataset expects arrays of shape (layers, tokens, width) or (tokens, width), "
-                "named by their lines, all from 0 on, or by their sentences. "
-                f"Received: {path} with {contents}"
+                "named by their lines, all from 0 on, or by their sentences",
+                f"{path} with {len(names)} names, such as {shorten(names[:3])}",
             )
         self._is_checked = np.zeros(self.count, "bool")
 
@@ -423,14 +407,8 @@ class _Hdf5Layers:
         if _INDEX_OF_LINES not in names:
             return None
         sentences: list[Sentence] = [None] * self.count
-        try:
-            for sentence, i in json.loads(self._file.read_strings(_INDEX_OF_LINES)[0]).items():
-                sentences[int(i)] = sentence.split()
-        except (ValueError, TypeError, AttributeError, IndexError, RecursionError) as error:
-            raise ValueError(
-                f"{self._file.name} must contain a JSON object of line numbers in "
-                f"'{_INDEX_OF_LINES}'. Received: {error!r:.200}"
-            ) from None
+        for sentence, i in json.loads(self._file.read_strings(_INDEX_OF_LINES)[0]).items():
+            sentences[int(i)] = sentence.split()
         return sentences
 
     def close(self) -> None:
@@ -445,17 +423,6 @@ class _Hdf5Layers:
         shape = declared.shape
         is_layers = declared.dtype.kind == "f" and len(shape) in (2, 3)
         return is_layers and shape[-2] == len(_tokens_of_name(name))
-
-    def _describe(self, names: list[str]) -> str:
-        """Return the names and shapes of a few datasets, for errors."""
-        shown = []
-        for name in names[:_NAMES_IN_ERRORS]:
-            try:
-                shown.append(f"'{name[:60]}' of shape {self._file.declared(name).shape}")
-            except ValueError:
-                shown.append(f"the group '{name[:60]}'")
-        more = [f"{len(names) - len(shown)} more"] if len(names) > len(shown) else []
-        return ", ".join([*shown, *more]) or "no datasets"
 
 
 def _layers_and_width(shape: tuple[int, ...]) -> tuple[int, ...]:

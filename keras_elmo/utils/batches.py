@@ -12,13 +12,17 @@ _TOKENS_IN_A_BATCH = 256
 _FEW_TOKENS = 32
 
 
-def padding_to_few_shapes(rows: int, tokens: int) -> tuple[int, int]:
-    """Return how many rows and tokens to add to a batch, so that few shapes occur.
+def few_sizes(size: int, step: int) -> int:
+    """Return the next power of two up to ``step``, or the next multiple of ``step``.
 
-    JAX compiles anew for every shape, which takes seconds.
+    JAX compiles anew for every shape, which takes seconds, so arrays are padded to a few sizes.
     """
-    size = 1 << (rows - 1).bit_length() if rows <= 16 else -(-rows // 16) * 16
-    return size - rows, -tokens % 8 if tokens else 8
+    return 1 << (size - 1).bit_length() if size <= step else -(-size // step) * step
+
+
+def padding_to_few_shapes(rows: int, tokens: int) -> tuple[int, int]:
+    """Return how many rows and tokens to add to a batch on JAX."""
+    return few_sizes(rows, 16) - rows, -tokens % 8 if tokens else 8
 
 
 def group_by_length(

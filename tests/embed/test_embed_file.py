@@ -264,8 +264,8 @@ def test_inputs_are_never_replaced(tiny_preset, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("a\0b", r"NUL characters and lone surrogates. Received: '.x00' in sentence 1"),
-        ("a\ud800", r"lone surrogates. Received: '.ud800' in sentence 1. Remove it"),
+        ("a\0b", r"NUL character or lone surrogate.* Received: 'a.x00b' in sentence 1"),
+        ("a\ud800", r"or lone surrogate.* Received: 'a.ud800' in sentence 1"),
         ("a " * 9, "sentences of at most 8 tokens. Received: 9 in sentence 1"),
     ],
 )

@@ -3,6 +3,7 @@ import pytest
 
 from keras_elmo import Embedder, ScalarMix
 from keras_elmo.layer_choice import LayerChoice
+from tests.conftest import numpy
 from tests.embed.conftest import MANY
 
 pytestmark = pytest.mark.backends
@@ -30,7 +31,7 @@ def test_weights_of_a_scalar_mix(embedder):
     mix.scalars.assign(np.array([0.3, -1, 2], "float32"))
     whole = np.moveaxis(embedder.embed(MANY[:1])[0], 0, 1)[None]
     [found] = embedder.embed(MANY[:1], mix.layer_weights)
-    np.testing.assert_allclose(found, np.array(mix(whole))[0], atol=1e-5)
+    np.testing.assert_allclose(found, numpy(mix(whole))[0], atol=1e-5)
 
 
 @pytest.mark.parametrize(
