@@ -276,18 +276,22 @@ def test_malformed_files(load, tmp_path, script, text, message):
         getattr(load(name), reader)(tmp_path / "data", *more)
 
 
-def test_malformed_squad(load, tmp_path):
-    file, read = write_squad(tmp_path / "squad.json"), load("questions").read_squad
-    content = json.loads(file.read_text())
-    answers = content["data"][0]["paragraphs"][0]["qas"][0]["answers"]
-    answers[0]["answer_start"] = 400
-    file.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="an answer inside the passage. Received: question 0 of"):
-        read(file)
-    answers.clear()
-    file.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="as in SQuAD 1.1. Received: question 0 of .* without one"):
-        read(file)
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ('"answer_start": 4', '"answer_start": 400', "an answer inside the passage. Received: qu"),
+        (
+            '"answers": [',
+            '"answers": [], "x": [',
+            "as in SQuAD 1.1. Received: question 0 of .* one",
+        ),
+    ],
+)
+def test_malformed_squad(load, tmp_path, old, new, message):
+    file = write_squad(tmp_path / "squad.json")
+    file.write_text(file.read_text().replace(old, new, 1))
+    with pytest.raises(ValueError, match=message):
+        load("questions").read_squad(file)
 
 
 def test_a_byte_order_mark_is_no_text(load, tmp_path):
@@ -352,16 +356,6 @@ def test_padding_changes_nothing(name, load, preset):
     for one, padded in zip(expected, map(numpy, found), strict=True):
         np.testing.assert_allclose(padded[:, : one.shape[1]], one, atol=1e-4)
         assert np.std(one) > 1e-4
-
-
-def test_maxout_takes_the_largest_piece(load):
-    sst5 = load("sst5")
-    x = sst5.keras.Input((3,))
-    model = sst5.keras.Model(x, sst5.maxout(x, units=2, pieces=4))
-    given = np.random.normal(size=(5, 3)).astype("float32")
-    kernel, _ = (numpy(weights) for weights in model.weights)
-    expected = (given @ kernel).reshape(5, 2, 4).max(axis=-1)
-    np.testing.assert_allclose(numpy(model(given)), expected, atol=1e-5)
 
 
 def test_entailment_has_elmo_where_the_options_say(load, preset):
