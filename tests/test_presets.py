@@ -384,9 +384,11 @@ def test_files(tiny_preset, tmp_path, files):
 def test_facts_of_the_bundled_presets():
     for source in (ElmoLayer, ElmoLayer(make_config())):
         facts = source.presets["elmo_mini_en"]
-        assert facts["description"].startswith("A bidirectional language model")
+        assert facts["description"].startswith("The smaller English biLM (bidirectional language")
         assert (facts["layers"], facts["width"], facts["max_characters"]) == (3, 256, 50)
         assert os.path.isdir(facts["path"])
+    # keras-elmo presets cuts them.
+    assert len({facts["description"][:70] for facts in ElmoLayer.presets.values()}) == 3
 
 
 def test_save_to_preset(tiny_preset, tmp_path):
