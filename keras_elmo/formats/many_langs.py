@@ -139,11 +139,10 @@ def _parse_dictionary(text: str) -> dict[str, int]:
     """Return the number of every token.
 
     ELMoForManyLangs strips whitespace. A line without a token then belongs to U+3000. If lines
-    differ in whitespace only, it looks up the row of the last one. No text uses the other rows,
-    so they get names that are not characters.
+    have the same token, it looks up the row of the last one. No text uses the other rows, so they
+    get names that are not characters.
     """
     row_of: dict[str, int] = {}
-    lines: set[str] = set()
     # A byte-order mark before a tab is a character of the corpus.
     text = text if text.startswith("\ufeff\t") else text.removeprefix("\ufeff")
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
@@ -151,10 +150,6 @@ def _parse_dictionary(text: str) -> dict[str, int]:
         token, row = fields if len(fields) == 2 else ("\u3000", *fields)[:2]
         if len(fields) > 2 or not (row.isascii() and row.isdigit()) or len(row) > 9:
             raise ValueError(f"{line[:60]!r} in line {number}")
-        written = line.rpartition("\t")[0]
-        if written.strip() and written in lines:
-            raise ValueError(f"{token[:60]!r} a second time in line {number}")
-        lines.add(written)
         if token in row_of:
             unused = row_of.pop(token)
             row_of[f"<unused {unused}>"] = unused

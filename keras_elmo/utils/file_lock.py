@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 import pathlib
-import time
 from collections.abc import Iterator
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
@@ -55,12 +54,9 @@ def _acquire(path: pathlib.Path, purpose: str) -> int:
 
 
 def _owner(path: pathlib.Path) -> str:
-    """Return the process id in a lock file. Wait for it: the owner writes it after locking."""
-    for _ in range(20):
-        with contextlib.suppress(OSError):
-            if text := path.read_text("ascii", "replace"):
-                return text
-        time.sleep(0.01)
+    """Return the process id in a lock file, which the owner writes after locking."""
+    with contextlib.suppress(OSError):
+        return path.read_text("ascii", "replace") or "of unknown id"
     return "of unknown id"
 
 
