@@ -31,9 +31,7 @@ from parts import (
 )
 
 import keras_elmo
-from keras_elmo.pretraining import Pretraining, Recipe
-from keras_elmo.pretraining.export import export_run
-from keras_elmo.pretraining.prepare import prepare
+from keras_elmo.pretraining import Pretraining, Recipe, export_run, prepare
 
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"  # ids start at 2; 1 is any other letter, 0 padding
 LABELS = "HEC"  # -1 is a residue that is not scored, or padding

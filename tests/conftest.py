@@ -36,9 +36,6 @@ OPTIONAL = {"gensim", "jax", "kiwipiepy", "matplotlib", "pandas", "pyarrow", "sk
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
-# Deprecated names of the two marks: use the marks.
-slow = pytest.mark.extended
-not_on_jax = pytest.mark.backends("torch")
 only_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow only")
 
 
