@@ -500,7 +500,8 @@ def _word_vectors(
             type=int,
             nargs=2,
             metavar=("BILM", "SOFTMAX"),
-            help="Significant bits of the weights of the biLM and of the softmax. "
+            help="Significant bits of the weights of the biLM and of the softmax. A softmax of 8 "
+            "bits gets a scale for each token. "
             f"Default: {BITS[0]} {BITS[1]}.",
         ),
         **_flags(export_run, "license language"),

@@ -46,7 +46,8 @@ def export_run(
         license: str or None. Licence of the weights, as the Hugging Face Hub writes it, for
             example cc-by-sa-4.0.
         language: str or None. Language of the text as an ISO 639 code, for example en.
-        bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23.
+        bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23. A softmax
+            of 8 bits gets a scale for each token.
         overwrite: bool. Whether to replace the files of a preset that exists.
 
     Returns:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_elmo.formats.bilm_hdf5 import to_eight_bits, write_softmax
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabulary
@@ -15,8 +16,8 @@ from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike, local_path, write_files, write_json
 
-# Significant bits of the stored weights: biLM, softmax.
-BITS = (16, 12)
+# Bits of the stored weights of the biLM and of the softmax.
+BITS = (16, 8)
 
 
 def read_language_model(
@@ -103,7 +104,8 @@ def write_language_model(
         model: BiLanguageModel. The model.
         vocabulary: list of str. Vocabulary of the model.
         card: str. Text of ``README.md``.
-        bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23.
+        bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23. A softmax
+            of 8 bits gets a scale for each token.
         tokenizer: dict or None. Content of ``tokenizer.json``, with the ``name`` of a
             ``WordTokenizer``.
 
@@ -121,7 +123,11 @@ def write_language_model(
         "options.json": lambda path: write_json(path, model.config.to_options()),
         "weights.hdf5": lambda path: _write_rounded(path, arrays, bits[0]),
         "vocab.txt": lambda path: write_vocabulary(path, vocabulary),
-        "softmax.hdf5": lambda path: _write_rounded(path, softmax, bits[1]),
+        "softmax.hdf5": lambda path: (
+            write_softmax(path, *softmax.values())
+            if bits[1] == 8
+            else _write_rounded(path, softmax, bits[1])
+        ),
         "README.md": lambda path: path.write_text(card.rstrip() + "\n", "utf-8"),
     }
     if tokenizer is not None:
@@ -139,10 +145,14 @@ def _write_rounded(path: pathlib.Path, arrays: dict, bits: int) -> None:
 
 def round_weights(model: BiLanguageModel, bits: tuple[int, int] = BITS) -> None:
     """Round the weights of a ``BiLanguageModel`` as ``write_language_model`` does."""
-    softmax = [model.softmax_kernel, model.softmax_bias]
-    for weights, n_bits in zip((model.bilm.weights, softmax), bits, strict=True):
-        for weight in weights:
-            weight.assign(rounded(to_float32(weight), n_bits))
+    for weight in model.bilm.weights:
+        weight.assign(rounded(to_float32(weight), bits[0]))
+    if bits[1] == 8:
+        numbers, scale = to_eight_bits(to_float32(model.softmax_kernel))
+        model.softmax_kernel.assign(numbers * scale[:, None])
+        return
+    for weight in (model.softmax_kernel, model.softmax_bias):
+        weight.assign(rounded(to_float32(weight), bits[1]))
 
 
 def check_bits(bits: tuple[int, int]) -> None:
