@@ -4,8 +4,6 @@ On JAX a run uses the ``keras.distribution.DataParallel`` that is set, on one ho
 TensorFlow it uses the strategy of ``tf.distribute`` whose scope is open, on one host.
 """
 
-from collections.abc import Iterator
-
 import keras
 import numpy as np
 
@@ -40,17 +38,21 @@ def rows_of_process(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     }
 
 
-def batches_of_replicas(batch: dict[str, np.ndarray], n: int) -> Iterator[dict[str, np.ndarray]]:
+def batches_of_replicas(batch: dict[str, np.ndarray], n: int) -> list[dict[str, np.ndarray]]:
     """Split a batch for the ``n`` replicas of TensorFlow, each with its own distinct tokens.
 
-    The mean of the losses of the replicas is the loss of the batch.
+    The mean of the losses of the replicas is the loss of the batch. All parts have equal shapes,
+    because Keras adds up the first ones.
     """
-    for replica in range(n):
-        part = {name: batch[name][replica::n] for name in ("words", "targets", "weights")}
-        distinct, words = np.unique(part["words"], return_inverse=True)
-        yield {
-            "characters": batch["characters"][distinct],
-            "words": words.reshape(part["words"].shape).astype("int32"),
-            "targets": part["targets"],
-            "weights": n * part["weights"],
+    words = [batch["words"][replica::n] for replica in range(n)]
+    found = [np.unique(part, return_inverse=True) for part in words]
+    most = max(len(distinct) for distinct, _ in found)
+    return [
+        {
+            "characters": batch["characters"][np.resize(distinct, most)],
+            "words": places.reshape(words[replica].shape).astype("int32"),
+            "targets": batch["targets"][replica::n],
+            "weights": n * batch["weights"][replica::n],
         }
+        for replica, (distinct, places) in enumerate(found)
+    ]

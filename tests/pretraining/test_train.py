@@ -241,7 +241,9 @@ def test_errors(settings, message, corpus, small_preset, tmp_path):
 
 
 DEVICES = """
-import os, sys
+import contextlib, os, sys
+
+scope = contextlib.nullcontext()
 if os.environ["KERAS_BACKEND"] == "jax":
     import keras
     keras.distribution.set_distribution(keras.distribution.DataParallel())
@@ -249,13 +251,14 @@ else:
     import tensorflow as tf
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope().__enter__()
+    scope = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope()
 from tests.pretraining.conftest import make_run
 
-for step in (2, 4):
-    run = make_run(*sys.argv[1:], step, resume=True, save_every=2, negatives=None, dropout=0.0)
-    assert run.devices == 2
-    run.run(progress=False)
+with scope:
+    for step in (2, 4):
+        run = make_run(*sys.argv[1:], step, resume=True, save_every=2, negatives=None, dropout=0.0)
+        assert run.devices == 2
+        run.run(progress=False)
 """
 
 
