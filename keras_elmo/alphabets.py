@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_elmo.utils.checks import is_whole, shorten
+from keras_elmo.utils.checks import invalid, is_whole, shorten
 
 N_CHARACTERS = 262  # ids of ``ByteAlphabet``
 # The first entries of the characters and of the words of a biLM, in this order.
@@ -165,24 +165,23 @@ class CodePoints:
 
     def __post_init__(self) -> None:
         for name, special in (("characters", SPECIAL_CHARACTERS), ("words", SPECIAL_WORDS)):
-            tokens = getattr(self, name)
+            tokens, problem = getattr(self, name), ""
             if not (isinstance(tokens, list | tuple) and all(isinstance(t, str) for t in tokens)):
-                raise ValueError(
-                    f"CodePoints expects {name} to be a list of text. "
-                    f"Received: {name}={shorten(tokens)}"
+                problem = "be a list of text"
+            elif tuple(tokens[: len(special)]) != special and (tokens or name == "characters"):
+                problem = f"start with {special}"
+            elif len(set(tokens)) < len(tokens):
+                problem = "differ from each other"
+            if problem:
+                raise invalid(
+                    f"CodePoints expects {name} to {problem}", f"{name}={shorten(tokens)}"
                 )
             object.__setattr__(self, name, tuple(tokens))
-            if tuple(tokens[: len(special)]) != special and (tokens or name == "characters"):
-                raise ValueError(
-                    f"CodePoints expects {name} to start with {special}. "
-                    f"Received: {name}={shorten(tokens)}"
-                )
-            if len(set(tokens)) < len(tokens):
-                raise ValueError(f"CodePoints expects all {name} to differ. Received: one twice")
         if not is_whole(self.word_dim) or bool(self.word_dim) != bool(self.words):
-            raise ValueError(
+            raise invalid(
                 "CodePoints expects word_dim to be a whole number, 1 or more with words and 0 "
-                f"without. Received: word_dim={shorten(self.word_dim)}, {len(self.words)} words"
+                "without",
+                f"word_dim={shorten(self.word_dim)}, {len(self.words)} words",
             )
 
     def __repr__(self) -> str:
@@ -192,11 +191,11 @@ class CodePoints:
     @classmethod
     def from_options(cls, options: object) -> "CodePoints":
         """Read the value of ``code_points`` in an options file."""
-        names = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(options, dict) or not set(options) <= names:
-            raise ValueError(
-                "BiLMConfig expects 'code_points' in the options to have characters, words "
-                f"and word_dim. Received: code_points={shorten(options)}"
+        if not isinstance(options, dict) or not set(options) <= {"characters", "words", "word_dim"}:
+            raise invalid(
+                "BiLMConfig expects 'code_points' in the options to have characters, words and "
+                "word_dim",
+                f"code_points={shorten(options)}",
             )
         return cls(**{"characters": (), **options})
 

@@ -1,10 +1,9 @@
+import dataclasses
 import io
 import json
 import os
 import pathlib
 import re
-import shutil
-import signal
 import subprocess
 import sys
 import types
@@ -14,11 +13,12 @@ import numpy as np
 import pytest
 
 import keras_elmo
-from keras_elmo import cli
+from keras_elmo import BiLMConfig, cli
 from keras_elmo.cli import main, make_parser
 from keras_elmo.formats.hdf5 import read_arrays
+from keras_elmo.pretraining import settings
 from keras_elmo.pretraining.language_model_files import rounded
-from keras_elmo.utils.quiet import import_keras_quietly
+from keras_elmo.pretraining.recipe import Recipe
 from tests.conftest import make_config, numpy, only_tensorflow
 
 
@@ -34,31 +34,6 @@ def test_info(tiny_preset, capsys):
     assert f"parameters      {facts['parameters']}" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_ends_a_command_with_one_line(capsys, monkeypatch, name):
-    number = getattr(signal, name)
-    normal = signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL
-    before = signal.signal(number, normal)  # nohup ignores SIGHUP
-    try:
-        monkeypatch.setattr(cli, "download", lambda name: signal.raise_signal(number))
-        assert main(["download", "name"]) == 128 + number
-        assert capsys.readouterr().err == f"keras-elmo download: ended by {name}\n"
-        assert signal.getsignal(number) is normal
-    finally:
-        signal.signal(number, before)
-
-
-def test_a_perplexity_that_json_cannot_hold_is_null(capsys, monkeypatch, tmp_path):
-    (tmp_path / "text").write_text("a\n")
-    scores = {"perplexity": float("inf"), "backward": float("nan"), "forward": 2.5, "tokens": 1}
-    scorer = types.SimpleNamespace(perplexity=lambda sentences: scores)
-    monkeypatch.setattr(cli, "_scorer", lambda *_: scorer)
-    assert main(["perplexity", "preset", str(tmp_path / "text"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert found == {"perplexity": None, "backward": None, "forward": 2.5, "tokens": 1}
-
-
 def test_a_reader_that_ends_early(capsys, monkeypatch):
     reader, writer = os.pipe()
     os.close(reader)
@@ -66,14 +41,6 @@ def test_a_reader_that_ends_early(capsys, monkeypatch):
         monkeypatch.setattr(sys, "stdout", stdout)
         assert main(["presets"]) == 141
         assert capsys.readouterr().err == ""
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
-def test_a_full_disk_behind_stdout(capsys, monkeypatch):
-    with open("/dev/full", "w") as stdout:
-        monkeypatch.setattr(sys, "stdout", stdout)
-        assert main(["presets"]) == 1
-        assert capsys.readouterr().err == "keras-elmo presets: [Errno 28] No space left on device\n"
 
 
 def test_tokenize_writes_utf8_to_stdout(tmp_path, monkeypatch):
@@ -90,18 +57,20 @@ def test_errors_are_one_line(capsys):
     assert error.startswith("keras-elmo info: from_preset expects") and error.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", [["prepare", "raw.txt", "corpus"], ["export", "run", "preset"]])
+def test_a_second_heldout_adds_to_the_first(command):
+    given = make_parser().parse_args([*command, "--heldout", "a", "b", "--heldout", "c"])
+    assert given.heldout == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
         (["--version"], f"keras-elmo {keras_elmo.__version__}"),
-        (["--help"], "embed"),
-        (["info", "--help"], "preset"),
-        (["prepare", "--help"], "--tokenizer"),
-        (["pretrain", "--help"], "--init-from"),
-        (["pretrain", "--help"], "Highest learning rate. Default: 0.002."),
-        (["pretrain", "--help"], "LSTM layers in each direction. Default: 2."),
-        (["perplexity", "--help"], "<UNK>"),
-        (["export", "--help"], "--heldout"),
+        (["--help"], "embed Write the layer representations of sentences to a file"),
+        (["pretrain", "--help"], "--init-from PRESET Preset to start from"),
+        (["perplexity", "--help"], "predicted as <UNK>"),
+        (["embed", "--help"], ".tsv (a line is a row, a quote is text)"),
         (["embed", "--help"], "--float16 Store float16, half the size."),
     ],
 )
@@ -111,10 +80,48 @@ def test_help(arguments, words, capsys):
     assert words in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("command", [["prepare", "raw.txt", "corpus"], ["export", "run", "preset"]])
-def test_a_second_heldout_adds_to_the_first(command):
-    given = make_parser().parse_args([*command, "--heldout", "a", "b", "--heldout", "c"])
-    assert given.heldout == ["a", "b", "c"]
+def test_the_help_states_the_defaults():
+    defaults = {f.name: f.default for c in (BiLMConfig, Recipe) for f in dataclasses.fields(c)}
+    for flag, (_, text) in cli._read_arguments(cli._SIZES + cli._RECIPE).items():
+        default = defaults[flag.removeprefix("--").replace("-", "_")]
+        if default not in (None, False) and flag != "--filters":
+            assert text.endswith(f" Default: {default}."), flag
+
+
+def test_arguments_are_read_before_keras_is_imported():
+    code = (
+        "import sys; sys.argv[:] = ['/bin/keras-elmo', 'pretrain', '--no-such-flag']\n"
+        "from keras_elmo.cli import main\n"
+        "try: main()\n"
+        "finally: assert not {'keras', 'numpy', 'tensorflow'} & {*sys.modules}"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 2 and "error: the following arguments are required" in run.stderr
+
+
+def test_a_backend_that_is_missing():
+    code = (
+        "import sys; sys.argv[:] = ['/bin/keras-elmo']; sys.modules['jax'] = None\n"
+        "from keras_elmo.cli import main; sys.exit(main(['presets']))"
+    )
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert run.returncode == 1 and run.stderr.count("\n") == 1
+    assert "Received: no module jax. Install it in the folder of keras-elmo: pip" in run.stderr
+
+
+@only_tensorflow
+@pytest.mark.extended
+def test_no_log_lines_of_tensorflow():
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    for argv, code in (
+        ("/bin/keras-elmo", "from keras_elmo.cli import main; main(['presets'])"),
+        ("/bin/python", "import keras_elmo; print('elmo_small_ko')"),
+    ):
+        command = [sys.executable, "-c", f"import sys; sys.argv[:] = [{argv!r}]; {code}"]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert "elmo_small_ko" in run.stdout and not run.stderr
 
 
 @only_tensorflow
@@ -202,7 +209,6 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager, monkeypatch):
 @pytest.mark.parametrize(
     "flags, content, message",
     [
-        (["--filters", "1:32,"], None, "--filters expects width:count, as in 1:32,2:32,3:64. Rec"),
         (
             ["--save-every", "0"],
             None,
@@ -237,11 +243,24 @@ def test_embed_says_what_it_made(tmp_path, capsys):
     capsys.readouterr()
     assert main(["embed", "elmo_mini_en", str(tmp_path / "none.txt"), output + "2"]) == 1
     assert capsys.readouterr().err.count("\n") == 1  # no progress bar
-    assert main(["embed", "elmo_mini_en", table, "-", "--column", "text"]) == 1
-    assert "path of a file to write. Received: -, the standard output" in capsys.readouterr().err
+    assert main(["embed", "elmo_mini_en", table, output + "2"]) == 1
+    assert "column=None; columns text, label. Pass column" in capsys.readouterr().err
     (tmp_path / "empty.txt").touch()
     empty = ["embed", "elmo_mini_en", str(tmp_path / "empty.txt"), str(tmp_path / "empty.hdf5")]
     assert main([*empty, "--quiet"]) == 0 and "sentences       0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["pretrain", "corpus", "run", "--filters", "1:32,"], "expects width:count, as in 1:32,2"),
+        (["prepare", "raw.txt", "corpus", "--weight", "news"], "expects NAME=TIMES, as in news=2"),
+    ],
+)
+def test_flags_of_several_parts(flags, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(flags)
+    assert message in capsys.readouterr().err
 
 
 def test_no_negatives_are_the_full_softmax(monkeypatch):
@@ -251,7 +270,7 @@ def test_no_negatives_are_the_full_softmax(monkeypatch):
         given.append(settings)
         raise ValueError("stop")
 
-    monkeypatch.setattr(cli, "merge_settings", stop)
+    monkeypatch.setattr(settings, "merge_settings", stop)
     assert main(["pretrain", "corpus", "run", "--negatives", "0"]) == 1
     assert given[0]["recipe"] == {"negatives": None}
 
@@ -268,17 +287,6 @@ def test_substitutes(capsys):
     assert "one word in brackets, as in 'Out of [order].'" in capsys.readouterr().err
 
 
-def test_a_bundled_name_is_not_the_folder_of_a_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run = tmp_path / "elmo_mini_en"
-    run.mkdir()
-    (run / "checkpoint.npz").touch()
-    assert not cli._is_run("elmo_mini_en") and cli._is_run("./elmo_mini_en")
-    (run / "tokenizer.json").write_text('["penn"]')
-    with pytest.raises(ValueError, match="Tokenizer file .* must contain a JSON object. Received:"):
-        cli._tokenizer_of("./elmo_mini_en", None)
-
-
 def test_a_stdout_that_cannot_encode_a_token(monkeypatch):
     scorer = types.SimpleNamespace(substitutes=lambda *_: {"joint": [("배", 0.5)]})
     monkeypatch.setattr(cli, "_scorer", lambda *_: scorer)
@@ -288,22 +296,10 @@ def test_a_stdout_that_cannot_encode_a_token(monkeypatch):
     assert b"\\ubc30 " in printed.getvalue()
 
 
-def test_a_start_without_stderr(tmp_path, monkeypatch, capsys):
-    (tmp_path / "in.txt").write_text("A film.\n")
-    monkeypatch.setattr(sys, "stderr", None)
-    try:
-        assert main(["tokenize", str(tmp_path / "in.txt"), str(tmp_path / "out.txt")]) == 0
-        assert main(["tokenize", str(tmp_path / "gone.txt"), "-"]) == 1
-    finally:
-        sys.stderr.close()
-    assert (tmp_path / "out.txt").read_text() == "A film .\n"
-    assert "gone.txt" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("path", ["elmo_mini_en", "run"])
 def test_substitutes_reads_the_context_as_a_part_of_the_sentence(path, tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "checkpoint.npz").touch()
+    (tmp_path / "run" / "checkpoint.hdf5").touch()
     (tmp_path / "run" / "tokenizer.json").write_text('{"name": "penn"}')
     monkeypatch.chdir(tmp_path)
     read = []
@@ -318,48 +314,17 @@ def test_substitutes_reads_the_context_as_a_part_of_the_sentence(path, tmp_path,
     ]
 
 
-def test_substitutes_with_an_unknown_tokenizer(tiny_preset, tmp_path, capsys):
-    shutil.copytree(tiny_preset, tmp_path / "preset")
-    (tmp_path / "preset" / "tokenizer.json").write_text('{"name": "pen"}')
-    assert main(["substitutes", str(tmp_path / "preset"), "[Stop]"]) == 1
-    assert "expects a name of penn, toktok, " in capsys.readouterr().err
-
-
-def test_models_of_the_hub_are_no_runs(capsys):
-    assert main(["perplexity", "hf://ada/tiny/weights", "text.txt"]) == 1
-    assert "a model of the Hugging Face Hub, as hf://user/model" in capsys.readouterr().err
-
-
 def test_word_vectors(tmp_path, capsys):
     (tmp_path / "vocab.txt").write_text("bank\nriver\n")
     vocabulary, output = str(tmp_path / "vocab.txt"), str(tmp_path / "vectors.txt")
-    assert main(["word-vectors", "elmo_mini_en", vocabulary, "-"]) == 1
-    assert "word-vectors expects the path of a file to write" in capsys.readouterr().err
-    assert main(["word-vectors", "elmo_mini_en", vocabulary, vocabulary]) == 1
-    assert "another file to write. Received: " in capsys.readouterr().err
-    assert main(["word-vectors", "elmo_mini_en", vocabulary, output]) == 0
+    assert main(["word-vectors", "elmo_mini_en", vocabulary, vocabulary, "--force"]) == 1
+    assert "vocab.txt, which is also an input" in capsys.readouterr().err
+    command = ["word-vectors", "elmo_mini_en", vocabulary, output]
+    assert main(command) == 0
     assert "load_word2vec_format" in capsys.readouterr().out
+    assert main(command) == 1 and "which exists. Pass overwrite" in capsys.readouterr().err
+    assert main([*command, "--force"]) == 0
     assert (tmp_path / "vectors.txt").read_text().startswith("2 128\nbank ")
-
-
-@only_tensorflow
-def test_the_command_prints_no_log_lines(monkeypatch):
-    code = (
-        "import sys; sys.argv[:] = ['/bin/keras-elmo', 'presets', '--language', 'ko']\n"
-        "from keras_elmo.cli import main; sys.exit(main())"
-    )
-    env = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
-    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert run.returncode == 0 and "elmo_small_ko" in run.stdout and not run.stderr
-    # Nothing is hidden from another program, or if the user has set the level.
-    monkeypatch.setattr(os, "dup", lambda number: pytest.fail("stderr is closed"))
-    for argv, level in ((["/bin/keras-elmo"], "0"), (["/bin/python"], None), ([], None)):
-        monkeypatch.setattr(sys, "argv", argv)
-        monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
-        if level:
-            monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level)
-        import_keras_quietly()
-        assert os.environ.get("TF_CPP_MIN_LOG_LEVEL") == level
 
 
 @pytest.mark.filterwarnings("always::UserWarning")

@@ -244,6 +244,6 @@ def test_a_model_of_the_hub(tiny_preset, tmp_path, monkeypatch, server):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(
         ImportError,
-        match=r"hf://ada/tiny needs huggingface_hub. .*: pip install 'keras-elmo\[hub\]'",
+        match=r"hf://ada/tiny needs huggingface_hub. .*: pip install -e .\.\[hub\]",
     ):
         download("hf://ada/tiny")

@@ -136,7 +136,7 @@ def build(folder):
     write_senses(folder, embedder)
     write_tokenizer(folder)
     write_words(folder)
-    export_onnx(PRESET, folder / "elmo.onnx", int8=True)
+    export_onnx(PRESET, folder / "elmo.onnx", int8=True, overwrite=True)
     has_runtime = write_runtime(folder)
     for path in sorted(folder.iterdir()):
         print(f"{path.stat().st_size / 1e6:7.2f} MB  {path.name}")

@@ -4,6 +4,7 @@ import keras
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.onnx_engine import missing_packages
+from keras_elmo.utils.extras import install_hint
 
 # The dtypes of each engine.
 DTYPES = {"keras": ("float32", "bfloat16"), "onnxruntime": ("float32", "int8")}
@@ -42,7 +43,7 @@ def choose_engine(config: BiLMConfig, dtype: str = "float32") -> tuple[str, str]
     if config.code_points is not None:
         return "keras", "the biLM reads code points"
     if missing := missing_packages():
-        return "keras", f"{' and '.join(missing)} not installed (pip install 'keras-elmo[onnx]')"
+        return "keras", f"{' and '.join(missing)} missing. {install_hint('onnx')}"
     if not _computes_on_cpu():
         return "keras", f"{keras.backend.backend()} has an accelerator"
     return "onnxruntime", "faster on the CPUs that were measured"

@@ -16,6 +16,7 @@ from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.onnx.bilm_graph import check_alphabet
 from keras_elmo.onnx.models import lstm_model, token_model
 from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
+from keras_elmo.utils.extras import install_hint
 from keras_elmo.utils.forks import check_fork
 from keras_elmo.utils.threads import run_in_thread
 
@@ -41,7 +42,7 @@ class OnnxEngine:
         if missing := missing_packages():
             raise ImportError(
                 'Embedder(engine="onnxruntime") needs ONNX and ONNX Runtime. Received: no '
-                f"module {missing[0]}. Install both: pip install 'keras-elmo[onnx]'"
+                f"module {missing[0]}. {install_hint('onnx')}"
             )
         check_alphabet(elmo.config)
         self.settings = {"dtype": dtype, "engine": "onnxruntime"}

@@ -5,7 +5,7 @@ from typing import Any
 from keras_elmo.onnx.models import bilm_model
 from keras_elmo.presets import Preset
 from keras_elmo.utils.extras import import_extra
-from keras_elmo.utils.files import PathLike, atomic_write
+from keras_elmo.utils.files import PathLike, atomic_write, check_output
 
 
 def export_onnx(
@@ -14,6 +14,7 @@ def export_onnx(
     int8: bool = False,
     stateful: bool = False,
     options: dict | PathLike | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Write the biLM of a preset to an ONNX file.
 
@@ -30,6 +31,7 @@ def export_onnx(
         stateful: bool. Whether the state is an input and an output, as
             ``ElmoLayer(stateful=True)`` carries it.
         options: dict, path or None. As in ``ElmoLayer.from_preset``.
+        overwrite: bool. Whether to replace a file that exists.
 
     Returns:
         A dict of ``fingerprint``, ``bytes``, ``inputs`` and ``outputs``. The last two are dicts
@@ -38,14 +40,17 @@ def export_onnx(
     Raises:
         ImportError: If ONNX is not installed.
         OSError: If a file cannot be read or written.
-        ValueError: If the preset is invalid, or the biLM does not read bytes (ELMoForManyLangs).
+        ValueError: If the preset is invalid, the file exists, or the biLM does not read bytes
+            (ELMoForManyLangs).
 
     Examples:
         >>> export_onnx("elmo_mini_en", "elmo.onnx")["outputs"]["layers"]
         ['batch', 'tokens', 3, 256]
     """
     import_extra("onnx", "export_onnx", "ONNX", "onnx")
-    bilm = Preset(preset, options).read()
+    source = Preset(preset, options)
+    file = check_output(file, overwrite, source.files)
+    bilm = source.read()
     digest = bilm.fingerprint()
     metadata = {"fingerprint": digest, "max_characters": str(bilm.config.max_characters_per_token)}
     weights = {path: array.astype("float32") for path, array in bilm.values().items()}

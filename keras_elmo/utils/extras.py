@@ -4,6 +4,11 @@ import importlib
 from typing import Any
 
 
+def install_hint(extra: str) -> str:
+    """Return how to install an extra. The package is not on PyPI, so its folder is needed."""
+    return f'Install it in the folder of keras-elmo: pip install -e ".[{extra}]"'
+
+
 def import_extra(module: str, owner: str, package: str, extra: str) -> Any:
     """Import and return a module, or say how to install it.
 
@@ -20,6 +25,5 @@ def import_extra(module: str, owner: str, package: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"{owner} needs {package}. Received: no module {module}. Install it: pip install "
-            f"'keras-elmo[{extra}]'"
+            f"{owner} needs {package}. Received: no module {module}. {install_hint(extra)}"
         ) from error

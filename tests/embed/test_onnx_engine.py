@@ -144,5 +144,5 @@ def test_without_onnx_runtime(tiny_preset, monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == "onnxruntime" else find(name)
     )
-    with pytest.raises(ImportError, match=r"no module onnxruntime. .*'keras-elmo\[onnx\]'"):
+    with pytest.raises(ImportError, match=r"no module onnxruntime. .*\.\[onnx\]"):
         Embedder(tiny_preset, engine="onnxruntime")

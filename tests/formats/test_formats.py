@@ -314,7 +314,10 @@ def test_code_points_inside_models(tmp_path):
     [
         ({"characters": ["a"]}, "characters to start with .*<bos>.* Received: characters="),
         ({"characters": 3}, "characters to be a list of text. Received: characters=3"),
-        ({"words": ("<bos>", "<eos>", "<oov>", "a", "a"), "word_dim": 1}, "all words to differ"),
+        (
+            {"words": ("<bos>", "<eos>", "<oov>", "a", "a"), "word_dim": 1},
+            "words to differ from each other",
+        ),
         ({"word_dim": 3}, "word_dim to be a whole number, .* Received: word_dim=3, 0 words"),
     ],
 )
@@ -426,7 +429,7 @@ def test_torch_files_with_other_content(tmp_path, monkeypatch):
     refuse(ValueError, "'.*backward_layer_1.state_linearity.bias' is missing")
     path.write_bytes(good)
     monkeypatch.setitem(sys.modules, "torch", None)
-    refuse(ImportError, r"Reading .*weights.th needs PyTorch. .* pip install 'keras-elmo\[torch\]'")
+    refuse(ImportError, r"Reading .*weights.th needs PyTorch. .* pip install -e .\.\[torch\]")
 
 
 @pytest.mark.parametrize(

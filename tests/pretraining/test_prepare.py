@@ -341,7 +341,7 @@ def test_errors(changes, error, message, raw, tmp_path, monkeypatch):
 
 def test_nltk_is_asked_for_only_if_needed(raw, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "nltk.tokenize.punkt", None)
-    with pytest.raises(ImportError, match=r"pip install 'keras-elmo\[pretrain\]'"):
+    with pytest.raises(ImportError, match=r"pip install -e .\.\[pretrain\]"):
         prepare(raw / "a.txt", tmp_path / "out", progress=False)
     plain = {"sentences": "lines", "tokenizer": "whitespace", "heldout_share": 0}
     prepare(raw / "a.txt", tmp_path / "out", **plain, progress=False)

@@ -70,7 +70,7 @@ def test_they_pickle_and_serve_threads(name):
     "name, missing, error, message",
     [
         ("mecab", None, ValueError, "of penn, toktok, kiwi, letters, whitespace. Rec"),
-        ("kiwi", "kiwipiepy", ImportError, r"needs Kiwi.*pip install 'keras-elmo\[korean\]'"),
+        ("kiwi", "kiwipiepy", ImportError, r"needs Kiwi.*pip install -e .\.\[korean\]"),
         (
             "toktok",
             "nltk.tokenize.toktok",
@@ -193,6 +193,7 @@ def test_a_model_of_raw_text_leaves_python(tmp_path):
     assert "MatMul" in kinds and not [kind for kind in kinds if "PyFunc" in kind]
 
 
+@pytest.mark.backends
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow takes it into the model")
 def test_in_a_model_of_another_backend():
     with pytest.raises(ValueError, match="only on TensorFlow. Received: .*Call it before"):
