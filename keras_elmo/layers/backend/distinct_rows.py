@@ -1,5 +1,6 @@
 """Find the distinct tokens of a batch, so that each is computed once."""
 
+import math
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
@@ -66,19 +67,20 @@ def _is_search_fast(ids: Tensor) -> bool:
 def _tensorflow_distinct_rows(rows: Tensor, n_ids: int) -> tuple[Tensor, Tensor]:
     """Find distinct rows with ``tf.unique``.
 
-    ``tf.unique`` reads single numbers, and unlike ``UniqueV2`` it can be exported to ONNX.
-    So read each row as a number with one digit for each id. Before the number could
-    overflow, replace it by its index among the distinct numbers.
+    ``tf.unique`` reads single numbers, and unlike ``UniqueV2`` it can be exported to ONNX. So read
+    a few ids of each row as the digits of one number, and add them to the index of the ids before
+    among the distinct ones.
     """
     import tensorflow as tf
 
-    first, *columns = tf.unstack(tf.cast(rows, "int64"), num=rows.shape[-1], axis=1)
-    key, most = first, n_ids
-    for column in columns:
-        if most * n_ids >= 2**63:
-            key, most = tf.unique(key, "int64")[1], 2**31  # There are fewer than 2**31 rows.
-        key, most = key * n_ids + column, most * n_ids
-    distinct, indices = tf.unique(key, "int64")
+    # Indices have at most 30 bits, and the number of some ids at most 33: int64 has room for both.
+    size = int(33 / math.log2(n_ids))
+    padded = tf.pad(rows, [[0, 0], [0, -rows.shape[-1] % size]])
+    groups = tf.reshape(padded, (-1, padded.shape[-1] // size, size))
+    numbers = tf.reduce_sum(tf.cast(groups, "int64") * [n_ids**i for i in range(size)], axis=2)
+    indices = tf.zeros_like(numbers[:, 0])
+    for number in tf.unstack(numbers, axis=1):
+        distinct, indices = tf.unique(indices * n_ids**size + number, "int64")
     places = tf.range(tf.shape(indices, "int64")[0])
     # Any place of a distinct row will do.
     places = tf.tensor_scatter_nd_update(tf.zeros_like(distinct), indices[:, None], places)
