@@ -46,7 +46,6 @@ def call_with_gradient(
         The outputs. They have no second derivative.
     """
     backend = keras.backend.backend()
-    # On TensorFlow, a variable would be a hidden argument with its own gradient.
     arguments = tuple(None if x is None else ops.convert_to_tensor(x) for x in (*tensors, *weights))
     if backend == "jax":
         return _jax_function(forward, forward_with_residuals, backward)(options, *arguments)
@@ -59,6 +58,8 @@ def call_with_gradient(
         return forward(options, *arguments)
     import tensorflow as tf
 
+    # TensorFlow would treat a variable as a hidden argument with its own gradient.
+    arguments = tuple(None if x is None else tf.convert_to_tensor(x) for x in arguments)
     signature = tuple(
         None
         if x is None
