@@ -12,6 +12,7 @@ pytest.importorskip("nltk")
 pytest.importorskip("seqeval")
 pytestmark = pytest.mark.extended
 ROOT = EXAMPLES.parent
+README = (ROOT / "README.md").read_text("utf-8")
 GUIDE = (ROOT / "docs/guide/tag.md").read_text("utf-8")
 COMMAND = re.compile(r"^(python examples/ner\.py [^\n]*\n)(?:```\n\n```\n(.*?)```)?", re.M | re.S)
 
@@ -28,6 +29,13 @@ def test_a_saved_tagger_tags_again(tmp_path, preset, options):
     assert len((tmp_path / "saved/tagger.keras").read_bytes()) < 20e6
     loaded = run(EXAMPLES / "ner.py", "--load", tmp_path / "saved", "--test", file, *texts)
     assert loaded == "test F1 1.0000\n" + found
+
+
+@pytest.mark.parametrize("page", [README, GUIDE], ids=["README", "guide"])
+def test_the_bundled_tagger_prints_what_a_page_shows(page, monkeypatch):
+    command, output = next(x for x in COMMAND.findall(page) if "--load weights/" in x[0])
+    monkeypatch.chdir(ROOT)
+    assert run(EXAMPLES / "ner.py", *shlex.split(command)[2:]) == output
 
 
 def test_the_guide_trains_a_tagger(tmp_path, preset, monkeypatch):
