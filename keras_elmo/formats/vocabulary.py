@@ -1,6 +1,7 @@
 """Read and write the vocabulary of a softmax: a file with one token per line."""
 
 import collections
+import re
 
 import numpy as np
 
@@ -58,7 +59,8 @@ def arrange_vocabulary(lines: list[str], name: object) -> tuple[list[str], np.nd
     """
     tokens = [line for line in lines if line != SKIPPED]
     # A few lines with blanks are rows of a softmax that no text needs.
-    columns = [number for number, line in enumerate(lines, 1) if len(line.split()) > 1]
+    several = re.compile("[^ \t][ \t]+[^ \t]")
+    columns = [number for number, line in enumerate(lines, 1) if several.search(line)]
     if 2 * len(columns) > len(set(lines).difference(SPECIAL_TOKENS)):
         raise ValueError(
             f"Vocabulary {name} must have one token per line. Received: "

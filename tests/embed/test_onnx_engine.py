@@ -134,9 +134,7 @@ def test_auto(tiny_preset, monkeypatch, dtype, chosen):
         assert engine_choice.choose_engine(make_config())[0] == "keras"
         with monkeypatch.context() as patch:
             patch.setattr(importlib.util, "find_spec", lambda name: None)
-            assert "onnx and onnxruntime not installed" in str(
-                engine_choice.choose_engine(make_config())
-            )
+            assert "onnx and onnxruntime missing" in str(engine_choice.choose_engine(make_config()))
 
 
 def test_without_onnx_runtime(tiny_preset, monkeypatch):

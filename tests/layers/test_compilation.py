@@ -129,7 +129,7 @@ def model_with_batch(what):
     """Return a small model, and a batch for its ``train_step``."""
     if what == "pretraining":
         model = make_model(n_negatives=5, dropout=0.1)
-        model.compile(Muon(1e-3, clip_norm=5.0), jit_compile=False)
+        model.compile(Muon(1e-3, global_clipnorm=5.0), jit_compile=False)
         return model, (make_batch(),)
     ids = keras.Input(IDS.shape[1:], dtype="int32")
     layers = ElmoLayer(

@@ -279,7 +279,5 @@ def test_code_points_are_refused():
 
 def test_without_onnx(tiny_preset, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
-    with pytest.raises(
-        ImportError, match=r"needs ONNX. Received: no module onnx. .*\.\[onnx"
-    ):
+    with pytest.raises(ImportError, match=r"needs ONNX. Received: no module onnx. .*\.\[onnx"):
         export_onnx(tiny_preset, tmp_path / "x.onnx")
