@@ -196,23 +196,6 @@ def test_a_clone_outlives_its_model(fitted, tiny_preset):
     assert fingerprints(clone) == before
 
 
-def test_scikit_learn_gets_the_bilm(tiny_preset):
-    pytest.importorskip("sklearn")
-    model = keras.Sequential(
-        [
-            keras.Input((5 * 13,), dtype="int32"),
-            layers.Reshape((5, 13)),
-            keras_elmo.ElmoLayer.from_preset(tiny_preset, output="top"),
-            layers.LSTM(3),
-            layers.Dense(2, activation="softmax"),
-        ]
-    )
-    model.compile("sgd", "categorical_crossentropy")
-    wrapper = keras.wrappers.SKLearnClassifier(model, fit_kwargs={"verbose": 0})
-    wrapper.fit(IDS.reshape(4, -1), np.array([0, 1, 0, 1]))
-    assert fingerprints(wrapper.model_) == fingerprints(model)
-
-
 def test_two_mixes_at_input_and_output_of_a_users_birnn(tiny_preset):
     """The model computes [x_k; ELMo_k] and [h_k; ELMo_k] from one biLM, with the mask."""
     words = keras.Input((None,), dtype="int32")

@@ -65,16 +65,6 @@ def test_symbolic_and_eager_agree_on_shape_and_dtype(case):
         assert s.dtype == keras.backend.standardize_dtype(e.dtype)
 
 
-def test_every_weight_is_made_in_build(case):
-    cls, arguments, x = case
-    layer = cls(**arguments)
-    layer.build(x.shape)
-    count = len(layer.weights)
-    layer(x)
-    assert len(layer.weights) == count
-    assert len({v.path for v in layer.weights}) == count
-
-
 @pytest.mark.parametrize("policy", ["bfloat16", "mixed_bfloat16", "mixed_float16"])
 def test_dtype_policies(case, policy):
     """Half precision is close to float32, and ids above 256 are not rounded."""
@@ -98,7 +88,9 @@ def test_dtype_policies(case, policy):
     assert {keras.backend.standardize_dtype(o.dtype) for o in outputs} == {compute}
 
 
-@pytest.mark.parametrize("name", ["scalar_mix", "elmo_all"])
+@pytest.mark.parametrize(
+    "name", ["scalar_mix", pytest.param("elmo_all", marks=pytest.mark.extended)]
+)
 def test_in_a_compiled_model(name, tmp_path):
     """Checks fit, predict and the .keras file, with XLA if the backend has it."""
     cls, arguments, x = LAYERS[name]

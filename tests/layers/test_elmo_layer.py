@@ -97,7 +97,7 @@ def test_boundaries(tiny_preset):
 
 any_tokens = pytest.mark.filterwarnings("ignore:CharacterTokenizer expects the tokens")
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-EXAMPLES = 4 if BACKEND == "jax" else 25  # JAX compiles anew for every shape
+EXAMPLES = 4 if BACKEND == "jax" else 12  # JAX compiles anew for every shape
 batches = st.lists(st.lists(words, max_size=5), min_size=1, max_size=4)
 
 
@@ -132,13 +132,6 @@ def test_trimmed_characters_are_exact(tiny_layer, batch):
     longest = max([3, *(len(t.encode()) + 2 for s in batch for t in s)])
     trimmed = ids[:, :, : longest + 4]
     np.testing.assert_allclose(numpy(tiny_layer(trimmed)), numpy(tiny_layer(ids)), atol=1e-6)
-
-
-def test_mask(tiny_layer):
-    found = tiny_layer(tokenize(SENTENCES, 13))
-    assert numpy(found._keras_mask).tolist() == [
-        [n < len(sentence) for n in range(5)] for sentence in SENTENCES
-    ]
 
 
 def test_a_mask_on_the_ids_is_ignored_without_a_warning(tiny_layer):
@@ -428,37 +421,21 @@ def test_bad_symbolic_input(tiny_layer):
             tiny_layer(keras.Input((None,), dtype="string"))
 
 
-def test_bfloat16_ids_are_refused(tiny_layer):
-    ids = keras.ops.cast(tokenize(SENTENCES, 13), "bfloat16")
-    with pytest.raises(
-        ValueError, match=r"dtype=bfloat16, which is exact up to 256.*Input\(\(None, 13\)"
-    ):
-        tiny_layer(ids)
+@pytest.mark.parametrize("dtype, largest", [("bfloat16", 256), ("uint8", 255), ("int8", 127)])
+def test_dtypes_that_would_change_ids_are_refused(dtype, largest, tiny_layer):
+    message = rf"dtype={dtype}, which is exact up to {largest} .*Input\(\(None, 13\)"
+    for ids in (keras.Input((None, 13), dtype=dtype), keras.ops.zeros((1, 1, 13), dtype)):
+        with pytest.raises(ValueError, match=message):
+            tiny_layer(ids)
 
 
 def test_float16_ids_are_refused_where_they_are_rounded(tiny_layer):
     ids = tokenize(SENTENCES, 13)
     half = keras.ops.cast(ids, "float16")  # whole numbers up to 2048 are exact
     np.testing.assert_array_equal(numpy(tiny_layer(half)), numpy(tiny_layer(ids)))
-    characters = tuple(map(chr, range(0x4E00, 0x4E00 + 2100)))
-    code_points = CodePoints(characters=(*SPECIAL_CHARACTERS, *characters), words=())
-    layer = ElmoLayer(make_config(code_points=code_points))
-    for ids in (half, keras.Input((None, 13), dtype="float16")):
-        with pytest.raises(
-            ValueError, match="ids up to 2106. Received: dtype=float16, which is exact up to 2048"
-        ):
-            layer(ids)
-
-
-def test_integers_too_small_for_the_ids_are_refused(tiny_layer):
-    """The ids 256 to 261, markers and pads, would silently become other characters."""
-    ids = tokenize(SENTENCES, 13)
-    np.testing.assert_array_equal(numpy(tiny_layer(ids.astype("int16"))), numpy(tiny_layer(ids)))
-    for few in (ids.astype("uint8"), keras.Input((None, 13), dtype="uint8")):
-        with pytest.raises(ValueError, match="dtype=uint8, which is exact up to 255"):
-            tiny_layer(few)
-    with pytest.raises(ValueError, match="dtype=int8, which is exact up to 127"):
-        tiny_layer(keras.Input((None, 13), dtype="int8"))
+    layer = ElmoLayer(make_config(code_points=make_code_points(map(chr, range(0x4E00, 0x5634)))))
+    with pytest.raises(ValueError, match="dtype=float16, which is exact up to 2048"):
+        layer(half)
 
 
 @pytest.mark.parametrize("code_points", [None, make_code_points("abc", ("one", "two"))])
@@ -492,28 +469,8 @@ def test_a_hole_counts_as_a_token(tiny_layer):
     assert numpy(found)[0, 1].any() and not numpy(found)[1, 1:].any()
 
 
-def test_a_layer_by_number_keeps_the_mask_that_a_slice_loses(tiny_preset, tiny_layer):
-    inputs = keras.Input((None, 13), dtype="int32")
-    one = ElmoLayer.from_preset(tiny_preset, output=1)
-    labels = np.where(tokenize(SENTENCES, 13).any(-1), 1.0, 99.0)[..., None]
-    losses = []
-    for x in (one(inputs), tiny_layer(inputs)[:, :, 1]):
-        model = keras.Model(inputs, x)
-        model.compile(loss="mae")
-        losses.append(model.evaluate(tokenize(SENTENCES, 13), labels, verbose=0))
-    assert losses[0] < 3 < 30 < losses[1]
-
-
 def test_every_one_of_all_outputs_carries_the_mask(tiny_preset):
     layer = ElmoLayer.from_preset(tiny_preset, output="all")
     mask = [[n < len(sentence) for n in range(5)] for sentence in SENTENCES]
     for x in layer(tokenize(SENTENCES, 13)).values():
         assert numpy(x._keras_mask).tolist() == mask
-
-
-def test_the_word_id_is_no_character():
-    code_points = make_code_points("abc", ("one", "two"))
-    layer = ElmoLayer(make_config(code_points=code_points))
-    ids = character_tokenizer(layer.config.alphabet)([["a"]])
-    with pytest.raises(ValueError, match=r"with 5 to 14 characters. Received: shape=\(1, 1, 4\)"):
-        layer(ids[:, :, :4])

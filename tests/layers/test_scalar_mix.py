@@ -31,12 +31,6 @@ def test_untrained_is_the_average():
     np.testing.assert_allclose(mix.layer_weights, [0.5, 0.5])
 
 
-def test_weights_of_the_layers_are_float32():
-    mix = make(dtype="bfloat16")
-    assert mix.layer_weights.dtype == "float32"
-    np.testing.assert_allclose(mix.layer_weights.sum(), 1, atol=1e-6)
-
-
 def test_formula():
     expected = reference.scalar_mix(X, np.array([0.3, -1.2]), 0.7)
     np.testing.assert_allclose(numpy(make()(X)), expected, atol=1e-6)
@@ -84,15 +78,6 @@ def test_layer_norm_of_each_token_alone():
     assert np.abs(apart - call(make(layer_norm=True))[:1, :2]).max() > 0.1
     constant = call(make(layer_norm="token"), np.ones_like(X))
     assert not constant.any()
-
-
-@pytest.mark.parametrize("layer_norm", [False, True, "token"])
-def test_config(layer_norm):
-    mix = make(layer_norm=layer_norm)
-    again = ScalarMix.from_config(mix.get_config())
-    again.build(X.shape)
-    again.set_weights(mix.get_weights())
-    np.testing.assert_array_equal(call(again), call(mix))
 
 
 def test_layer_norm_in_float16_does_not_overflow():
@@ -143,11 +128,6 @@ def test_penalty_is_on_the_scalars_before_the_softmax():
     (penalty,) = make(l2=0.1).losses
     assert float(numpy(penalty)) == pytest.approx(0.1 * (0.3**2 + 1.2**2), rel=1e-5)
     assert make().losses == []
-
-
-def test_what_is_trained():
-    mix = make()
-    assert [v.name for v in mix.trainable_variables] == ["scalars", "gamma"]
 
 
 @pytest.mark.parametrize(
