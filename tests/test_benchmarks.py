@@ -3,7 +3,6 @@
 import json
 import pathlib
 
-import numpy as np
 import pytest
 
 from tests.example_runs import run
@@ -36,26 +35,14 @@ def test_a_step_of_pretraining_beside_its_products(corpus, optimizer):
 
 
 def test_adam_and_muon_at_equal_tokens_and_time(corpus, tmp_path):
-    given = "--steps", 4, "--seeds", 1, 2, "--batch-tokens", 60, "--negatives", 4, "--warmup", 1
+    given = "--steps", 4, "--seeds", 1, "--batch-tokens", 60, "--negatives", 4, "--warmup", 1
     printed = run(BENCHMARKS / "optimizers.py", corpus, tmp_path / "runs", *given)
-    facts = json.loads((tmp_path / "runs" / "optimizers.json").read_text())
-    adam, muon, as_long = (
-        facts["runs"][name] for name in ("Adam", "Muon, equal tokens", "Muon, equal time")
-    )
-    assert adam["steps"] == muon["steps"] == [4, 4] and adam["tokens"] == muon["tokens"]
+    facts = json.loads((tmp_path / "runs" / "optimizers.json").read_text())["runs"]
+    adam, muon, as_long = (facts[x] for x in ("Adam", "Muon, equal tokens", "Muon, equal time"))
+    assert adam["steps"] == muon["steps"] == [4] and adam["tokens"] == muon["tokens"]
     assert adam["perplexity"] != muon["perplexity"]
-    for seconds, others, steps in zip(adam["seconds"], muon["seconds"], as_long["steps"]):
-        assert steps == round(4 * seconds / others)
-    assert f"| Adam | 0.004 | 4 | {np.mean(adam['tokens']) / 1e6:.2f} |" in printed
-    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/log.csv")}
-    assert len(kept) == 6
-    again = run(BENCHMARKS / "optimizers.py", corpus, tmp_path / "runs", *given, "--jobs", 2)
-    assert again == printed
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    # Other options are other runs.
-    other = *given[:4], "--batch-tokens", 50, *given[7:]
-    run(BENCHMARKS / "optimizers.py", corpus, tmp_path / "runs", *other)
-    assert len(list(tmp_path.glob("runs/*/log.csv"))) > 6
+    assert as_long["steps"] == [round(4 * adam["seconds"][0] / muon["seconds"][0])]
+    assert f"| Adam | 0.004 | 4 | {adam['tokens'][0] / 1e6:.2f} |" in printed
 
 
 def test_curves_of_runs_one_after_the_other(tmp_path):
