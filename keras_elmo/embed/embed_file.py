@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO, cast
 
 import h5py
 import numpy as np
@@ -43,7 +43,7 @@ _NOT_IN_TOKENS = re.compile("[ \t\r\n\0\ud800-\udfff]")
 
 def embed_file(  # noqa: D417 - a method of Embedder
     embedder: Any,
-    input_file: PathLike | BinaryIO | TextIO,
+    input_file: PathLike | BinaryIO | TextIO | Iterable[Sequence[str]],
     output_file: PathLike,
     layers: Layers = "all",
     float16: bool = False,
@@ -54,13 +54,13 @@ def embed_file(  # noqa: D417 - a method of Embedder
     column: str | None = None,
     overwrite: bool = False,
 ) -> dict[str, int | float]:
-    """Embed a file of sentences into an hdf5 file, in bounded memory.
+    """Embed sentences into an hdf5 file, in bounded memory.
 
     Args:
-        input_file: Path or open file. A UTF-8 text with one sentence a line, and spaces or
-            tabs between tokens. A path that ends with .gz, .bz2 or .xz is decompressed.
-            Other white space, such as the no-break space, is part of a token. A blank line
-            is an empty sentence.
+        input_file: Path, open file, or iterable of lists of str. A file is a UTF-8 text with one
+            sentence a line, and spaces or tabs between tokens. A path that ends with .gz, .bz2
+            or .xz is decompressed. Other white space, such as the no-break space, is part of a
+            token. A blank line is an empty sentence.
         output_file: Path of the hdf5 file. It gets one dataset for each sentence, named by the
             index of the sentence from 0, with the array of ``embed``; and the sentences, with
             spaces between tokens, as the dataset ``sentences``.
@@ -85,44 +85,8 @@ def embed_file(  # noqa: D417 - a method of Embedder
             or if the files of an earlier run are damaged.
         ValueError: If an argument is invalid or the text is not UTF-8; if the output
             exists, or there is an unfinished run and ``resume`` is False; if an earlier run
-            had other settings or other sentences; if a cell of the column has no text.
-    """
-    path = local_path(input_file) if isinstance(input_file, PathLike) else None
-    tokenize = embedder.tokenize if raw else None
-    return write_layers(
-        embedder,
-        read_token_lists(path or input_file, column, tokenize),
-        output_file,
-        layers=layers,
-        float16=float16,
-        compression=compression,
-        resume=resume,
-        overwrite=overwrite,
-        progress=progress,
-        inputs=[path] if path else [],
-    )
-
-
-def write_layers(
-    embedder: Any,
-    sentences: Iterable[Sequence[str]],
-    output_file: PathLike,
-    *,
-    layers: Layers = "all",
-    float16: bool = False,
-    compression: str | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: bool = True,
-    inputs: Sequence[PathLike] = (),
-) -> dict[str, int | float]:
-    """Embed token lists into an hdf5 file. Arguments and result are as in ``embed_file``.
-
-    ``inputs`` are files that must not be replaced, beside the files of the preset.
-
-    Raises:
-        ValueError: If a sentence is not a list of tokens, or a token is empty or contains white
-            space; errors of ``embed_file``.
+            had other settings or other sentences; if a cell of the column has no text; if a
+            token is not a str, is empty or contains white space.
     """
     if compression not in (None, "gzip", "lzf"):
         raise invalid(
@@ -131,8 +95,14 @@ def write_layers(
     if overwrite and resume:
         raise invalid("embed_file expects overwrite (--force) or resume (--resume)", "both")
     choice = LayerChoice.of(layers, embedder.config.n_layers + 1)
-    files = [*embedder.preset_files, *inputs]
-    output = check_output(output_file, overwrite or resume, files).resolve()  # a link stays
+    inputs, sentences = embedder.preset_files, cast(Any, input_file)
+    if isinstance(input_file, PathLike):
+        input_file = local_path(input_file)
+        inputs = [*inputs, input_file]
+    if isinstance(input_file, Path) or hasattr(input_file, "read"):
+        tokenize = embedder.tokenize if raw else None
+        sentences = read_token_lists(input_file, column, tokenize)
+    output = check_output(output_file, overwrite or resume, inputs).resolve()  # a link stays
     settings = {
         **embedder.settings(),
         "layers": choice.name,
@@ -174,14 +144,7 @@ class _LayerFile:
     temporary name and then renamed, so that a file with its final name is complete. Each part
     stores its sentences, and the settings that its arrays depend on.
 
-    Args:
-        output: path. The hdf5 file.
-        settings: dict for JSON. Everything that the arrays depend on, apart from the sentences.
-        resume: bool. Whether to use the parts of an earlier run, or its finished file.
-        overwrite: bool. Whether to remove the parts of an earlier run.
-
-    Attributes:
-        count: int. Number of sentences before the current part; the caller increases it.
+    ``count`` is the number of sentences before the current part; the caller increases it.
     """
 
     def __init__(self, output: Path, settings: dict, resume: bool, overwrite: bool) -> None:
@@ -200,12 +163,7 @@ class _LayerFile:
             )
 
     def contains(self, sentences: list[list[str]]) -> bool:
-        """Return whether an earlier run wrote the next sentences.
-
-        Raises:
-            OSError: If its file is damaged.
-            ValueError: If it had other sentences or settings.
-        """
+        """Return whether an earlier run wrote the next sentences; raise if it wrote others."""
         path, start = self._output, self.count
         if not self._is_finished:
             path, start = self._next_part(), 0

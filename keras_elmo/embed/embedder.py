@@ -259,19 +259,9 @@ class Embedder:
         remember: bool = True,
         progress: bool | None = None,
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the arrays of ``embed`` batch by batch, the longest sentences first.
+        """Yield the index and the array of each sentence, the longest first.
 
-        Args:
-            sentences: As in ``embed``.
-            layers: As in ``embed``.
-            remember: As in ``embed``.
-            progress: As in ``embed``.
-
-        Yields:
-            The index of a sentence, and its array, which is a view of a batch.
-
-        Raises:
-            ValueError: If an argument is invalid.
+        Arguments and errors are as in ``embed``. An array is a view of its batch.
         """
         choice = LayerChoice.of(layers, self.config.n_layers + 1)
         tokens, lengths = _flatten(sentences)
@@ -342,7 +332,7 @@ class Embedder:
             i: array.mean(axis=-2) if array.size else np.zeros(shape, "float32")
             for i, array in self.iterate(sentences, choice, progress=progress)
         }
-        means = np.array([found[i] for i in range(len(found))]).reshape(-1, *shape)
+        means = np.array([found[i] for i in range(len(found))], "float32").reshape(-1, *shape)
         if normalize:
             norms = np.linalg.norm(means, axis=-1, keepdims=True)
             means /= np.maximum(norms, np.finfo("float32").tiny)
@@ -408,19 +398,11 @@ def _copy(elmo: ElmoLayer) -> ElmoLayer:
     return copy
 
 
-def _rows(sentences: Sentences) -> Any:
-    """Return the sentences as a list, or what ``CharacterTokenizer.check`` refuses."""
-    if isinstance(sentences, TokenizedText):
-        return [sentences]
-    rows = sentence_rows(sentences)
-    return rows.item() if isinstance(rows, np.ndarray) and rows.ndim == 0 else rows
-
-
 def _flatten(sentences: Sentences) -> tuple[list[bytes], np.ndarray]:
     """Return all tokens as UTF-8, and the number of tokens of each sentence."""
-    sentences = _rows(sentences)
-    tokens = CharacterTokenizer.check(sentences)
-    return tokens, np.array([len(sentence) for sentence in sentences], "int64")
+    rows = [sentences] if isinstance(sentences, TokenizedText) else sentence_rows(sentences)
+    tokens = CharacterTokenizer.check(rows)
+    return tokens, np.array([len(row) for row in rows], "int64")
 
 
 def _distinct(tokens: Iterable[bytes]) -> tuple[list[bytes], np.ndarray]:

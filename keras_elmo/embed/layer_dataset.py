@@ -10,7 +10,6 @@ from typing import Any, Self, TypeAlias
 import keras
 import numpy as np
 
-from keras_elmo.embed.embed_file import write_layers
 from keras_elmo.formats.hdf5 import Hdf5Reader
 from keras_elmo.layer_choice import LayerChoice, Layers
 from keras_elmo.tokenizers.token_lists import rows_of, split_tokens
@@ -169,15 +168,8 @@ class LayerDataset(keras.utils.PyDataset):
                 f"embedder={shorten(embedder)}",
                 "Pass Embedder(preset)",
             )
-        write_layers(
-            embedder,
-            rows_of(sentences),
-            file,
-            layers=layers,
-            float16=float16,
-            resume=True,
-            progress=progress,
-        )
+        settings = {"layers": layers, "float16": float16, "progress": progress}
+        embedder.embed_file(rows_of(sentences), file, resume=True, **settings)
         return cls(file, labels, **kwargs)
 
     def __len__(self) -> int:

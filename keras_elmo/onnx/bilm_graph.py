@@ -41,13 +41,9 @@ class BiLMGraph:
         check_alphabet(self.config)
 
     def represent(self, ids: str) -> str:
-        """Add the character CNN.
+        """Add the character CNN, from character ids, int, shape ``(rows, characters)``.
 
-        Args:
-            ids: Character ids, int, shape ``(rows, characters)``.
-
-        Returns:
-            Token representations, float32, shape ``(rows, projection_dim)``.
+        Returns token representations, float32, shape ``(rows, projection_dim)``.
         """
         graph, config = self.graph, self.config
         x = graph.op("Gather", self._constant("char_cnn/embeddings"), ids)
@@ -154,12 +150,8 @@ class BiLMGraph:
     def add_boundaries(self, ids: str) -> tuple[str, str, str]:
         """Add the mask and the boundary tokens, as ``layers/boundaries.py`` does.
 
-        Args:
-            ids: Character ids, int64, shape ``(batch, tokens, characters)``.
-
-        Returns:
-            The ids with both boundary tokens, ``(batch, tokens + 2, characters)``; the mask with
-            them, bool, ``(batch, tokens + 2)``; the mask without them, ``(batch, tokens)``.
+        From int64 ids, ``(batch, tokens, characters)``. Returns the ids with both boundary tokens,
+        ``(batch, tokens + 2, characters)``; the mask with them, bool; the mask without them.
         """
         op, cast, constant = self.graph.op, self.graph.cast, self.graph.constant
         zero, one = constant(np.int64(0)), constant(np.int64(1))
@@ -186,11 +178,7 @@ class BiLMGraph:
     def represent_distinct(self, ids: str) -> str:
         """Add the character CNN over the distinct tokens of sentences.
 
-        Args:
-            ids: Character ids, int64, shape ``(batch, tokens, characters)``.
-
-        Returns:
-            Token representations, float32, shape ``(batch, tokens, projection_dim)``.
+        From int64 ids, ``(batch, tokens, characters)``, to ``(batch, tokens, projection_dim)``.
         """
         op, constant = self.graph.op, self.graph.constant
         outer, row = op("Shape", ids, end=2), op("Shape", ids, start=2)

@@ -65,16 +65,12 @@ class Graph:
         return self.op("Cast", x, to=_onnx_type(dtype))
 
     def product(self, x: str, kernel: np.ndarray, name: str, dtype: str = "float32") -> str:
-        """Add a matrix product with a constant; return the name of its output.
+        """Add a matrix product with a constant kernel, ``(inputs, outputs)``, of this name.
 
-        Args:
-            x: str. Name of the left side, float32; rounded if the kernel is.
-            kernel: float32 array, shape ``(inputs, outputs)``. The right side.
-            name: str. Name of the constant.
-            dtype: str. How to store the kernel: ``"float32"``, or rounded to eight bits with a
-                scale for each output, ``"int8"`` or ``"uint8"``. On CPUs without VNNI the
-                sums of int8 products can overflow; uint8 is exact there. On CPUs with AMX some
-                versions of ONNX Runtime compute uint8 wrongly.
+        The ``dtype`` says how to store the kernel: float32, or rounded to int8 or uint8 with a
+        scale for each output; then ``x`` must be rounded too. On CPUs without VNNI the sums of
+        int8 products can overflow; uint8 is exact there. On CPUs with AMX some versions of ONNX
+        Runtime compute uint8 wrongly.
         """
         if dtype == "float32":
             return self.op("MatMul", x, self.constant(kernel, name))
@@ -87,28 +83,17 @@ class Graph:
         return self.op("MatMul", x, self.op("DequantizeLinear", *inputs, axis=1))
 
     def rounded(self, x: str, bound: float) -> str:
-        """Round values to eight bits.
+        """Round float32 values with this bound on their absolute values to eight bits.
 
         ONNX Runtime merges this pattern and ``product`` into one product of eight bits.
-
-        Args:
-            x: str. Name of the values, float32.
-            bound: float. A bound on the absolute values.
-
-        Returns:
-            The name of the rounded values.
         """
         grid = (self.constant(np.float32(bound / 127)), self.constant(np.uint8(128)))
         return self.op("DequantizeLinear", self.op("QuantizeLinear", x, *grid), *grid)
 
     def rounded_rows(self, x: str) -> tuple[str, str]:
-        """Divide each row by its largest absolute value, and round it to eight bits.
+        """Divide each row by its largest absolute value, the scale, and round it to eight bits.
 
-        Args:
-            x: str. Name of the rows, float32.
-
-        Returns:
-            The names of the rounded rows and of their scales.
+        Returns the names of the rounded rows and of their scales.
         """
         largest = self.op("ReduceMax", self.op("Abs", x), self.constant([-1]), keepdims=1)
         scale = self.op("Max", largest, self.constant(np.float32(1e-9)))
@@ -117,9 +102,8 @@ class Graph:
     def as_step(self, inputs: dict[str, str], outputs: Sequence[str]) -> Any:
         """Return the graph as the body of ``scan``.
 
-        Args:
-            inputs: dict. The dtype of each input by name: the carried values, then the slices.
-            outputs: Names of the float32 outputs: the carried values, then the new output.
+        ``inputs`` are dtypes by name: of the carried values, then of the slices. ``outputs`` are
+        names, all float32: of the carried values, then of the new output.
         """
         return self._as_graph(
             "step",
@@ -132,12 +116,8 @@ class Graph:
     ) -> list[str]:
         """Add a loop over the first axis of some inputs; return its final carry and its output.
 
-        Args:
-            body: A step, from ``as_step`` of a graph made with this one as ``outer``.
-            carry: Names of the initial carried values.
-            inputs: Names of the inputs to slice.
-            reverse: bool. Whether to go from the last slice to the first. The output has the
-                order of the inputs in any case.
+        The body comes from ``as_step`` of a graph made with this one as ``outer``. With
+        ``reverse``, the loop goes from the last slice to the first; the output keeps the order.
         """
         return self.split_op(
             "Scan",

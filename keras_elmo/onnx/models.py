@@ -16,11 +16,10 @@ Weights = dict[str, np.ndarray]
 def token_model(
     config: BiLMConfig, weights: Weights, kernel_dtype: str = "float32"
 ) -> tuple[Any, Weights]:
-    """Return the character CNN as an ``onnx.ModelProto`` and its weights.
+    """Return the character CNN as ``Graph.model_and_weights`` does.
 
-    Returns:
-        A model from ``ids``, int32, shape ``(rows, characters)``, to ``token``, float32, shape
-        ``(rows, projection_dim)``; and its large constants, as ``Graph.model_and_weights``.
+    It maps ``ids``, int32, shape ``(rows, characters)``, to ``token``, float32, shape
+    ``(rows, projection_dim)``.
     """
     graph = Graph()
     found = BiLMGraph(graph, config, weights, kernel_dtype).represent("ids")
@@ -34,13 +33,11 @@ def token_model(
 def lstm_model(
     config: BiLMConfig, weights: Weights, direction: str, kernel_dtype: str = "float32"
 ) -> tuple[Any, Weights]:
-    """Return the LSTMs of one direction as an ``onnx.ModelProto`` and its weights.
+    """Return the LSTMs of one direction as ``Graph.model_and_weights`` does.
 
-    Returns:
-        A model from ``token``, float32, shape ``(tokens, batch, projection_dim)``, 0 in padding,
-        and ``mask``, bool, shape ``(tokens, batch, 1)``, to ``{direction}_1`` ..
-        ``{direction}_L``, float32, shaped as ``token``, with any values in padding; and its
-        large constants.
+    They map ``token``, float32, shape ``(tokens, batch, projection_dim)``, 0 in padding, and
+    ``mask``, bool, shape ``(tokens, batch, 1)``, to ``{direction}_1`` .. ``{direction}_L``,
+    float32, shaped as ``token``, with any values in padding.
     """
     graph = Graph()
     bilm = BiLMGraph(graph, config, weights, kernel_dtype)

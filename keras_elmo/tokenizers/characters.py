@@ -136,7 +136,7 @@ class CharacterTokenizer(StringLayer):
             ValueError: If the sentences are not lists of tokens.
         """
         kinds = list | tuple | np.ndarray
-        if not isinstance(sentences, kinds):
+        if not isinstance(sentences, kinds) or getattr(sentences, "ndim", 1) == 0:
             expected = "CharacterTokenizer expects a batch of tokenised sentences"
             raise invalid(expected, type(sentences).__name__, _ADVICE)
         for sentence in sentences:

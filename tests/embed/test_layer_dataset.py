@@ -1,13 +1,9 @@
-import io
 import json
 import os
 import pathlib
 import pickle
-import random
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import keras
@@ -15,7 +11,6 @@ import numpy as np
 import pytest
 
 from keras_elmo import ElmoLayer, Embedder, LayerDataset, ScalarMix
-from keras_elmo.embed import layer_dataset
 from tests.conftest import BACKEND, numpy, tokenize
 from tests.embed.conftest import STORED
 
@@ -321,18 +316,6 @@ def test_hdf5_files_with_something_else(tmp_path, shapes, message):
         LayerDataset(tmp_path / "other.hdf5")
 
 
-def test_paths_of_layer_files(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    write_layers(tmp_path / "layers.hdf5", ["0"], [["a"]])
-    assert len(LayerDataset("~/layers.hdf5")) == 1
-    with pytest.raises(FileNotFoundError, match=f"{tmp_path}/layer.hdf5 does not exist"):
-        LayerDataset("~/layer.hdf5")
-    with pytest.raises(
-        ValueError, match="a path on this machine. Received: a URL, https://x.org/l"
-    ):
-        LayerDataset("https://x.org/layers.hdf5")
-
-
 @pytest.mark.parametrize("dtype", ["float16", ">f4"])
 def test_reading_a_line_again(tmp_path, dtype):
     normal = np.random.default_rng(0).normal
@@ -398,31 +381,6 @@ def test_worker_processes(embedder, text, tmp_path, method):
     assert run.stdout == "trained\n", run.stderr
 
 
-def test_damaged_files(embedder, text, tmp_path):
-    path = tmp_path / "layers.hdf5"
-    with pytest.raises(FileNotFoundError, match="Layer file .*layers.hdf5 does not exist"):
-        LayerDataset(path)
-    embedder.embed_file(text, path, progress=False)
-    original = path.read_bytes()
-    generator = random.Random(0)
-    refused = 0
-    for _ in range(150):
-        damaged = bytearray(original)
-        if generator.random() < 0.3:
-            del damaged[generator.randrange(len(damaged)) :]
-        for _ in range(generator.choice([1, 5, 100])):
-            damaged[generator.randrange(len(damaged))] ^= generator.randrange(1, 256)
-        path.write_bytes(damaged)
-        try:
-            with LayerDataset(path, batch_size=5) as data:
-                for batch in data:
-                    assert np.isfinite(batch["layers"]).all()
-        except (OSError, ValueError) as error:
-            assert "layers.hdf5" in str(error) and type(error) in (OSError, ValueError)
-            refused += 1
-    assert refused > 20
-
-
 @pytest.mark.parametrize(
     "array, message",
     [
@@ -473,25 +431,3 @@ def test_sentences_are_embedded_once(tiny_preset, tmp_path, monkeypatch):
     for texts in (["Good", "Bad"], ["今天天气很好"], [None]):
         with pytest.raises(ValueError, match="lists of tokens. Received: .* in sentence 0. Split"):
             LayerDataset.from_sentences(ours, texts, file=tmp_path / "no.hdf5")
-
-
-def test_an_empty_sentence_does_not_make_tags_floats(embedder, tmp_path):
-    embedder.embed_file(io.StringIO("a b\n\n"), tmp_path / "layers.hdf5", progress=False)
-    assert LayerDataset(tmp_path / "layers.hdf5", [[1, 2], []])[0][1].dtype.kind == "i"
-
-
-def test_threads_that_begin_together_open_the_file_once(embedder, tmp_path, monkeypatch):
-    embedder.embed_file(io.StringIO("a b\nc\n"), tmp_path / "layers.hdf5", progress=False)
-    data, opened = LayerDataset(tmp_path / "layers.hdf5"), []
-
-    class Slow(layer_dataset._Hdf5Layers):
-        def __init__(self, path):
-            opened.append(path)
-            time.sleep(0.05)
-            super().__init__(path)
-
-    monkeypatch.setattr(layer_dataset, "_Hdf5Layers", Slow)
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda row: data.gather([row]), [0, 1, 0, 1]))
-    data.close()
-    assert len(opened) == 1

@@ -148,6 +148,7 @@ def test_onnxruntime_computes_in_a_forked_process(tiny_preset):
 
 
 @pytest.mark.extended
+@pytest.mark.extended
 @pytest.mark.parametrize("engine", ["keras", "onnxruntime"])
 def test_a_thread_may_embed_after_the_main_thread_has_ended(tiny_preset, engine):
     if engine == "onnxruntime":

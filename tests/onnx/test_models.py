@@ -18,7 +18,7 @@ from keras_elmo.onnx.graph import quantize
 from keras_elmo.onnx.models import bilm_model
 from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
 from tests import reference
-from tests.conftest import GOLDEN, SENTENCES, make_arrays, make_config, numpy, room_for, tokenize
+from tests.conftest import GOLDEN, SENTENCES, make_arrays, make_config, numpy, tokenize
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -116,14 +116,6 @@ def test_other_dtypes_become_float32(dtype, tmp_path):
     layers = run.run(["layers"], {"ids": tokenize(SENTENCES, 13)})[0]
     expected = numpy(keras_elmo.ElmoLayer.from_preset(tmp_path)(tokenize(SENTENCES, 13)))
     np.testing.assert_allclose(layers, expected, atol=1e-5)
-
-
-def test_a_full_disk_keeps_the_old_file(tiny_preset, tmp_path):
-    file = tmp_path / "bilm.onnx"
-    file.write_bytes(b"old")
-    with room_for(500), pytest.raises(OSError, match="bilm.onnx"):
-        export_onnx(tiny_preset, file, overwrite=True)
-    assert file.read_bytes() == b"old" and list(tmp_path.iterdir()) == [file]
 
 
 def test_states_of_the_goldens(golden, tmp_path):
