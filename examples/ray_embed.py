@@ -1,6 +1,6 @@
 """Embed sentences on a Ray cluster, and write them with their layers to Parquet.
 
-    pip install 'keras-elmo[ray]'
+    pip install -e '.[ray]'
     python examples/ray_embed.py elmo_small_en sentences.txt layers --actors 4
 
 The input is a text with one tokenised sentence a line, or Parquet with the column of ``--column``.

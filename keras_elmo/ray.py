@@ -1,6 +1,6 @@
 """Embed on a Ray cluster with ``map_batches``; Ray reads, writes and repeats lost work.
 
-Ray is optional: ``pip install 'keras-elmo[ray]'``. ``examples/ray_embed.py`` is a whole program.
+Ray is optional: ``pip install -e ".[ray]"``. ``examples/ray_embed.py`` is a whole program.
 """
 
 import itertools

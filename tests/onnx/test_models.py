@@ -35,7 +35,7 @@ def session(model):
 
 
 def exported(preset, folder, **kwargs):
-    export_onnx(preset, folder / "bilm.onnx", **kwargs)
+    export_onnx(preset, folder / "bilm.onnx", overwrite=True, **kwargs)
     return session((folder / "bilm.onnx").read_bytes())
 
 
