@@ -112,7 +112,9 @@ class RunFolder:
             variables: dict. Lists of Keras variables by the name of their group.
             facts: dict. Anything that JSON can hold.
         """
-        arrays = {name: to_numpy(variable) for name, variable in _named(variables).items()}
+        arrays: dict[str, Any] = {
+            name: to_numpy(variable) for name, variable in _named(variables).items()
+        }
         with atomic_write(self.checkpoint) as temporary, open(temporary, "wb") as file:
             np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
 

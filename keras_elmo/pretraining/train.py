@@ -255,7 +255,7 @@ class Pretraining:
         def batches() -> Iterator[tuple[dict]]:
             try:
                 for step, found in enumerate(self._corpus.batches(position), first):
-                    batch, *self.ahead[step] = found
+                    batch, self.ahead[step] = found[0], found[1:]
                     if is_tensorflow and self.devices > 1:
                         yield from ((x,) for x in batches_of_replicas(batch, self.devices))
                     else:
@@ -371,7 +371,8 @@ def _stopped_by_signals(model: keras.Model) -> Iterator[list[int]]:
         model.stop_training = True
         signal.signal(number, handlers[number])
 
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signals = signal.SIGINT, signal.SIGTERM
+    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in signals}
     for number in handlers:
         signal.signal(number, stop)
     try:

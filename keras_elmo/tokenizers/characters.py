@@ -324,7 +324,7 @@ class CodePointTokenizer(CharacterTokenizer):
 
     def _rows_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         """Return the rows of a dense string tensor."""
-        alphabet = self.alphabet
+        alphabet: Any = self.alphabet
         codes = tf.strings.unicode_decode(tokens, "UTF-8", errors="ignore")
         codes = codes[..., : alphabet.longest]
         words = tf.strings.unicode_encode(codes, "UTF-8").to_tensor()
@@ -337,11 +337,12 @@ class CodePointTokenizer(CharacterTokenizer):
 
     def _word_table(self, tf: Any) -> Any:
         """Return the lookup table of the words; an attribute, so that exports include it."""
+        alphabet: Any = self.alphabet
         if self._table is None:
             with tf.init_scope():
-                words, ids = zip(*self.alphabet.word_table.items(), strict=True)
+                words, ids = zip(*alphabet.word_table.items(), strict=True)
                 pairs = tf.lookup.KeyValueTensorInitializer(words, tf.constant(ids, tf.int32))
-                self._table = tf.lookup.StaticHashTable(pairs, self.alphabet.WORD_OOV)
+                self._table = tf.lookup.StaticHashTable(pairs, alphabet.WORD_OOV)
         return self._table
 
     def get_config(self) -> dict:
