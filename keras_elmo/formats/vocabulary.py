@@ -1,6 +1,5 @@
 """Read and write the vocabulary of a softmax: a file with one token per line."""
 
-import collections
 import re
 
 import numpy as np
@@ -50,12 +49,12 @@ def read_vocabulary(path: PathLike) -> list[str]:
 def arrange_vocabulary(lines: list[str], name: object) -> tuple[list[str], np.ndarray]:
     """Move the special tokens of a vocabulary to its start.
 
-    Returns the tokens, and for each of them the number of its row in the softmax. ``name`` is the
-    name of the file for errors.
+    If a token occurs twice, only its last line predicts it; the other lines become
+    ``<unused_ROW>``. Returns the tokens, and for each of them the number of its row in the
+    softmax. ``name`` is the name of the file for errors.
 
     Raises:
-        ValueError: If a special token is missing, a token occurs twice, or most lines consist of
-            several columns.
+        ValueError: If a special token is missing, or most lines consist of several columns.
     """
     tokens = [line for line in lines if line != SKIPPED]
     # A few lines with blanks are rows of a softmax that no text needs.
@@ -72,11 +71,9 @@ def arrange_vocabulary(lines: list[str], name: object) -> tuple[list[str], np.nd
             f"{len(lines)} lines without {', '.join(missing)}, which start with {lines[:3]}. Add "
             "these lines. In a softmax each of them needs a row"
         )
-    if len(set(tokens)) != len(tokens):
-        [(token, _)] = collections.Counter(tokens).most_common(1)
-        raise ValueError(
-            f"Vocabulary {name} must contain every token once. Received twice: {token!r}"
-        )
+    # bilm-tf gives each line a row of the softmax, and predicts the last of several equal lines.
+    last = {token: row for row, token in enumerate(tokens)}
+    tokens = [t if last[t] == row else f"<unused_{row}>" for row, t in enumerate(tokens)]
     first = [tokens.index(token) for token in SPECIAL_TOKENS]
     rows = np.array([*first, *(row for row in range(len(tokens)) if row not in first)])
     return [tokens[row] for row in rows], rows

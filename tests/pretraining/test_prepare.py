@@ -368,16 +368,9 @@ def test_vocabularies_come_back(tmp_path_factory, tokens):
     assert read_vocabulary(path) == ["<S>", "</S>", "<UNK>", *tokens]
 
 
-@pytest.mark.parametrize(
-    "tokens, message",
-    [
-        (["<s>", "</s>", "a"], "must contain the lines <S>, </S> and <UNK>. Received: .*'<s>'"),
-        (["<S>", "</S>", "<UNK>", "a", "a"], "contain every token once. Received twice: 'a'"),
-    ],
-)
-def test_vocabulary_errors(tokens, message, tmp_path):
-    write_vocabulary(tmp_path / "vocab.txt", tokens)
-    with pytest.raises(ValueError, match=message):
+def test_vocabulary_errors(tmp_path):
+    write_vocabulary(tmp_path / "vocab.txt", ["<s>", "</s>", "a"])
+    with pytest.raises(ValueError, match="the lines <S>, </S> and <UNK>. Received: .*'<s>'"):
         read_vocabulary(tmp_path / "vocab.txt")
 
 
