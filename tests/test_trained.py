@@ -2,7 +2,9 @@
 
 import json
 import pathlib
+import shutil
 
+import h5py
 import numpy as np
 import pytest
 
@@ -39,3 +41,11 @@ def test_results_of_the_trainer(name, path):
     for sentence, expected in zip(sentences, reference["perplexities"]):
         found = scorer.perplexity([sentence])["perplexity"]
         assert found == pytest.approx(expected, rel=5e-6)
+
+
+def test_softmax_of_another_step(tmp_path):
+    model = shutil.copytree(TRAINED / "simple_elmo" / "model", tmp_path / "model")
+    with h5py.File(model / "model.hdf5", "r+") as file:
+        file["char_embed"][0, 0] += 1
+    with pytest.raises(ValueError, match="must contain the same biLM. Received: two steps of"):
+        read_language_model(model)

@@ -129,9 +129,24 @@ class BilmHdf5(Format):
         if self.folder.named("softmax.hdf5") and vocabulary is not None:
             file = self.folder.pick("softmax.hdf5")
             return self.arrange_softmax(f"Softmax file {file}", _read_softmax(file), vocabulary)
-        if self.folder.ending(".index"):
-            return BilmTfCheckpoint(self.folder, self.given_options).read_softmax()
-        return None
+        return self._read_checkpoint_softmax() if self.folder.ending(".index") else None
+
+    def _read_checkpoint_softmax(self) -> SoftmaxFile | None:
+        """Read the softmax of the checkpoint, which must be the one that the weights are from."""
+        checkpoint = BilmTfCheckpoint(self.folder, self.given_options)
+        softmax = checkpoint.read_softmax()
+        if softmax is not None:
+            name = checkpoint.mapping()[0].source
+            characters = checkpoint.read_tensors([name])[name]
+            with Hdf5Reader(self._weight_file()) as file:
+                is_from_checkpoint = np.array_equal(file.read("char_embed"), characters)
+            if not is_from_checkpoint:
+                raise ValueError(
+                    f"{self.source} and {checkpoint.source} must contain the same biLM. Received: "
+                    "two steps of training. Pass the checkpoint, or move one of them to another "
+                    "folder"
+                )
+        return softmax
 
     def _weight_file(self) -> PresetFile:
         choices = []
