@@ -101,7 +101,7 @@ def embed_file(  # noqa: D417 - a method of Embedder
         inputs = [*inputs, input_file]
     if isinstance(input_file, Path) or hasattr(input_file, "read"):
         tokenize = embedder.tokenize if raw else None
-        sentences = read_token_lists(input_file, column, tokenize)
+        sentences = read_token_lists(cast(Any, input_file), column, tokenize)
     output = check_output(output_file, overwrite or resume, inputs).resolve()  # a link stays
     settings = {
         **embedder.settings(),
