@@ -14,37 +14,24 @@ from keras_elmo.formats.folder import Folder, checkpoint_prefix
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.many_langs import ManyLangs
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint, HubModule
-from keras_elmo.released_models import (
-    bundled,
-    download,
-    is_released,
-    released_models,
-)
+from keras_elmo.formats.vocabulary import SKIPPED, write_vocabulary
+from keras_elmo.released_models import bundled, download, is_released, released_models
 from keras_elmo.utils.checks import nearest_names
 from keras_elmo.utils.files import (
     PathLike,
     check_new_directory,
     local_path,
-    read_bytes,
     read_options,
     read_vocabulary_lines,
     similar_paths,
-    to_vocabulary_lines,
     write_files,
     write_json,
 )
 
 # The first format that recognises the files reads them. If none does, the first one of the
 # list explains which files are missing.
-FORMATS: tuple[type[Format], ...] = (
-    BilmHdf5,
-    HubModule,
-    BilmTfCheckpoint,
-    AllenNlpArchive,
-    ManyLangs,
-)
+FORMATS: list[type[Format]] = [BilmHdf5, HubModule, BilmTfCheckpoint, AllenNlpArchive, ManyLangs]
 TOKENIZER_FILE = "tokenizer.json"
-_FILES_OF_A_MODEL = tuple(".json .hdf5 .h5 .pb .th .pkl .dic .txt _file checkpoint".split())
 _EXPECTED = (
     "the name of a bundled preset or released model, or the path of a directory, archive or "
     "checkpoint"
@@ -52,10 +39,9 @@ _EXPECTED = (
 
 
 def bundled_facts() -> dict[str, dict[str, Any]]:
-    """Return facts about each bundled preset, by name. This does not read the weights.
+    """Return facts about each bundled preset, by name, without reading the weights.
 
-    The facts are a dict with ``description`` (the first paragraph of the model card), ``layers``,
-    ``width``, ``max_characters`` and ``path``.
+    The ``description`` is the first paragraph of the model card.
     """
     facts = {}
     for name, directory in bundled().items():
@@ -74,12 +60,10 @@ def bundled_facts() -> dict[str, dict[str, Any]]:
 
 
 def absolute_preset(preset: Any) -> Any:
-    """Return a preset, or a list of paths, that means the same in every working directory.
+    """Return a preset that means the same in every working directory.
 
     Names of presets, and values that are not paths, are returned unchanged.
     """
-    if isinstance(preset, list | tuple):
-        return [absolute_preset(one) for one in preset]
     # A path is never the name of a bundled preset.
     is_path = isinstance(preset, PathLike) and str(preset) and preset not in bundled()
     if not is_path or is_released(preset):
@@ -120,11 +104,6 @@ class Preset:
             )
         self._released = released_models().get(preset) if isinstance(preset, str) else None
         self.path = _find(preset)
-        if self.path.is_file() and self.path.name.lower().endswith(_FILES_OF_A_MODEL):
-            raise ValueError(
-                "from_preset expects a directory or archive. Received: one of its files, "
-                f"{self.path}. Pass the directory, or options and weights to from_hdf5"
-            )
         self._folder = Folder(self.path)
         found = next((f for f in FORMATS if f.recognises(self._folder)), FORMATS[0])
         self.format = found(self._folder, options)
@@ -187,8 +166,7 @@ class Preset:
         if not cards:
             return ""
         card = min(cards, key=lambda name: name.count("/"))
-        text = read_bytes(self._folder.file(card)).decode("utf-8", "replace")
-        return text.replace("\r\n", "\n")
+        return self._folder.file(card).path.read_text("utf-8", "replace")
 
 
 def _find(preset: PathLike) -> pathlib.Path:
@@ -243,9 +221,9 @@ def convert(
         "weights.hdf5": lambda path: write_arrays(path, bilm.bilm_arrays()),
     }
     if vocabulary is not None:
-        tokens = softmax.vocabulary if softmax else read_vocabulary_lines(vocabulary)
-        content = to_vocabulary_lines(tokens)
-        writers["vocab.txt"] = lambda path: path.write_bytes(content)
+        lines = [line for line in read_vocabulary_lines(vocabulary) if line != SKIPPED]
+        tokens = softmax.vocabulary if softmax else lines
+        writers["vocab.txt"] = lambda path: write_vocabulary(path, tokens)
     if softmax is not None:
         arrays = {name: array.astype("float32") for name, array in softmax.arrays.items()}
         writers["softmax.hdf5"] = lambda path: write_arrays(path, arrays)

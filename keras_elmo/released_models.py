@@ -6,7 +6,6 @@ tried. A downloaded model is a folder in the cache, which ``from_preset`` reads 
 
 import dataclasses
 import functools
-import importlib.resources
 import json
 import os
 import pathlib
@@ -24,8 +23,6 @@ from keras_elmo.utils.progress import progress_bar
 HUB = "hf://"
 # Seconds that a mirror may be silent.
 _TIMEOUT = 30.0
-# Bytes of a file whose size is not known, at most.
-_LARGEST_FILE = 8 << 30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,8 +86,7 @@ def bundled() -> dict[str, pathlib.Path]:
 @functools.cache
 def released_models() -> dict[str, ReleasedModel]:
     """Return the models of the registry by name."""
-    text = importlib.resources.files("keras_elmo").joinpath("released_models.json").read_text()
-    models = json.loads(text)["models"]
+    models = json.loads(pathlib.Path(__file__).with_suffix(".json").read_text("utf-8"))["models"]
     return {m["name"]: ReleasedModel(**{**m, "files": tuple(m["files"])}) for m in models}
 
 
@@ -176,19 +172,13 @@ def _fetch(file: dict, model: ReleasedModel) -> None:
 def _copy(url: str, path: pathlib.Path, file: dict) -> None:
     """Copy the content of an address into a file."""
     with urllib.request.urlopen(url, timeout=_TIMEOUT) as response, open(path, "wb") as output:
-        length = response.headers.get("Content-Length")
-        expected = int(length) if length else file.get("bytes")
-        most = file.get("bytes", _LARGEST_FILE)
-        with progress_bar(
-            None, desc=file["file"], total=expected, unit="B", unit_scale=True
-        ) as bar:
+        expected = file.get("bytes") or response.headers.get("Content-Length")
+        size = int(expected) if expected else None
+        with progress_bar(None, desc=file["file"], total=size, unit="B", unit_scale=True) as bar:
             while block := response.read(1 << 20):
-                output.write(block)
-                bar.update(len(block))
-                if output.tell() > most:
-                    raise OSError(f"expected at most {most} bytes, received more")
-        if expected is not None and output.tell() != expected:
-            raise OSError(f"expected {expected} bytes, received {output.tell()}")
+                bar.update(output.write(block))
+        if size is not None and output.tell() != size:
+            raise OSError(f"expected {size} bytes, received {output.tell()}")
 
 
 def _check(path: pathlib.Path, file: dict) -> None:

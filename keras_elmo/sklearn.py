@@ -68,18 +68,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.dtype = dtype
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Check the arguments and load the preset.
-
-        Args:
-            X: List, array or pandas column of texts or of lists of tokens.
-            y: Ignored.
-
-        Returns:
-            The transformer itself.
-
-        Raises:
-            ValueError: If an argument is invalid.
-        """
+        """Check the arguments, load the preset, and return the transformer itself."""
         _rows(X)
         LayerChoice.of(self.layers, self._load().config.n_layers + 1)
         return self
@@ -94,9 +83,6 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Returns:
             A float32 array of shape ``(rows, width)``, or a DataFrame after
             ``set_output(transform="pandas")``.
-
-        Raises:
-            ValueError: If an argument is invalid, or if a row has no text.
         """
         rows, embedder = _rows(X), self._load()
         is_text = any(isinstance(row, str) for row in rows)

@@ -58,9 +58,7 @@ class Elmo:
         layers: str | int | Sequence[float] = "average",
         dtype: str = "float32",
     ) -> None:
-        self.preset = preset
-        self.layers = layers
-        self.dtype = dtype
+        self.preset, self.layers, self.dtype = preset, layers, dtype
 
     @functools.cached_property
     def embedder(self) -> Embedder:
@@ -68,26 +66,11 @@ class Elmo:
         return Embedder(self.preset, dtype=self.dtype)
 
     def __call__(self, doc: Doc) -> Doc:
-        """Store the vectors of a document.
-
-        Args:
-            doc: Doc. The document.
-
-        Returns:
-            The same document.
-        """
+        """Store the vectors of a document, and return it."""
         return next(self.pipe([doc]))
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
-        """Store the vectors of many documents, which is faster than one by one.
-
-        Args:
-            stream: Iterable of Doc. The documents.
-            batch_size: int. Number of documents that are embedded at once.
-
-        Yields:
-            The documents, in their order.
-        """
+        """Store the vectors of many documents, ``batch_size`` at once, and yield the documents."""
         for docs in minibatch(stream, batch_size):
             sentences = [sentence for doc in docs for sentence in _sentences(doc)]
             texts = [[token.text for token in sentence] for sentence in sentences]
@@ -97,25 +80,12 @@ class Elmo:
                 yield doc
 
     def to_disk(self, path: str | pathlib.Path, *, exclude: Iterable[str] = ()) -> None:
-        """Store the biLM if its preset is a path; ``nlp.to_disk`` calls this.
-
-        Args:
-            path: str or path. The directory of the component.
-            exclude: Ignored.
-        """
+        """Store the biLM in the directory of the component, if its preset is a path."""
         if os.path.exists(self.preset):
             self.embedder.elmo.save_hdf5(path, overwrite=True)
 
     def from_disk(self, path: str | pathlib.Path, *, exclude: Iterable[str] = ()) -> Self:
-        """Use the stored biLM, if there is one; ``spacy.load`` calls this.
-
-        Args:
-            path: str or path. The directory of the component.
-            exclude: Ignored.
-
-        Returns:
-            The component itself.
-        """
+        """Use the biLM in the directory of the component, if there is one."""
         if os.path.exists(path):
             self.preset = str(path)
         return self
@@ -129,11 +99,10 @@ class Elmo:
             if array.ndim == 3:  # (layers, tokens, width)
                 array = np.concatenate(list(array), axis=-1)
             doc.tensor[[token.i for token in sentence]] = array
-        doc.user_token_hooks |= {"vector": _token_vector, "has_vector": _has_vector}
-        for hooks in (doc.user_span_hooks, doc.user_hooks):
-            hooks |= {"vector": _mean_vector, "has_vector": _has_vector}
-        for hooks in (doc.user_token_hooks, doc.user_span_hooks, doc.user_hooks):
-            hooks["similarity"] = _similarity
+        hooks = {"vector": _mean_vector, "has_vector": _has_vector, "similarity": _similarity}
+        doc.user_hooks |= hooks
+        doc.user_span_hooks |= hooks
+        doc.user_token_hooks |= hooks | {"vector": _token_vector}
 
 
 @Language.factory(
@@ -144,18 +113,7 @@ class Elmo:
 def make_elmo(
     nlp: Language, name: str, preset: str, layers: str | int | list[float], dtype: str
 ) -> Elmo:
-    """Make the component; ``nlp.add_pipe("elmo", config={...})`` calls this.
-
-    Args:
-        nlp: Language. The pipeline.
-        name: str. The name of the component in the pipeline.
-        preset: str. As in ``Elmo``.
-        layers: str, int or list of float. As in ``Elmo``.
-        dtype: str. As in ``Elmo``.
-
-    Returns:
-        The component.
-    """
+    """Return the component, with the arguments of ``Elmo``; ``nlp.add_pipe`` calls this."""
     return Elmo(preset, layers, dtype)
 
 

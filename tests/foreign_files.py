@@ -168,17 +168,10 @@ def write_many_langs(directory, config, arrays, characters, words=(), word_dim=0
         "token_embedder": {
             "name": "cnn",
             "activation": config.activation,
-            "filters": config.filters,
-            "n_highway": config.n_highway,
-            "word_dim": word_dim,
-            "char_dim": config.character_embedding_dim,
             "max_characters_per_token": config.max_characters_per_token,
         },
         "encoder": {
             "name": "elmo",
-            "dim": config.lstm_dim,
-            "projection_dim": config.projection_dim,
-            "n_layers": config.n_layers,
             "cell_clip": config.cell_clip,
             "proj_clip": config.projection_clip,
         },

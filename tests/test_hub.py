@@ -4,12 +4,12 @@ import base64
 import http.server
 import json
 import re
-import threading
 
 import pytest
 
 from keras_elmo.cli import main
 from keras_elmo.hub import upload
+from tests.test_released_models import serve
 
 # huggingface_hub calls its HTTP client in a deprecated way.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -67,19 +67,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch):
     constants = pytest.importorskip("huggingface_hub.constants")
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.files, server.large, server.refuses = {}, {}, False
-    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     # Xet, the newer protocol for large files, is compiled and needs a server of its own.
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    for server in serve(Handler, monkeypatch):
+        server.files, server.large, server.refuses = {}, {}, False
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        yield server
 
 
 def test_upload_sends_every_file_of_a_preset(preset, server, capsys):

@@ -1,6 +1,7 @@
 """AllenNLP's archives: a trained model that contains a biLM and its scalar mixes."""
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -76,18 +77,12 @@ class AllenNlpArchive(Format):
         check_tensors(self.source, arrays, dict.fromkeys(arrays, (1,)), fits="scalar mixes")
         has_layer_norm = any(x.get("do_layer_norm") is True for x in _objects(self._settings))
         mixes: list[Mix] = []
-        while arrays:
-            stem = f"{self._prefix}scalar_mix_{len(mixes)}."
-            scalars: list[float] = []
-            while (name := f"{stem}scalar_parameters.{len(scalars)}") in arrays:
-                scalars.append(float(arrays.pop(name)[0]))
-            gamma = arrays.pop(f"{stem}gamma", None)
-            if gamma is None or any(name.startswith(stem) for name in arrays):
-                raise ValueError(
-                    f"{self.source} must contain whole scalar mixes. Received: a part of "
-                    f"scalar_mix_{len(mixes)} is missing. Fetch it again"
-                )
-            mixes.append(Mix(tuple(scalars), float(gamma[0]), has_layer_norm))
+        while (gamma := f"{self._prefix}scalar_mix_{len(mixes)}.gamma") in arrays:
+            stem = gamma.removesuffix("gamma") + "scalar_parameters."
+            names = (f"{stem}{j}" for j in itertools.count())
+            found = itertools.takewhile(arrays.__contains__, names)
+            scalars = tuple(arrays[name].item() for name in found)
+            mixes.append(Mix(scalars, arrays[gamma].item(), has_layer_norm))
         return mixes
 
     @functools.cached_property

@@ -38,7 +38,7 @@ class BiLMFile:
     """The options and the weights of a biLM, which fit together.
 
     The ``mapping`` says which variables the ``arrays`` belong to; None stands for the layout of
-    bilm-tf's hdf5 files. The ``file_name`` of the weights is for errors.
+    bilm-tf's hdf5 files.
     """
 
     config: BiLMConfig
@@ -182,7 +182,7 @@ class Format(abc.ABC):
     @property
     @abc.abstractmethod
     def tensors(self) -> Mapping[str, Any]:
-        """All tensors by name: arrays, or objects with a ``shape`` and a NumPy ``dtype``."""
+        """All tensors by name. The values are arrays, or what ``read_tensors`` replaces."""
 
     @abc.abstractmethod
     def mapping(self) -> WeightMapping:
@@ -205,9 +205,7 @@ class Format(abc.ABC):
         mapping, more = self.mapping(), self.more_names()
         expected = expected_shapes(mapping)
         names = [n for n in self.tensors if n in expected or self.belongs_to_bilm(n)]
-        names = [n for n in names if n not in more]
-        check_tensors(self.source, {name: self.tensors[name] for name in names}, expected)
-        arrays = self.read_tensors(names)
+        arrays = self.read_tensors(name for name in names if name not in more)
         check_tensors(self.source, arrays, expected)
         return BiLMFile(self.config, arrays, self.source, mapping)
 

@@ -8,15 +8,12 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.folder import Folder, PresetFile, base_name
-from keras_elmo.formats.hdf5 import Hdf5Reader, write_arrays
+from keras_elmo.formats.hdf5 import Hdf5Reader, read_arrays, write_arrays
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint
 from keras_elmo.formats.weight_mapping import WeightMapping, expected_shapes, extract
 from keras_elmo.utils.files import PathLike, read_options, write_files, write_json
 
-_WEIGHTS_NAMES = (
-    "*weights.hdf5, model.hdf5, any other *.hdf5 but softmax.hdf5, the same with .h5, or "
-    "weights_file"
-)
+_WEIGHTS_NAMES = "*weights.hdf5, model.hdf5, any other *.hdf5 but softmax.hdf5, or weights_file"
 
 
 def read_bilm(options_file: PathLike, weight_file: PathLike) -> BiLMFile:
@@ -27,12 +24,10 @@ def read_bilm(options_file: PathLike, weight_file: PathLike) -> BiLMFile:
 
 def _read_weights(config: BiLMConfig, weight_file: PathLike, place: object) -> BiLMFile:
     """Read the weights that belong to a config. ``place`` says in errors where it is from."""
+    remedy = "Do the options and weight files belong together?"
     with Hdf5Reader(weight_file) as file:
-        arrays = file.read_all(
-            expected_shapes(bilm_mapping(config, file.walk())),
-            fits=f"the options {place}",
-            remedy="Do the options and weight files belong together?",
-        )
+        expected = expected_shapes(bilm_mapping(config, file.walk()))
+        arrays = file.read_all(expected, fits=f"the options {place}", remedy=remedy)
     return BiLMFile(config, arrays, str(weight_file))
 
 
@@ -71,8 +66,7 @@ def to_eight_bits(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _read_softmax(file: PathLike) -> dict[str, np.ndarray]:
     """Read ``softmax.hdf5``, written by ``write_softmax`` or in floats."""
-    with Hdf5Reader(file, kind="Softmax file") as opened:
-        arrays = opened.read_all(kinds="fi")
+    arrays = read_arrays(file, kind="Softmax file", kinds="fi")
     kernel, scale = arrays.get("softmax/W"), arrays.get("softmax/W_scale")
     if kernel is not None and scale is not None and scale.shape == kernel.shape[:1]:
         del arrays["softmax/W_scale"]
@@ -149,12 +143,11 @@ class BilmHdf5(Format):
         return softmax
 
     def _weight_file(self) -> PresetFile:
-        choices = []
-        for end in (".hdf5", ".h5"):
-            choices += [self.folder.ending("weights" + end), self.folder.named("model" + end)]
-            choices.append(_hdf5_names(self.folder, end))
-        return self.folder.pick(_WEIGHTS_NAMES, *choices, self.folder.named("weights_file"))
+        folder = self.folder
+        best, model = folder.ending("weights.hdf5"), folder.named("model.hdf5")
+        choices = best, model, _hdf5_names(folder), folder.named("weights_file")
+        return folder.pick(_WEIGHTS_NAMES, *choices)
 
 
-def _hdf5_names(folder: Folder, end: str = ".hdf5") -> list[str]:
-    return [name for name in folder.ending(end) if base_name(name).lower() != "softmax.hdf5"]
+def _hdf5_names(folder: Folder) -> list[str]:
+    return [name for name in folder.ending(".hdf5") if base_name(name).lower() != "softmax.hdf5"]

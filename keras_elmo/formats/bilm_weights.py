@@ -5,13 +5,7 @@ from collections.abc import Container
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.formats.weight_mapping import (
-    AS_IS,
-    Layout,
-    Transform,
-    WeightMapping,
-    make_mapping,
-)
+from keras_elmo.formats.weight_mapping import AS_IS, Layout, Transform, WeightMapping, make_mapping
 
 
 def swap_gates(x: np.ndarray) -> np.ndarray:
@@ -51,37 +45,32 @@ _CHARACTERS: Layout = [("char_embed", "c e", PREPEND_PADDING_ROW, "char_cnn/embe
 _PADDED_CHARACTERS: Layout = [("char_embed", "C e", AS_IS, "char_cnn/embeddings")]
 
 
-def _lstms(kernel: str, bias: str, projection: str) -> Layout:
+def _lstms(cell: str, kernel: str, bias: str, projection: str) -> Layout:
     lstm = "{direction}_{layer}"
     return [
-        (kernel, "2P 4D", SPLIT_ROWS, f"{lstm}/kernel", f"{lstm}/recurrent_kernel"),
-        (bias, "4D", SWAP_GATES, f"{lstm}/bias"),
-        (projection, "D P", AS_IS, f"{lstm}/projection"),
+        (f"{cell}/{kernel}", "2P 4D", SPLIT_ROWS, f"{lstm}/kernel", f"{lstm}/recurrent_kernel"),
+        (f"{cell}/{bias}", "4D", SWAP_GATES, f"{lstm}/bias"),
+        (f"{cell}/{projection}", "D P", AS_IS, f"{lstm}/projection"),
     ]
 
 
-def _hdf5_lstms(cell: str) -> Layout:
-    return _lstms(f"{cell}/W_0", f"{cell}/B", f"{cell}/W_P_0")
+# A file of one layer does not name the layer.
+_HDF5 = [
+    _lstms(cell, "W_0", "B", "W_P_0")
+    for cell in ("RNN_{d}/RNN/MultiRNNCell/Cell{l}/LSTMCell", "RNN_{d}/RNN/LSTMCell")
+]
+_VARIABLES = [
+    _lstms(cell, "kernel", "bias", "projection/kernel")
+    for cell in (
+        "RNN_{d}/rnn/multi_rnn_cell/cell_{l}/lstm_cell",
+        "RNN_{d}/rnn/lstm_cell",
+        "RNN_{d}/RNN/MultiRNNCell/Cell{l}/rnn/lstm_cell",
+        "RNN_{d}/RNN/rnn/lstm_cell",
+    )
+]
 
 
-def _variable_lstms(cell: str) -> Layout:
-    return _lstms(f"{cell}/kernel", f"{cell}/bias", f"{cell}/projection/kernel")
-
-
-# The cells, and those of a file of one layer, which does not name the layer.
-_HDF5 = (
-    _hdf5_lstms("RNN_{d}/RNN/MultiRNNCell/Cell{l}/LSTMCell"),
-    _hdf5_lstms("RNN_{d}/RNN/LSTMCell"),
-)
-_VARIABLES = (
-    _variable_lstms("RNN_{d}/rnn/multi_rnn_cell/cell_{l}/lstm_cell"),
-    _variable_lstms("RNN_{d}/rnn/lstm_cell"),
-    _variable_lstms("RNN_{d}/RNN/MultiRNNCell/Cell{l}/rnn/lstm_cell"),
-    _variable_lstms("RNN_{d}/RNN/rnn/lstm_cell"),
-)
-
-
-def _choose(choices: tuple[Layout, ...], names: Container[str], n_layers: int) -> Layout:
+def _choose(choices: list[Layout], names: Container[str], n_layers: int) -> Layout:
     """Return the layout of the LSTMs whose first tensor is in a file, or the first layout."""
     for layout in choices:
         first = layout[0][0]

@@ -24,7 +24,7 @@ def check_tensors(
     """Check that a file contains the expected tensors. One error names every problem.
 
     The names, the shapes and the ``kinds`` of NumPy dtypes must be the expected ones. The values
-    of NumPy arrays must be finite in float32; other ``tensors`` have a shape and a dtype only.
+    of NumPy arrays must be finite in float32; datasets of h5py are not read.
     ``name`` is the kind and name of the file, ``fits`` describes the expectation, and ``remedy``
     is advice, all for the ``ValueError``.
     """

@@ -15,8 +15,7 @@ from keras_elmo.utils.files import PathLike, check_file, local_path
 _CHECKPOINT_FILE = re.compile(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})")
 # Files that a folder with a model contains.
 _MODEL_FILE = re.compile(
-    r".*(options\.json|\.hdf5|\.h5|\.index|\.pb|\.th|\.pkl)|options_file|weights_file",
-    re.IGNORECASE,
+    r".*(options\.json|\.hdf5|\.index|\.pb|\.th|\.pkl)|options_file|weights_file", re.IGNORECASE
 )
 
 
@@ -125,8 +124,8 @@ def _unpack(path: pathlib.Path, directory: pathlib.Path) -> None:
         reason = " ".join(str(error).split())[:300]
         raise OSError(
             f"Archive {path} cannot be unpacked to {directory} ({reason}). Is it a .zip, .tar, "
-            ".tar.gz, .tar.bz2 or .tar.xz file? Fetch it again, or unpack it and pass the "
-            "directory. Set TMPDIR to unpack it to another disk"
+            ".tar.gz, .tar.bz2 or .tar.xz file? Fetch it again, or pass the directory of its "
+            "files. Set TMPDIR to unpack it to another disk"
         ) from error
 
 

@@ -6,7 +6,6 @@ the expected one. Both name the file.
 
 import contextlib
 import io
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ import h5py
 import numpy as np
 
 from keras_elmo.formats.checks import check_tensors
+from keras_elmo.utils.checks import invalid, shorten
 from keras_elmo.utils.files import PathLike, check_file, local_path
 
 
@@ -126,21 +126,11 @@ class Hdf5Reader:
         with self._renamed_errors():
             dataset = self._file.get(name)
             if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
-                raise ValueError(
-                    f"{self.name} must contain the dataset '{name}'. Received: a file without it. "
-                    f"{self._remedy}"
-                )
-            # HDF5 reads zeros where a damaged or unfinished file stores nothing.
-            stored, size = dataset.id.get_storage_size(), dataset.size * dataset.dtype.itemsize
-            is_whole = stored >= size
-            if dataset.chunks:
-                pairs = zip(dataset.shape, dataset.chunks, strict=True)
-                n_chunks = math.prod(-(-length // part) for length, part in pairs)
-                is_whole = dataset.id.get_num_chunks() == n_chunks
-            if not is_whole:
-                raise OSError(
-                    f"{self.name} is damaged: it stores '{name}' only in part. {self._remedy}"
-                )
+                expected = f"{self.name} must contain the dataset '{name}'"
+                raise invalid(expected, "a file without it", self._remedy)
+            # HDF5 reads zeros, of any size, where an unfinished file stores nothing.
+            if dataset.size and not dataset.id.get_storage_size():
+                raise OSError(f"{self.name} is damaged: '{name}' is not stored. {self._remedy}")
         return dataset
 
     def read(self, name: str, kinds: str = "fiu") -> np.ndarray:
@@ -180,25 +170,19 @@ class Hdf5Reader:
         """Read texts of a one-dimensional dataset. A scalar text is a list of one."""
         dataset = self.declared(name)
         if h5py.check_string_dtype(dataset.dtype) is None or dataset.ndim > 1:
-            raise ValueError(
-                f"{self.name} must contain a list of text in '{name}'. Received: numbers"
-            )
+            raise invalid(f"{self.name} must contain a list of text in '{name}'", "numbers")
         with self._renamed_errors():
             rows = dataset[start:stop] if dataset.ndim else [dataset[()]]
             return [bytes(row).decode("utf-8") for row in rows]
 
-    def attribute(self, name: str) -> Any:
-        """Return an attribute of the file, which must be a str or a number."""
+    def attribute(self, name: str) -> str:
+        """Return an attribute of the file, which must be text."""
         with self._renamed_errors():
             value = self._file.attrs.get(name)
-            if isinstance(value, bytes):
-                return value.decode("utf-8")
-        if not isinstance(value, str | np.number):
-            raise ValueError(
-                f"{self.name} must have the attribute '{name}', text or a number. "
-                f"Received: {value!r:.60}. {self._remedy}"
-            )
-        return value if isinstance(value, str) else value.item()
+        if not isinstance(value, str):
+            expected = f"{self.name} must have text as its attribute '{name}'"
+            raise invalid(expected, shorten(value), self._remedy)
+        return value
 
     def copy(self, name: str, target: h5py.File) -> None:
         """Copy a dataset, still compressed, into an ``h5py.File`` that is open for writing."""

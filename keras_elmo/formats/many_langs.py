@@ -76,15 +76,8 @@ class ManyLangs(Format):
             word_dim=shapes.get(_WORDS, (0, 0))[-1],
         )
         options, place = self.options
-        known = {} if options is None else _fields_of(options, place)
-        if wrong := {n for n, x in known.items() if n in sizes and x != sizes[n]}:
-            shown = [f"{n} is {sizes[n]} in its tensors and {known[n]} in the file" for n in wrong]
-            raise ValueError(
-                f"Architecture {place} must fit the model. Received: {'; '.join(shown)}. Do they "
-                "belong together?"
-            )
-        known |= {**sizes, "code_points": code_points, "use_skip_connections": True}
-        return self.config_of(**known)
+        more = {} if options is None else _fields_of(options, place)
+        return self.config_of(**sizes, **more, code_points=code_points, use_skip_connections=True)
 
     def mapping(self) -> WeightMapping:
         rows = (_CHARACTERS, "c e", _reorder_rows(self._characters), "char_cnn/embeddings")
@@ -148,7 +141,7 @@ def _parse_dictionary(text: str) -> dict[str, int]:
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         fields = line.strip().split("\t")
         token, row = fields if len(fields) == 2 else ("\u3000", *fields)[:2]
-        if len(fields) > 2 or not (row.isascii() and row.isdigit()) or len(row) > 9:
+        if len(fields) > 2 or not (row.isascii() and row.isdigit()):
             raise ValueError(f"{line[:60]!r} in line {number}")
         if token in row_of:
             unused = row_of.pop(token)
@@ -175,19 +168,12 @@ def _split_columns(word_dim: int) -> Transform:
 
 
 def _fields_of(options: Any, place: object) -> dict[str, Any]:
-    """Return the fields of a ``BiLMConfig`` in an architecture file."""
+    """Return the fields of an architecture file that the shapes of tensors do not show."""
     try:
         embedder, encoder = options["token_embedder"], options["encoder"]
-        kinds = (str(embedder["name"]).lower(), str(encoder["name"]).lower())
-        fields = {
-            "filters": [tuple(pair) for pair in embedder["filters"]],
-            "character_embedding_dim": embedder["char_dim"],
-            "n_highway": embedder["n_highway"],
+        return {
             "activation": embedder["activation"],
             "max_characters_per_token": embedder["max_characters_per_token"],
-            "lstm_dim": encoder["dim"],
-            "projection_dim": encoder["projection_dim"],
-            "n_layers": encoder["n_layers"],
             "cell_clip": encoder["cell_clip"],
             "projection_clip": encoder["proj_clip"],
         }
@@ -196,9 +182,3 @@ def _fields_of(options: Any, place: object) -> dict[str, Any]:
             "ELMoForManyLangs expects its architecture, a JSON object with 'token_embedder' and "
             f"'encoder'. Received: {place}, without {error}"
         ) from None
-    if kinds != ("cnn", "elmo"):
-        raise ValueError(
-            "ELMoForManyLangs expects the token embedder 'cnn' and the encoder 'elmo'. "
-            f"Received: {kinds}, in {place}"
-        )
-    return fields

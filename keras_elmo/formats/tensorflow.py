@@ -4,7 +4,7 @@ import abc
 import functools
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from keras_elmo.formats.checks import Shape, check_tensors
 from keras_elmo.formats.folder import Folder, PresetFile, base_name
 from keras_elmo.formats.weight_mapping import Layout, WeightMapping, infer_fields, make_mapping
 from keras_elmo.utils.extras import import_extra
-from keras_elmo.utils.files import read_bytes
 
 # Tensors of a biLM. Other variables, of the optimizer for example, are ignored.
 _PART = re.compile(r"(CNN|RNN_).*/([Wb]_\w+|kernel|bias)")
@@ -24,13 +23,6 @@ _MIXES = (
     ("aggregation/weights", "aggregation/scaling"),
     ("aggregation/elmo_output_ELMo_W", "aggregation/elmo_output_ELMo_gamma"),
 )
-
-
-class _Variable(NamedTuple):
-    """The declaration of a variable of a checkpoint."""
-
-    shape: Shape
-    dtype: np.dtype
 
 
 class _Variables(Format):
@@ -45,13 +37,9 @@ class _Variables(Format):
         return f"Checkpoint {self.index()}"
 
     @functools.cached_property
-    def tensors(self) -> dict[str, _Variable]:
-        shapes = self._call(lambda reader: reader.get_variable_to_shape_map())
-        dtypes = self._call(lambda reader: reader.get_variable_to_dtype_map())
-        return {
-            name: _Variable(tuple(shape), np.dtype(dtypes[name].as_numpy_dtype))
-            for name, shape in shapes.items()
-        }
+    def tensors(self) -> dict[str, list[int]]:
+        """The shapes of all variables by name."""
+        return self._call(lambda reader: reader.get_variable_to_shape_map())
 
     def read_tensors(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         names = list(names)
@@ -85,16 +73,15 @@ class _Variables(Format):
     def _shapes(self) -> dict[str, Shape]:
         """The shapes of the biLM's tensors. The names lack the prefix."""
         return {
-            name.removeprefix(self._prefix): variable.shape
-            for name, variable in self.tensors.items()
+            name.removeprefix(self._prefix): tuple(shape)
+            for name, shape in self.tensors.items()
             if name.startswith(self._prefix)
         }
 
     @functools.cached_property
     def _reader(self) -> Any:
-        tensorflow = import_extra(
-            "tensorflow", f"Reading {self.index()}", "TensorFlow", "tensorflow"
-        )
+        owner = f"Reading {self.index()}"
+        tensorflow = import_extra("tensorflow", owner, "TensorFlow", "tensorflow")
         return tensorflow.train.load_checkpoint(str(self.index().path).removesuffix(".index"))
 
     def _call(self, function: Any) -> Any:
@@ -126,7 +113,7 @@ class BilmTfCheckpoint(_Variables):
         candidates = self.folder.ending(".index")
         latest: list[str] = []
         for note in self.folder.named("checkpoint"):
-            text = read_bytes(self.folder.file(note)).decode("utf-8", "replace")
+            text = self.folder.file(note).path.read_text("utf-8", "replace")
             if found := re.search(r'^model_checkpoint_path: "(.+)"$', text, re.MULTILINE):
                 name = re.split(r"[/\\]", found[1])[-1] + ".index"
                 latest = [n for n in candidates if base_name(n) == name]
@@ -135,10 +122,11 @@ class BilmTfCheckpoint(_Variables):
         )
 
     def read_softmax(self) -> SoftmaxFile | None:
-        vocabulary, names = self.vocabulary_file(), self.more_names()
-        if vocabulary is None or f"{self._prefix}softmax/W" not in names:
+        vocabulary = self.vocabulary_file()
+        softmax = self.read_tensors(self.more_names())
+        if vocabulary is None or not softmax:
             return None
-        arrays = {n.removeprefix(self._prefix): x for n, x in self.read_tensors(names).items()}
+        arrays = {name.removeprefix(self._prefix): x for name, x in softmax.items()}
         return self.arrange_softmax(self.source, arrays, vocabulary)
 
     def more_names(self) -> set[str]:

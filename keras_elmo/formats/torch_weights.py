@@ -1,7 +1,6 @@
 """The weights of a biLM in PyTorch files, as AllenNLP and ELMoForManyLangs store them."""
 
 import warnings
-from typing import Any
 
 import numpy as np
 
@@ -56,14 +55,15 @@ def torch_layout(convolution: str, highway: str, projection: str, lstms: str) ->
 def read_tensors(file: PathLike) -> dict[str, np.ndarray]:
     """Read a PyTorch file of tensors by name, zipped or in the format before PyTorch 1.6.
 
-    Half precision becomes float32. Without PyTorch an ``ImportError`` says how to install it.
+    The arrays are float32. Without PyTorch an ``ImportError`` says how to install it.
     """
     torch = import_extra("torch", f"Reading {file}", "PyTorch", "torch")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about old pickles, which load nevertheless
             state = torch.load(file, map_location="cpu", weights_only=True)
-        return {key: _as_numpy(x) for key, x in state.items() if isinstance(x, torch.Tensor)}
+        tensors = {key: x for key, x in state.items() if isinstance(x, torch.Tensor)}
+        return {key: x.detach().float().numpy() for key, x in tensors.items()}
     except Exception as error:
         # PyTorch begins with advice on how to run what the file contains.
         _, _, reason = str(error).rpartition("trusted source.")
@@ -72,8 +72,3 @@ def read_tensors(file: PathLike) -> dict[str, np.ndarray]:
             f"PyTorch file {file} is damaged, or contains something else than tensors by name "
             f"({reason[:300]}). It is not loaded. Fetch it again"
         ) from error
-
-
-def _as_numpy(tensor: Any) -> np.ndarray:
-    is_half = tensor.is_floating_point() and tensor.element_size() < 4
-    return (tensor.float() if is_half else tensor).detach().numpy()

@@ -5,12 +5,7 @@ import re
 import numpy as np
 
 from keras_elmo.alphabets import ByteAlphabet
-from keras_elmo.utils.files import (
-    PathLike,
-    local_path,
-    read_vocabulary_lines,
-    to_vocabulary_lines,
-)
+from keras_elmo.utils.files import PathLike, local_path, read_vocabulary_lines
 
 UNKNOWN = "<UNK>"
 # Our vocabularies start with these tokens, in this order.
@@ -20,29 +15,18 @@ SKIPPED = "!!!MAXTERMID"
 
 
 def write_vocabulary(path: PathLike, tokens: list[str]) -> None:
-    """Write a vocabulary, one token per line.
-
-    Raises:
-        OSError: If the file cannot be written.
-        ValueError: If a token is ``!!!MAXTERMID``, a line that readers of vocabularies skip, or
-            the tokens would not be read back; see ``to_vocabulary_lines``.
-    """
+    """Write a vocabulary, one token per line. Refuse a token that readers of vocabularies skip."""
     if SKIPPED in tokens:
         raise ValueError(
             f"A vocabulary must not contain {SKIPPED}, because readers skip this line. Received: "
             f"{SKIPPED} as token {tokens.index(SKIPPED)} for {path}. Remove it. In text it counts "
             f"as {UNKNOWN}"
         )
-    local_path(path).write_bytes(to_vocabulary_lines(tokens))
+    local_path(path).write_bytes("".join(f"{token}\n" for token in tokens).encode())
 
 
 def read_vocabulary(path: PathLike) -> list[str]:
-    """Read a vocabulary. The tokens ``<S> </S> <UNK>`` come first, wherever the file has them.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is not UTF-8 or not a vocabulary; see ``arrange_vocabulary``.
-    """
+    """Read a vocabulary. The tokens ``<S> </S> <UNK>`` come first, wherever the file has them."""
     return arrange_vocabulary(read_vocabulary_lines(path), path)[0]
 
 

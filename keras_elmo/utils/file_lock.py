@@ -13,8 +13,9 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 def locked(path: str | os.PathLike, purpose: str) -> Iterator[None]:
     """Lock a file. Two processes, or two threads, cannot lock the same file at once.
 
-    The file contains the process id and is removed at the end. On a file system without locks this
-    does nothing. The ``purpose`` says in errors what the owner does, as in ``"writes out.hdf5"``.
+    The file contains the process id and is removed at the end. On Windows, and on a file system
+    without locks, nothing is locked. The ``purpose`` says in errors what the owner does, as in
+    ``"writes out.hdf5"``.
 
     Raises:
         OSError: If another process or thread has locked the file. The error names the process.
@@ -29,7 +30,7 @@ def locked(path: str | os.PathLike, purpose: str) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):  # Windows cannot remove an open file
             path.unlink()
-        _unlock(handle)
+        _lock(handle, False)  # closing would leave it with processes forked in the meantime
         os.close(handle)
 
 
@@ -37,7 +38,7 @@ def _acquire(path: pathlib.Path, purpose: str) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            _lock(handle)
+            _lock(handle, True)
         except OSError as error:
             os.close(handle)
             if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
@@ -60,26 +61,13 @@ def _owner(path: pathlib.Path) -> str:
     return "of unknown id"
 
 
-def _lock(handle: int) -> None:
-    try:
-        import fcntl
-    except ImportError:
-        import msvcrt
-
-        os.lseek(handle, 1 << 20, os.SEEK_SET)  # leave the process id readable for others
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
-        os.lseek(handle, 0, os.SEEK_SET)
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-
-
-def _unlock(handle: int) -> None:
-    """Free the lock. Closing alone would leave it with processes forked in the meantime."""
-    with contextlib.suppress(ImportError, OSError):
+def _lock(handle: int, is_locked: bool) -> None:
+    """Lock or free a file. On Windows, and on a file system without locks, do nothing."""
+    with contextlib.suppress(ImportError):  # Windows has no fcntl
         import fcntl
 
-        fcntl.flock(handle, fcntl.LOCK_UN)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if is_locked else fcntl.LOCK_UN)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise

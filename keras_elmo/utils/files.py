@@ -17,8 +17,6 @@ from keras_elmo.utils.checks import nearest_names
 PathLike: TypeAlias = str | os.PathLike
 # pathlib removes one of the two slashes.
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/+", re.IGNORECASE)
-# The options of a biLM over code points contain its dictionaries.
-_LARGEST_JSON = 1 << 27
 
 
 def local_path(path: PathLike) -> pathlib.Path:
@@ -46,12 +44,6 @@ def similar_paths(path: pathlib.Path) -> list[str]:
         return []
 
 
-def same_file(path: PathLike, other: PathLike) -> bool:
-    """Return whether two paths exist and mean the same file."""
-    path, other = local_path(path), local_path(other)
-    return path.exists() and other.exists() and path.samefile(other)
-
-
 def check_file(file: PathLike, name: str) -> None:
     """Raise an ``OSError`` with the name of a file if it is missing or is not a plain file."""
     path = local_path(file)
@@ -63,21 +55,10 @@ def check_file(file: PathLike, name: str) -> None:
         raise OSError(f"{name} is a directory, a device or a pipe, not a file")
 
 
-def read_bytes(file: PathLike, kind: str = "File", most: int | None = None) -> bytes:
-    """Read a whole file of at most ``most`` bytes. Errors contain its ``kind`` and name.
-
-    Raises:
-        OSError: If the file is missing or cannot be read.
-        ValueError: If the file is larger than ``most``.
-    """
+def read_bytes(file: PathLike, kind: str = "File") -> bytes:
+    """Read a whole file. The ``OSError`` for a missing file contains its ``kind`` and name."""
     check_file(file, f"{kind} {file}")
-    path = local_path(file)
-    if most is not None and path.stat().st_size > most:
-        raise ValueError(
-            f"{kind} {file} is too large. Expected: at most {most} bytes. "
-            f"Received: {path.stat().st_size}"
-        )
-    return path.read_bytes()
+    return local_path(file).read_bytes()
 
 
 def read_options(file: PathLike, kind: str = "Options file") -> Any:
@@ -85,14 +66,14 @@ def read_options(file: PathLike, kind: str = "Options file") -> Any:
 
     Raises:
         OSError: If the file is missing or cannot be read.
-        ValueError: If the file is not JSON in UTF-8, or is larger than 128 MiB.
+        ValueError: If the file is not JSON in UTF-8.
     """
     if isinstance(file, dict):
         raise ValueError(
             "Expected the path of an options file. Received: a dict. For a layer without weights "
             "use ElmoLayer(BiLMConfig.from_options(options))"
         )
-    content = read_bytes(file, kind, _LARGEST_JSON)
+    content = read_bytes(file, kind)
     try:
         return json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -136,23 +117,6 @@ def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]
             f"{name} must be text in UTF-8. Received: other bytes in line {line} ({error.reason}). "
             "Convert the file first, for example with iconv"
         ) from None
-
-
-def to_vocabulary_lines(tokens: Iterable[str]) -> bytes:
-    r"""Return the content of a vocabulary that ``read_vocabulary_lines`` reads back.
-
-    Raises:
-        ValueError: If the first token begins with a byte-order mark, or more than half of the
-            tokens end with ``\r``, because reading removes these.
-    """
-    content = "".join(f"{token}\n" for token in tokens)
-    if content.startswith("\ufeff") or 2 * content.count("\r\n") > content.count("\n"):
-        raise ValueError(
-            "A vocabulary must not begin with a byte-order mark, and half of its tokens or more "
-            "must end with another character than a carriage return, because readers remove both. "
-            f"Received: {content[:60]!r}. Remove them"
-        )
-    return content.encode()
 
 
 @contextlib.contextmanager
@@ -216,11 +180,12 @@ def check_output(
             not a plain file, or its folder does not exist.
     """
     output, problem = local_path(path), ""
+    read = [file for file in map(local_path, inputs) if file.exists()]
     if not output.parent.is_dir():
         problem = f"in the folder {output.parent}, which does not exist. Make the folder first"
     elif output.exists() and not output.is_file():
         problem = "which is not a file. Choose another path"
-    elif any(same_file(output, file) for file in inputs):
+    elif output.exists() and any(map(output.samefile, read)):
         problem = "which is also an input. Choose another path"
     elif output.exists() and not overwrite:
         problem = "which exists. Pass overwrite=True (--force) to replace it"

@@ -466,8 +466,6 @@ def test_two_bilms_in_an_archive(tmp_path):
         ("word.dic", lambda t: t.replace("\t2\n", "\t3\n"), "must number the 7 rows of"),
         ("word.dic", lambda t: "a b c\n", "Received: 'a b c' in line 1"),
         ("char.dic", lambda t: t.replace("<pad>", "+"), "Received: a file without .'<pad>'"),
-        ("cnn.json", lambda t: t.replace('"dim": 10', '"dim": 11'), "lstm_dim is 10 in its te"),
-        ("cnn.json", lambda t: t.replace('"cnn"', '"lstm"'), r"Received: \('lstm', 'elmo'\)"),
         ("cnn.json", lambda t: "{}", "its architecture, a JSON .* Received: .*cnn.json"),
         ("cnn.json", lambda t: t.replace('"relu"', '"gelu"'), "activation to be 'relu'"),
     ],
@@ -486,9 +484,6 @@ def test_an_architecture_in_a_dict(tmp_path):
     assert Preset(folder, given).read_config() == Preset(folder).read_config()
     with pytest.raises(ValueError, match="Received: in options=, without 'token_embedder'"):
         Preset(folder, {}).read_config()
-    given["encoder"]["dim"] += 1
-    with pytest.raises(ValueError, match="Architecture in options= must fit the model. Received"):
-        Preset(folder, given).read_config()
 
 
 @pytest.mark.parametrize(
@@ -546,12 +541,6 @@ def test_many_langs_with_a_dead_path_take_options(tmp_path):
         ElmoLayer.from_preset(folder, options=given)
 
 
-def test_files_of_no_format(tmp_path):
-    (tmp_path / "readme.txt").write_text("nothing")
-    with pytest.raises(ValueError, match="exactly one file named .*options.json"):
-        ElmoLayer.from_preset(tmp_path)
-
-
 def test_convert_command(tmp_path, capsys):
     config = make_config()
     folder = write_training(tmp_path / "model", config, make_arrays(config))
@@ -573,50 +562,22 @@ class InOneFile(BilmHdf5):
 
     @classmethod
     def recognises(cls, folder):
-        return bool(folder.named("bilm.h5"))
+        return bool(folder.named("bilm.hdf5"))
 
     def read_options(self):
-        with h5py.File(self.folder.pick("bilm.h5")) as file:
-            return json.loads(file.attrs["options"]), "in bilm.h5"
+        with h5py.File(self.folder.pick("bilm.hdf5")) as file:
+            return json.loads(file.attrs["options"]), "in bilm.hdf5"
 
 
 def test_a_new_format_needs_no_private_name(tmp_path, monkeypatch):
     config = make_config()
     arrays = make_arrays(config)
-    write_arrays(tmp_path / "bilm.h5", arrays, {"options": json.dumps(config.to_options())})
-    monkeypatch.setattr(presets, "FORMATS", (InOneFile, *presets.FORMATS))
+    write_arrays(tmp_path / "bilm.hdf5", arrays, {"options": json.dumps(config.to_options())})
+    monkeypatch.setattr(presets, "FORMATS", [InOneFile, *presets.FORMATS])
     check_layers(tmp_path, config, arrays)
     check_layers(
         tmp_path, make_config(cell_clip=9), arrays, options=make_config(cell_clip=9).to_options()
     )
-
-
-def test_a_variable_in_slices_is_left(tmp_path):
-    """Optimizers store such variables."""
-    import tensorflow as tf
-
-    config = make_config()
-    arrays = make_arrays(config)
-    write_options(tmp_path, config)
-    variables = {**foreign_files.checkpoint_variables(arrays), "slot": np.zeros((2, 2), "float32")}
-    tf.raw_ops.SaveV2(
-        prefix=str(tmp_path / "model.ckpt-7"),
-        tensor_names=list(variables),
-        shape_and_slices=[*[""] * len(arrays), "4 2 0,2:-"],
-        tensors=list(map(tf.constant, variables.values())),
-    )
-    check_arrays(tmp_path, arrays)
-    assert "slot" in Preset(tmp_path).format.tensor_names()[1]
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_checkpoint_in_other_precisions(tmp_path, dtype):
-    config = make_config()
-    arrays = {name: x.astype(dtype) for name, x in make_arrays(config).items()}
-    write_options(tmp_path, config)
-    variables = foreign_files.checkpoint_variables(arrays)
-    foreign_files.write_checkpoint(tmp_path / "model.ckpt-7", variables)
-    check_arrays(tmp_path, arrays)
 
 
 def test_allennlp_in_bfloat16(tmp_path):

@@ -10,9 +10,9 @@ from tests.conftest import room_for
 def test_round_trip(tmp_path, filters):
     path = tmp_path / "w.hdf5"
     arrays = {"a": np.random.rand(300, 400), "b/c": np.ones((2, 1), int), "e": np.zeros((3, 0, 8))}
-    write_arrays(path, arrays, {"facts": "é", "step": 3}, **filters)
+    write_arrays(path, arrays, {"facts": "é"}, **filters)
     with Hdf5Reader(path) as file:
-        assert file.attribute("facts") == "é" and file.attribute("step") == 3
+        assert file.attribute("facts") == "é"
         assert file.names() == ["a", "b", "e"] and file.walk() == ["a", "b/c", "e"]
         assert file.declared("a").shape == (300, 400)
         for name, array in arrays.items():
@@ -32,21 +32,14 @@ def test_a_full_disk(tmp_path, compression, room):
     assert read_arrays(tmp_path / "w").keys() == arrays.keys()
 
 
-@pytest.mark.parametrize("keep", [0, 5, 0.5, 0.97])
-def test_truncated(tmp_path, keep):
+def test_damaged_and_missing_files(tmp_path):
     path = tmp_path / "w.hdf5"
     write_arrays(path, {"a": np.random.rand(1000)})
     content = path.read_bytes()
-    path.write_bytes(content[: int(keep * len(content)) if keep < 1 else keep])
-    with pytest.raises(OSError, match="Weight file .*w.hdf5 is damaged or not an hdf5 .* again"):
-        read_arrays(path)
-
-
-def test_other_things_by_the_name(tmp_path):
-    path = tmp_path / "w.hdf5"
-    path.write_text("<html>404</html>")
-    with pytest.raises(OSError, match="damaged or not an hdf5 file"):
-        read_arrays(path)
+    for damaged in (b"", b"<html>404</html>", content[: len(content) // 2], content[:-100]):
+        path.write_bytes(damaged)
+        with pytest.raises(OSError, match="Weight file .*w.hdf5 is damaged or not an hdf5 .* aga"):
+            read_arrays(path)
     with pytest.raises(FileNotFoundError, match="Part .*gone.hdf5 does not exist"):
         Hdf5Reader(tmp_path / "gone.hdf5", kind="Part")
     with pytest.raises(OSError, match="Weight file .* is a directory"):
@@ -66,7 +59,7 @@ def test_what_was_expected(tmp_path):
     with Hdf5Reader(tmp_path / "w") as file:
         with pytest.raises(ValueError, match="must contain the dataset 'z'. Received: a file with"):
             file.read("z")
-        with pytest.raises(ValueError, match="the attribute 'z', text or a number. Received: None"):
+        with pytest.raises(ValueError, match="text as its attribute 'z'. Received: None. Fetch"):
             file.attribute("z")
     with pytest.raises(ValueError, match="and 10 more"):
         read_arrays(tmp_path / "w", {str(i): (1,) for i in range(27)})
@@ -95,10 +88,10 @@ def test_a_file_that_was_never_completely_written(tmp_path):
     """HDF5 would read zeros, of any size."""
     with h5py.File(tmp_path / "w", "w") as file:
         file.create_dataset("plain", (10**6, 10**6), "f4")
-        file.create_dataset("chunked", (10**6, 10**6), "f4", chunks=(100, 100))[:50, :50] = 1
+        file.create_dataset("chunked", (10**6, 10**6), "f4", chunks=(100, 100))
     with Hdf5Reader(tmp_path / "w") as file:
         for name in ("plain", "chunked"):
-            with pytest.raises(OSError, match=f"w is damaged: it stores '{name}' only in part"):
+            with pytest.raises(OSError, match=f"w is damaged: '{name}' is not stored. Fetch"):
                 file.read(name)
 
 
@@ -120,13 +113,6 @@ def test_text(tmp_path):
             file.read_strings("numbers")
         with pytest.raises(ValueError, match="'lines' must contain numbers, found dtype object"):
             file.read("lines")
-
-
-def test_copy(tmp_path):
-    write_arrays(tmp_path / "a", {"0": np.random.rand(3, 4)}, compression="gzip")
-    with Hdf5Reader(tmp_path / "a") as file, h5py.File(tmp_path / "b", "w") as target:
-        file.copy("0", target)
-    assert read_arrays(tmp_path / "a")["0"].tolist() == read_arrays(tmp_path / "b")["0"].tolist()
 
 
 def test_a_file_that_another_process_writes(tmp_path, monkeypatch):

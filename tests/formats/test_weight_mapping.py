@@ -93,47 +93,22 @@ def test_single_layer_may_omit_the_cell_level():
     np.testing.assert_array_equal(again["RNN_1/RNN/LSTMCell/B"], arrays["RNN_1/RNN/LSTMCell/B"])
 
 
-def damaged():
-    """Return arrays with one fault of every kind."""
-    arrays = make_arrays(make_config())
-    del arrays["char_embed"]
-    arrays["CNN/b_cnn_0"] = np.zeros(4, "float32")
-    arrays["CNN_proj/b_proj"] = np.arange(6)
-    arrays["CNN_high_1/b_carry"] = np.zeros(17, "float32")
-    arrays["RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"] = np.zeros((12, 44), "float32")
-    return arrays
-
-
-FAULTS = [
-    r"weights.hdf5 does not fit the options .*options.json, nothing was loaded",
-    r"'char_embed' is missing, expected shape \(261, 4\)",
-    r"'CNN/b_cnn_0' has shape \(4,\), expected \(3,\)",
-    r"'CNN_proj/b_proj' must contain floats, found dtype int64",
-    r"'CNN_high_1/b_carry' is not expected, found shape \(17,\)",
-    r"Cell0/LSTMCell/W_0' has shape \(12, 44\), expected \(12, 40\)",
-]
-
-
-def test_one_error_names_every_fault_and_nothing_is_loaded(tmp_path):
+def test_nothing_is_loaded_from_weights_that_do_not_fit(tmp_path):
     config = make_config()
-    write_preset(tmp_path / "good", config, make_arrays(config))
+    arrays = make_arrays(config)
+    write_preset(tmp_path / "good", config, arrays)
     layer = ElmoLayer.from_preset(tmp_path / "good")
     before = layer.fingerprint()
-    write_preset(tmp_path / "damaged", config, damaged())
-    for fault in FAULTS:
-        with pytest.raises(ValueError, match=fault):
-            layer.load_preset(tmp_path / "damaged")
+    arrays["CNN/b_cnn_0"] = np.zeros(4, "float32")
+    arrays["CNN_high_1/b_carry"] = np.zeros(17, "float32")  # which the options do not have
+    write_preset(tmp_path / "damaged", config, arrays)
+    message = (
+        "weights.hdf5 does not fit the options .*options.json, nothing was loaded. Received: "
+        r"'CNN/b_cnn_0' has shape \(4,\), expected \(3,\); 'CNN_high_1/b_carry' is not expected"
+    )
+    with pytest.raises(ValueError, match=message):
+        layer.load_preset(tmp_path / "damaged")
     assert layer.fingerprint() == before
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_other_float_types_are_cast(dtype):
-    config = make_config()
-    variables = build(config)
-    arrays = {name: array.astype(dtype) for name, array in make_arrays(config).items()}
-    BiLMFile(config, arrays, "w.hdf5").assign(variables)
-    bias = keras.ops.convert_to_numpy(variables["char_cnn/conv_0_bias"].value)
-    np.testing.assert_array_equal(bias, arrays["CNN/b_cnn_0"].astype("float32"))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

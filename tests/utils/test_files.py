@@ -36,14 +36,10 @@ def test_bad_json(tmp_path, content, reason):
         read_options(tmp_path / "o.json")
 
 
-def test_json_of_another_kind_or_size(tmp_path):
-    path = tmp_path / "o.json"
-    path.write_text("[]")
+def test_json_of_another_kind(tmp_path):
+    (tmp_path / "o.json").write_text("[]")
     with pytest.raises(ValueError, match="o.json must contain a JSON object. Received: list"):
-        read_object(path)
-    os.truncate(path, (1 << 27) + 1)
-    with pytest.raises(ValueError, match="Options file .*o.json is too large. Expected: at most"):
-        read_options(path)
+        read_object(tmp_path / "o.json")
 
 
 def test_lines(tmp_path):
