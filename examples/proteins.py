@@ -78,7 +78,8 @@ def pretrain(sequences, folder, epochs):
     )
     recipe = Recipe(epochs=epochs, batch_tokens=4096, warmup=50, negatives=None)
     Pretraining(folder / "run", corpus, config, recipe, save_every=100, resume=True).run()
-    export_run(folder / "run", preset, sorted(corpus.glob("heldout-*.txt")), overwrite=True)
+    heldout = sorted(corpus.glob("heldout-*.txt"))
+    export_run(folder / "run", preset, heldout, overwrite=True, license="afl-3.0")
     return preset
 
 

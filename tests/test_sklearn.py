@@ -76,7 +76,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from keras_elmo.sklearn import ElmoVectorizer
 
-pipeline = make_pipeline(ElmoVectorizer(sys.argv[1]), LogisticRegression())
+pipeline = make_pipeline(ElmoVectorizer(sys.argv[1]), LogisticRegression(C=1e6))
 grid = {"elmovectorizer__layers": [0, "average"]}
 search = GridSearchCV(pipeline, grid, cv=2, n_jobs=2, error_score="raise")
 search.fit(["Good film", "Bad", "Good", "Bad film"] * 2, [1, 0, 1, 0] * 2)

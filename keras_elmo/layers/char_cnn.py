@@ -32,7 +32,7 @@ class CharCNN(BiLMPart):
         Token representations, float, shape ``(tokens, projection_dim)``.
 
     Examples:
-        >>> cnn = CharCNN(BiLMConfig(lstm_dim=8, projection_dim=5, filters=((1, 4),)))
+        >>> cnn = CharCNN(keras_elmo.BiLMConfig(lstm_dim=8, projection_dim=5, filters=((1, 4),)))
         >>> keras.ops.shape(cnn(keras.ops.ones((7, 50), dtype="int32")))
         (7, 5)
 

@@ -74,7 +74,7 @@ class ProjectedLSTM(BiLMPart):
         initial and the final state; there is no second derivative.
 
     Examples:
-        >>> lstm = ProjectedLSTM(BiLMConfig(lstm_dim=5, projection_dim=3))
+        >>> lstm = ProjectedLSTM(keras_elmo.BiLMConfig(lstm_dim=5, projection_dim=3))
         >>> outputs, (h, c) = lstm(keras.ops.ones((7, 2, 4)))
         >>> keras.ops.shape(outputs), keras.ops.shape(c)
         ((7, 2, 3), (2, 5))
