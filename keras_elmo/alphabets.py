@@ -67,8 +67,8 @@ class Alphabet(abc.ABC):
         """Encode UTF-8 tokens.
 
         Returns:
-            Three values: the tokens for ``word_ids``; the ids of their characters, int32, shape
-            ``(len(tokens), longest)``; and the number of characters of each token, at most
+            Three values: the tokens as ``word_ids`` reads them; the ids of their characters, int32,
+            shape ``(len(tokens), longest)``; and the number of characters of each token, at most
             ``longest``. The ids after the last character of a token are arbitrary.
         """
 
@@ -100,7 +100,7 @@ class Alphabet(abc.ABC):
     def boundary_rows(self, row_length: int) -> np.ndarray:
         """Return the rows of both boundary tokens: int32, shape ``(2, row_length)``.
 
-        A batch can have shorter rows than the alphabet.
+        ``row_length`` is the width of the batch. It can be less than that of the alphabet.
         """
         rows = np.full((2, row_length), self.pad, "int32")
         for row, boundary in zip(rows, self.boundary_ids):

@@ -129,7 +129,7 @@ class BiLM(BiLMPart):
         Args:
             direction: str. ``"forward"`` or ``"backward"``: whose weights to use.
             x: Token representations, float, shape ``(tokens, batch, projection_dim)``; for
-                ``"backward"``, the last token of the sentence first.
+                ``"backward"``, from the last token to the first, after the padding.
             is_token: Bool, shape ``(tokens, batch)``, False for padding; or None.
             initial_state: dict. ``(h, c)`` of every LSTM by its name; None for zeros.
             dropout: function or None. Applied to the input of every layer.

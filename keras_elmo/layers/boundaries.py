@@ -1,8 +1,8 @@
 """Compute the mask of a batch of character ids, and add boundary tokens to the batch.
 
-Padding tokens are on the right, so the mask of a sentence is ones, then zeros. ``_pad`` shifts a
-mask by ones or zeros on one side. A boundary token is where two shifted masks differ;
-``add_boundaries`` has an example.
+Padding tokens are on the right, so the mask of a sentence is ones, then zeros. ``_pad`` adds ones
+or zeros at both ends of a mask, which shifts it. A boundary token is where two shifted masks
+differ; ``add_boundaries`` has an example.
 """
 
 from typing import Any

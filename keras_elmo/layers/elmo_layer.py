@@ -184,8 +184,8 @@ class ElmoLayer(PretrainedLayer):
         if not self.trainable_bilm:
             representations = {k: ops.stop_gradient(x) for k, x in representations.items()}
         if not self.keep_boundaries:
-            # The slice removes <S>, and the </S> of the longest sentences. In a shorter sentence
-            # </S> is then where the input has its first padding token, and the mask is 0.
+            # The slice removes <S>, and </S> in sentences without padding. In a sentence with
+            # padding, </S> is then at the first padding token, where the mask is 0.
             keep = ops.cast(mask, self.compute_dtype)[..., None]
             representations = {k: x[:, 1:-1] * keep for k, x in representations.items()}
         if self.choice is None:

@@ -20,6 +20,8 @@ def lstm_step(weights: tuple, state: tuple, from_inputs: Tensor) -> tuple[tuple,
         c = clip(sigmoid(f) * c + sigmoid(i) * tanh(candidate), cell_clip)
         h = clip((sigmoid(o) * tanh(c)) P, projection_clip)
 
+    Without a projection ``P``, ``h`` is not clipped.
+
     Args:
         weights: tuple. ``U``, float, shape ``(projection_dim, 4 * lstm_dim)``; ``P``, float,
             shape ``(lstm_dim, projection_dim)``, or None; ``cell_clip`` and ``projection_clip``,
@@ -30,7 +32,7 @@ def lstm_step(weights: tuple, state: tuple, from_inputs: Tensor) -> tuple[tuple,
             ``(batch, 4 * lstm_dim)``.
 
     Returns:
-        The new ``(h, c)``, and the activations of the four gates.
+        The new ``(h, c)``, and the activations ``i``, ``f``, ``candidate`` and ``o``.
     """
     recurrent_kernel, projection, cell_clip, projection_clip = weights
     h, c = state

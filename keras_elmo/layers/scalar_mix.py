@@ -135,7 +135,7 @@ class ScalarMix(keras.layers.Layer):
     ) -> Tensor:
         if mask is not None:
             mask = ops.cast(mask, "bool")[..., None, None]
-            inputs = ops.where(mask, inputs, 0)  # padding may be NaN, and NaN * 0 is NaN
+            inputs = ops.where(mask, inputs, 0)  # padding may be NaN
         if self.layer_norm:
             normalize = _normalize_tokens if self.layer_norm == "token" else _normalize_batch
             precision = "float64" if self.compute_dtype == "float64" else "float32"
