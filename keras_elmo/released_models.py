@@ -6,6 +6,7 @@ tried. A downloaded model is a folder in the cache, which ``from_preset`` reads 
 
 import dataclasses
 import functools
+import http.client
 import json
 import os
 import pathlib
@@ -157,7 +158,7 @@ def _fetch(file: dict, model: ReleasedModel) -> None:
                 _copy(url, path, file)
                 _check(path, file)
             return
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             failures.append(f"{url} ({' '.join(str(error).split())[:200]})")
     size = f"{file['bytes']} bytes" if "bytes" in file else "size not known"
     guessed = ". The address was guessed from those of similar models" if model.guessed else ""

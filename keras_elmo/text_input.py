@@ -96,9 +96,11 @@ def read_token_lists(
     if column is None and ending not in TABLES:
         if ending in _FASTA and tokenize is None:
             raise invalid("A FASTA file is raw text", f"{source} as tokens", "Pass raw (--raw)")
-        tokenize = tokenize or split_tokens
         for line in read_lines(source):
-            yield tokenize(line) if line.strip() else []
+            if tokenize is None:
+                yield split_tokens(line)
+            else:
+                yield tokenize(line) if line.strip() else []
         return
     for number, cell in enumerate(_cells(source, ending, column)):
         if isinstance(cell, list) and all(isinstance(token, str) for token in cell):
@@ -167,13 +169,18 @@ def _too_long(place: str) -> ValueError:
 def _sequences(lines: Iterable[str]) -> Iterator[str]:
     """Yield the sequence of each record of FASTA: a header after ``>``, then wrapped lines."""
     parts: list[str] | None = None
+    length = 0
     for line in lines:
         if line.startswith(">"):
             if parts is not None:
                 yield "".join(parts)
-            parts = []
+            parts, length = [], 0
         elif line.strip():
-            parts = [*(parts or []), line.strip()]
+            parts = parts or []
+            parts.append(line.strip())
+            length += len(parts[-1])
+            if length > LONGEST_LINE:
+                raise _too_long("A sequence of FASTA")
     if parts is not None:
         yield "".join(parts)
 

@@ -147,6 +147,8 @@ def test_copies_have_the_bilm(save_bilm):
     clone = keras_elmo.ElmoLayer.from_config(elmo.get_config())
     for again in (clone, copy.copy(elmo), copy.deepcopy(elmo), pickle.loads(pickle.dumps(elmo))):
         np.testing.assert_array_equal(numpy(again(IDS)), expected)
+    unbuilt = copy.deepcopy(keras_elmo.ElmoLayer.from_config(elmo.get_config()))
+    np.testing.assert_array_equal(numpy(unbuilt(IDS)), expected)
     unbuilt = keras_elmo.ElmoLayer.from_config(keras_elmo.ElmoLayer(make_config()).get_config())
     assert unbuilt(IDS).shape == (4, 5, 3, 12)  # No weights existed that could get lost.
 

@@ -178,6 +178,20 @@ def test_a_table_in_a_pipe(tmp_path):
         list(read_token_lists(tmp_path / "t.tsv", "text"))
 
 
+def test_a_record_of_fasta_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_input, "LONGEST_LINE", 8)
+    with pytest.raises(ValueError, match="at most 8 characters. Received: A sequence of FASTA"):
+        read(tmp_path / "p.fasta", ">1\nMAGT\nMAGT\nM\n", None, WordTokenizer("letters"))
+
+
+def test_no_break_spaces_are_tokens(tmp_path):
+    assert read(tmp_path / "a.txt", "\u3000\n\u00a0 a\n \n", None) == [
+        ["\u3000"],
+        ["\u00a0", "a"],
+        [],
+    ]
+
+
 def test_fasta(tmp_path):
     records = ">sp|P1 a protein\nMKV\nLL\n\n>no sequence\n>last\nAA\n"
     sequences = [list("MKVLL"), [], list("AA")]

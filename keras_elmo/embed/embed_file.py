@@ -164,15 +164,16 @@ class _LayerFile:
 
     def contains(self, sentences: list[list[str]]) -> bool:
         """Return whether an earlier run wrote the next sentences; raise if it wrote others."""
-        path, start = self._output, self.count
+        path = self._output
+        span: tuple[int, ...] = (self.count, self.count + len(sentences))
         if not self._is_finished:
-            path, start = self._next_part(), 0
+            path, span = self._next_part(), ()
             if not path.exists():
                 return False
             self._parts.append(path)
         with self._open(path) as file:
             self._check_settings(path, json.loads(file.attribute("settings")))
-            stored = file.read_strings("sentences", start, start + len(sentences))
+            stored = file.read_strings("sentences", *span)
         if stored != [" ".join(sentence) for sentence in sentences]:
             raise self._other_sentences(path)
         return True
@@ -202,6 +203,8 @@ class _LayerFile:
                 if file.declared("sentences").shape != (self.count,):
                     raise self._other_sentences(self._output)
             return
+        if self._next_part().exists():  # the earlier input was longer
+            raise self._other_sentences(self._next_part())
         self._folder.mkdir(exist_ok=True)
         merged = self._folder / "merged.hdf5"
         with atomic_write(merged) as temporary, create_hdf5(temporary) as whole:

@@ -152,6 +152,7 @@ class ElmoLayer(PretrainedLayer):
         if source is not None:
             self.bilm.set_weights(source.bilm.get_weights())
             self._awaited = source._awaited
+            self._source = WEIGHTS  # keep the other layer no longer than needed
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         check_fork()
@@ -231,7 +232,7 @@ class ElmoLayer(PretrainedLayer):
     def __reduce__(self) -> tuple:
         """Keep the weights in copies and pickles, also with ``save_bilm=False``."""
         weights = self.bilm.get_weights() if self.built else None
-        return _restore, (self.get_config(), weights, self._awaited)
+        return _restore, (type(self), self.get_config(), weights, self._awaited)
 
     def get_config(self) -> dict:
         weights = self._source
@@ -260,9 +261,11 @@ class ElmoLayer(PretrainedLayer):
         return layer
 
 
-def _restore(config: dict, weights: list | None, awaited: str | None) -> ElmoLayer:
+def _restore(
+    kind: type[ElmoLayer], config: dict, weights: list | None, awaited: str | None
+) -> ElmoLayer:
     """Make the layer of a copy or a pickle."""
-    layer = ElmoLayer.from_config({**config, "weights": None})
+    layer = kind.from_config(config)
     if weights is not None:
         layer._source = WEIGHTS
         layer.build((None, None, layer.alphabet.row_length))

@@ -165,7 +165,8 @@ class RunFolder:
         """Remove the rows after a step, because the run continues from there."""
         rows = self.read_log(step)
         if rows:
-            self.log.write_text(rows, "utf-8")
+            with atomic_write(self.log) as temporary:
+                temporary.write_text(rows, "utf-8")
         else:
             self.log.unlink(missing_ok=True)
 

@@ -217,7 +217,7 @@ class Pretraining:
                 self.folder.cut_log(self.facts["step"])
                 settings = self.model.config, self._given, self._origin
                 self.folder.write_settings(*settings, self.vocabulary, self._tokenizer)
-            interrupts = stack.enter_context(_stopped_by_signals(self.model))
+            interrupts = keeper.interrupts = stack.enter_context(_stopped_by_signals(self.model))
             # Keras wants equally many steps in every epoch, so the last steps are apart.
             whole, rest = divmod(max(0, self.steps - self.facts["step"]), self.save_every)
             for epochs, steps in ((whole, self.save_every), (1, rest)):
@@ -293,6 +293,7 @@ class _Keeper(keras.callbacks.Callback):
         self.run, self.is_first = run, is_first
         self.started = time.monotonic() - run.facts["seconds"]
         self.new_tokens, self.began = 0, time.monotonic()
+        self.interrupts: list[int] = []
         self.bar = progress_bar(
             progress and is_first,
             total=run.steps,
@@ -308,6 +309,8 @@ class _Keeper(keras.callbacks.Callback):
         facts["tokens"] += tokens
         self.new_tokens += tokens
         self.bar.update()
+        if self.interrupts:  # perhaps before the first step, where fit resets stop_training
+            self.model.stop_training = True
         if batch % 10 == 9:
             self._check("loss", logs["loss"])
             rate = self.new_tokens / (time.monotonic() - self.began)

@@ -69,8 +69,9 @@ def test_resume_after_a_failure(embedder, text, tmp_path, monkeypatch):
     other = Embedder(embedder.elmo, batch_tokens=512)
     with pytest.raises(ValueError, match="other settings. Expected: .*2048.* Received: .*512"):
         other.embed_file(text, output, resume=True, progress=False)
-    with pytest.raises(ValueError, match="earlier run. Received: .*contains other sentences"):
-        embedder.embed_file(io.StringIO("x\n"), output, resume=True, progress=False)
+    for other_input in (io.StringIO("x\n"), STORED[:2], STORED[:3]):  # and the start of the input
+        with pytest.raises(ValueError, match="earlier run. Received: .*contains other sentences"):
+            embedder.embed_file(other_input, output, resume=True, progress=False)
     first = parts / "00000000.hdf5"
     content = first.read_bytes()
     first.write_bytes(content[: len(content) // 2])

@@ -67,6 +67,20 @@ def test_a_resumed_run_is_the_same_run(a_run, corpus, tmp_path):
     assert_same_run(tmp_path, a_run)
 
 
+def test_a_signal_before_the_first_step_stops_the_run(corpus, tmp_path, monkeypatch):
+    run = make_run(tmp_path, corpus, 8)
+    fit = run.model.fit  # which sets stop_training to False
+
+    def interrupted(*args, **kwargs):
+        signal.raise_signal(signal.SIGINT)
+        return fit(*args, **kwargs)
+
+    monkeypatch.setattr(run.model, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.run(progress=False)
+    assert run.facts["step"] == 1
+
+
 def test_one_run_in_a_folder(corpus, finished):
     run = make_run(finished, corpus, 12, resume=True)
     with run.folder.locked():
