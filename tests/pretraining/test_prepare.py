@@ -369,10 +369,11 @@ def test_vocabulary_errors(tmp_path):
 
 
 INTERRUPTED = """
-import sys
+import signal, sys
 from keras_elmo.cli import main
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in background jobs
     flags = ["--workers", "2", "--sentences", "lines", "--tokenizer", "whitespace"]
     sys.exit(main(["prepare", "raw", "corpus", *flags]))
 """
