@@ -16,6 +16,9 @@ word vectors as text (GloVe, word2vec, fastText). --plot draws the occurrences o
 principal components, with a colour for each paragraph of the text. In the default texts each
 paragraph has one sense, so the script counts the nearest neighbours in the same paragraph. The
 font is --font, or the first installed font that has all characters.
+
+--centre subtracts the mean of all occurrences before the cosines. The mean is what the occurrences
+share, so the cosines depend more on the context (Mu and Viswanath, 2018).
 """
 
 import argparse
@@ -149,6 +152,7 @@ def main():
     add("--text", type=pathlib.Path, help="tokenised sentences, one per line")
     add("--preset", help="biLM: name, directory or .zip; default: bundled biLM")
     add("--layer", type=int, default=1, help="contextual layer to compare")
+    add("--centre", action="store_true", help="subtract the mean of the occurrences")
     add("--neighbours", type=int, default=2)
     add("--static", type=pathlib.Path, help="vocabulary, or word vectors as text")
     add("--plot", type=pathlib.Path, help="picture of the first word to write")
@@ -179,6 +183,8 @@ def main():
             found = zip(*nearest(table, table[own].mean(axis=0), own, 10))
             print("  without context:", ", ".join(f"{known[i]} {x:.2f}" for i, x in found))
         vectors = vectors[:, arguments.layer]
+        if arguments.centre:
+            vectors = vectors - vectors.mean(axis=0)
         right = 0
         for i, place in enumerate(places):
             others, cosines = nearest(vectors, vectors[i], i, arguments.neighbours)

@@ -237,6 +237,9 @@ def test_words_in_context(tmp_path, preset):
     cosine = here @ there / np.linalg.norm(here) / np.linalg.norm(there)
     assert f"\n  [a bank] here\n     {cosine:.2f}  see [a bank]\n" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
+    # Without their mean, two vectors are opposite.
+    centred = run(EXAMPLES / "words_in_context.py", "--word", "a bank", *given, "--centre")
+    assert "\n  [a bank] here\n     -1.00  see [a bank]\n" in centred
     static.write_text("far -1 0\n")
     with pytest.raises(ValueError, match="--static expects vectors with 'bank'"):
         run(EXAMPLES / "words_in_context.py", "--word", "bank", *given)
