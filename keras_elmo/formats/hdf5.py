@@ -138,8 +138,8 @@ class Hdf5Reader:
         dataset = self.declared(name)
         return self._read({name: dataset}, {name: dataset.shape}, kinds)[name]
 
-    def read_again(self, name: str) -> np.ndarray:
-        """Read a dataset without checks. ``read`` must have read it while the file was open."""
+    def read_unchecked(self, name: str) -> np.ndarray:
+        """Read a dataset without checks."""
         with self._renamed_errors():
             dataset = self._file[name]
             # PyTorch takes native byte order only.
@@ -162,7 +162,7 @@ class Hdf5Reader:
     ) -> dict[str, np.ndarray]:
         texts = {"fits": "what was expected", "remedy": self._remedy, **texts}
         check_tensors(self.name, datasets, expected, kinds=kinds, **texts)
-        arrays = {name: np.asarray(self.read_again(name)) for name in datasets}
+        arrays = {name: np.asarray(self.read_unchecked(name)) for name in datasets}
         check_tensors(self.name, arrays, expected, kinds=kinds, **texts)
         return arrays
 

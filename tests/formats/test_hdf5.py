@@ -79,7 +79,7 @@ def test_values_are_finite_in_float32(tmp_path, value, problem):
 def test_arrays_are_native(tmp_path, dtype):
     write_arrays(tmp_path / "w", {"a": np.arange(3, dtype=dtype)})
     with Hdf5Reader(tmp_path / "w") as file:
-        for array in (file.read("a"), file.read_again("a")):
+        for array in (file.read("a"), file.read_unchecked("a")):
             assert array.dtype == np.dtype(dtype[1:]) and array.dtype.isnative
             assert array.tolist() == [0, 1, 2]
 
