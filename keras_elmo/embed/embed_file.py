@@ -9,10 +9,10 @@ import contextlib
 import itertools
 import json
 import os
+import pathlib
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
 import h5py
@@ -24,20 +24,18 @@ from keras_elmo.text_input import read_token_lists
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.checks import invalid, shorten
 from keras_elmo.utils.file_lock import locked
-from keras_elmo.utils.files import PathLike, atomic_write, check_output, local_path
+from keras_elmo.utils.files import PathLike, atomic_write, check_output
 from keras_elmo.utils.progress import progress_bar
 
 # The bounds of a part.
 SENTENCES_IN_A_PART = 2000
 TOKENS_IN_A_PART = 50_000
 
-# A sentence is in memory as a whole: 40,000 tokens take 4 GB in the largest released biLM.
-_MOST_TOKENS = 40_000
-
 # A finished file may have other values of these settings: only the rounding differs.
 _CHANGES_ROUNDING = {"engine", "backend", "batch_tokens"}
 
 _BEGIN_ANEW = "Pass overwrite=True (--force) without resume to begin anew"
+# Characters that hdf5 cannot store, or that would separate tokens in the dataset ``sentences``.
 _NOT_IN_TOKENS = re.compile("[ \t\r\n\0\ud800-\udfff]")
 
 
@@ -97,11 +95,9 @@ def embed_file(  # noqa: D417 - a method of Embedder
     choice = LayerChoice.of(layers, embedder.config.n_layers + 1)
     inputs, sentences = embedder.preset_files, cast(Any, input_file)
     if isinstance(input_file, PathLike):
-        input_file = local_path(input_file)
         inputs = [*inputs, input_file]
-    if isinstance(input_file, Path) or hasattr(input_file, "read"):
-        tokenize = embedder.tokenize if raw else None
-        sentences = read_token_lists(cast(Any, input_file), column, tokenize)
+    if isinstance(input_file, PathLike) or hasattr(input_file, "read"):
+        sentences = read_token_lists(sentences, column, embedder.tokenize if raw else None)
     output = check_output(output_file, overwrite or resume, inputs).resolve()  # a link stays
     settings = {
         **embedder.settings(),
@@ -121,18 +117,19 @@ def embed_file(  # noqa: D417 - a method of Embedder
     ):
         file = _LayerFile(output, settings, resume, overwrite)
         for part in itertools.chain(first, parts):
-            is_new = not file.contains(part)
+            lines = [" ".join(sentence) for sentence in part]
+            is_new = not file.contains(lines)
             if is_new:
                 # A token's last bit can depend on its batch. Each part computes its tokens anew,
                 # so that a resumed run gives the same file.
                 arrays = embedder.iterate(part, choice, remember=False, progress=False)
-                file.write(part, ((i, array.astype(dtype)) for i, array in arrays), compression)
+                file.write(lines, ((i, array.astype(dtype)) for i, array in arrays))
             file.count += len(part)
-            counts["sentences"] += len(part)
             counts["tokens" if is_new else "resumed_tokens"] += sum(map(len, part))
             bar.update(len(part))
             bar.set_postfix_str(f"{counts['tokens'] / (time.perf_counter() - start):.0f} tokens/s")
         file.finish()
+        counts["sentences"] = file.count
     seconds = time.perf_counter() - start
     return {**counts, "seconds": seconds, "tokens_per_s": counts["tokens"] / seconds}
 
@@ -147,12 +144,12 @@ class _LayerFile:
     ``count`` is the number of sentences before the current part; the caller increases it.
     """
 
-    def __init__(self, output: Path, settings: dict, resume: bool, overwrite: bool) -> None:
+    def __init__(self, output: pathlib.Path, settings: dict, resume: bool, overwrite: bool) -> None:
         self.count = 0
         self._output, self._folder = output, output.with_name(output.name + ".parts")
         self._settings = json.loads(json.dumps(settings))
         self._is_finished = resume and output.exists() and not self._folder.exists()
-        self._parts: list[Path] = []
+        self._parts: list[pathlib.Path] = []
         if overwrite:
             self._remove_parts()
         elif self._folder.exists() and not resume:
@@ -162,38 +159,30 @@ class _LayerFile:
                 _BEGIN_ANEW,
             )
 
-    def contains(self, sentences: list[list[str]]) -> bool:
+    def contains(self, lines: list[str]) -> bool:
         """Return whether an earlier run wrote the next sentences; raise if it wrote others."""
-        path = self._output
-        span: tuple[int, ...] = (self.count, self.count + len(sentences))
-        if not self._is_finished:
-            path, span = self._next_part(), ()
-            if not path.exists():
-                return False
-            self._parts.append(path)
+        path = self._output if self._is_finished else self._next_part()
+        if not path.exists():
+            return False
+        start = self.count if self._is_finished else 0
         with self._open(path) as file:
             self._check_settings(path, json.loads(file.attribute("settings")))
-            stored = file.read_strings("sentences", *span)
-        if stored != [" ".join(sentence) for sentence in sentences]:
-            raise self._other_sentences(path)
+            if file.read_strings("sentences", start, start + len(lines)) != lines:
+                raise _differs(path, "other sentences")
+        if not self._is_finished:
+            self._parts.append(path)
         return True
 
-    def write(
-        self,
-        sentences: list[list[str]],
-        arrays: Iterable[tuple[int, np.ndarray]],
-        compression: str | None,
-    ) -> None:
+    def write(self, lines: list[str], arrays: Iterable[tuple[int, np.ndarray]]) -> None:
         """Write a part: its sentences; and in any order, the index and the array of each."""
         path = self._next_part()
         self._folder.mkdir(exist_ok=True)
         with atomic_write(path) as temporary, create_hdf5(temporary) as file:
             file.attrs["settings"] = json.dumps(self._settings)
-            lines = [" ".join(sentence) for sentence in sentences]
             file.create_dataset("sentences", data=np.array(lines, h5py.string_dtype()))
             for i, array in arrays:
-                kind = compression if array.size else None
-                file.create_dataset(str(self.count + i), data=array, compression=kind)
+                compression = self._settings["compression"] if array.size else None
+                file.create_dataset(str(self.count + i), data=array, compression=compression)
         self._parts.append(path)
 
     def finish(self) -> None:
@@ -201,10 +190,10 @@ class _LayerFile:
         if self._is_finished:
             with self._open(self._output) as file:
                 if file.declared("sentences").shape != (self.count,):
-                    raise self._other_sentences(self._output)
+                    raise _differs(self._output, "other sentences")
             return
         if self._next_part().exists():  # the earlier input was longer
-            raise self._other_sentences(self._next_part())
+            raise _differs(self._next_part(), "other sentences")
         self._folder.mkdir(exist_ok=True)
         merged = self._folder / "merged.hdf5"
         with atomic_write(merged) as temporary, create_hdf5(temporary) as whole:
@@ -222,7 +211,7 @@ class _LayerFile:
         os.replace(merged, self._output)
         self._remove_parts()
 
-    def _next_part(self) -> Path:
+    def _next_part(self) -> pathlib.Path:
         return self._folder / f"{len(self._parts):08}.hdf5"
 
     def _remove_parts(self) -> None:
@@ -232,50 +221,36 @@ class _LayerFile:
         with contextlib.suppress(OSError):
             self._folder.rmdir()
 
-    def _open(self, path: Path) -> Hdf5Reader:
+    def _open(self, path: pathlib.Path) -> Hdf5Reader:
         return Hdf5Reader(path, kind="Layer file", remedy=f"Remove it and resume. {_BEGIN_ANEW}")
 
-    def _check_settings(self, path: Path, stored: dict) -> None:
-        names = sorted(stored.keys() | self._settings.keys())
-        differing = {name for name in names if stored.get(name) != self._settings.get(name)}
-        if differing and not (self._is_finished and differing <= _CHANGES_ROUNDING):
-            expected, received = (
+    def _check_settings(self, path: pathlib.Path, stored: dict) -> None:
+        ours = self._settings
+        differing = {name for name in stored | ours if stored.get(name) != ours.get(name)}
+        if differing - (_CHANGES_ROUNDING if self._is_finished else set()):
+            made, now = (
                 {name: settings.get(name) for name in sorted(differing)}
-                for settings in (stored, self._settings)
+                for settings in (stored, ours)
             )
-            raise invalid(
-                f"{path} was made with other settings. Expected: {expected}", received, _BEGIN_ANEW
-            )
+            raise _differs(path, f"the settings {made} in place of {now}")
 
-    def _other_sentences(self, path: Path) -> ValueError:
-        return invalid(
-            "embed_file(resume=True) expects the input of the earlier run",
-            f"{path}, which contains other sentences",
-            _BEGIN_ANEW,
-        )
+
+def _differs(path: pathlib.Path, has: str) -> ValueError:
+    expected = "embed_file(resume=True) expects the input and the settings of the earlier run"
+    return invalid(expected, f"{path}, which has {has}", _BEGIN_ANEW)
 
 
 def _checked(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
     """Yield the sentences as lists; raise if the output cannot store one."""
     for i, sentence in enumerate(sentences):
-        if isinstance(sentence, str | bytes) or not isinstance(sentence, Iterable):
-            raise invalid(
-                "Expected lists of tokens",
-                f"{shorten(sentence)} in sentence {i}",
-                "Split it first, for example with a WordTokenizer",
-            )
-        sentence = list(sentence)
-        for token in sentence:
-            if not isinstance(token, str) or not token or _NOT_IN_TOKENS.search(token):
+        is_text = isinstance(sentence, str | bytes) or not isinstance(sentence, Iterable)
+        tokens = [sentence] if is_text else list(sentence)
+        for token in tokens:
+            if is_text or not isinstance(token, str) or not token or _NOT_IN_TOKENS.search(token):
                 raise invalid(
-                    "Expected tokens that are str, not empty, and contain no white space, NUL "
-                    "character or lone surrogate, which hdf5 cannot store",
+                    "Expected lists of tokens, which are str, not empty, and contain no white "
+                    "space, NUL character or lone surrogate",
                     f"{shorten(token)} in sentence {i}",
+                    "Split a text first, for example with a WordTokenizer",
                 )
-        if len(sentence) > _MOST_TOKENS:
-            raise invalid(
-                f"Expected sentences of at most {_MOST_TOKENS} tokens",
-                f"{len(sentence)} in sentence {i}",
-                "Put each sentence on its own line",
-            )
-        yield sentence
+        yield tokens

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_elmo.utils.checks import invalid, shorten
+from keras_elmo.utils.checks import invalid
 
 # A text that pandas or Python wrote for a list of tokens, such as "['A', 'film']".
 _PRINTED_LIST = re.compile(r"""\s*\[\s*(["']).*\1\s*\]\s*""", re.DOTALL)
@@ -24,24 +24,6 @@ def split_tokens(line: str) -> list[str]:
         ['10\xa0km', 'on', 'foot']
     """
     return re.findall(r"[^ \t]+", line.rstrip("\r\n"))
-
-
-def join_tokens(tokens: Any, place: str) -> str:
-    """Return a line of tokens, which ``split_tokens`` splits again.
-
-    Raises:
-        ValueError: If ``tokens`` is not a list of tokens, or a token is not a str, is empty or
-            contains white space. ``place`` is for the error.
-    """
-    if isinstance(tokens, str | bytes) or not isinstance(tokens, Iterable):
-        advice = "Split a text first, for example with a WordTokenizer"
-        raise invalid("Expected a list of tokens", f"{shorten(tokens)} in {place}", advice)
-    tokens = list(tokens)
-    for token in tokens:
-        if not isinstance(token, str) or not token or re.search(r"[ \t\r\n]", token):
-            expected = "Expected tokens that are str, not empty, and contain no white space"
-            raise invalid(expected, f"{shorten(token)} in {place}")
-    return " ".join(tokens)
 
 
 def rows_of(column: Any) -> Any:

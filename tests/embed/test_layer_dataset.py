@@ -331,14 +331,8 @@ def test_sentences_are_embedded_once(tiny_preset, tmp_path, monkeypatch):
     np.testing.assert_array_equal(again[0][0]["layers"], inputs["layers"])
     [array] = Embedder(tiny_preset).embed(STORED[:1])
     np.testing.assert_allclose(np.moveaxis(inputs["layers"][0, :5], 1, 0), array, atol=2e-3)
-    with pytest.raises(ValueError, match="train.hdf5, which contains other sentences"):
+    with pytest.raises(ValueError, match="train.hdf5, which has other sentences"):
         LayerDataset.from_sentences(ours, STORED[:-1], file=file)
     marked = ["\ufeffa", "b"]  # a byte-order mark belongs to a file, never to a token
     other = Embedder(tiny_preset)
     assert LayerDataset.from_sentences(other, [marked], file=tmp_path / "m").sentences == [marked]
-    for wrong in ("a b", "a\n", "", b"a"):
-        with pytest.raises(ValueError, match="no white space.* Received: b?'.*' in sentence 1"):
-            LayerDataset.from_sentences(ours, [["a"], [wrong]], file=tmp_path / "no.hdf5")
-    for texts in (["Good", "Bad"], ["今天天气很好"], [None]):
-        with pytest.raises(ValueError, match="lists of tokens. Received: .* in sentence 0. Split"):
-            LayerDataset.from_sentences(ours, texts, file=tmp_path / "no.hdf5")
