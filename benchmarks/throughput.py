@@ -68,7 +68,7 @@ def measure_limit(config, sentences, batch_tokens):
 
 def fresh(embedder):
     """Clear the token table of an Embedder, but keep what it compiled, as in a long run."""
-    embedder._table = embedder._new_table()
+    vars(embedder).pop("_table", None)
     return embedder
 
 

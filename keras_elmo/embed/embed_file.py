@@ -244,7 +244,7 @@ def _checked(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
     """Yield the sentences as lists; raise if the output cannot store one."""
     for i, sentence in enumerate(sentences):
         is_text = isinstance(sentence, str | bytes) or not isinstance(sentence, Iterable)
-        tokens = [sentence] if is_text else list(sentence)
+        tokens: list[Any] = [sentence] if is_text else list(sentence)
         for token in tokens:
             if is_text or not isinstance(token, str) or not token or _NOT_IN_TOKENS.search(token):
                 raise invalid(

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
-from keras import ops
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.embed_file import embed_file as embed_file_of
@@ -101,35 +100,30 @@ class Embedder:
         check_engine(engine, dtype)
         self._cache = check_whole("Embedder", "cache", cache)
         self.batch_tokens = check_whole("Embedder", "batch_tokens", batch_tokens)
-        self._tokenizer: str | None = None
         self.preset_files: list = []
+        self._tokenizer: str | None = None
         if isinstance(preset, ElmoLayer):
             if options is not None:
                 raise invalid(
                     "Embedder expects options only with a preset: a layer has its own",
                     f"options={shorten(options)}",
                 )
-            self.elmo = _copy(preset)
-            source = f"layer {preset.name!r}"
+            preset.check_weights()
+            self.elmo = _rebuild(*_take_apart(preset))
         else:
-            layer_dtype = "float32" if dtype == "int8" else dtype
             files = Preset(preset, options)
+            layer_dtype = "float32" if dtype == "int8" else dtype
             self.elmo = ElmoLayer._from_bilm(files.read(), {"dtype": layer_dtype})
+            self.preset_files = files.files
             with contextlib.suppress(ValueError):  # the preset does not record its tokenizer
                 self._tokenizer = files.read_tokenizer()
-            self.preset_files = files.files
-            source = repr(str(preset))
         self.config = self.elmo.config
         if engine == "auto":
-            is_float32 = self.elmo.compute_dtype == "float32" or dtype == "int8"
-            engine, _ = choose_engine(self.config, dtype if is_float32 else "bfloat16")
-        self._engine_name, self._dtype = engine, dtype
-        self._table = self._new_table()
-        layers, width = self.config.n_layers + 1, 2 * self.config.projection_dim
-        self._description = (
-            f"<Embedder of {source}: {layers} layers of width {width}, engine {engine!r}, "
-            f"{self._engine.settings['dtype']}>"
-        )
+            kind = dtype if dtype == "int8" else self.elmo.compute_dtype
+            engine, _ = choose_engine(self.config, kind)
+        self._engine_name = engine
+        self._dtype = self.elmo.compute_dtype if engine == "keras" else dtype
+        self._engine  # noqa: B018 - made now, for all threads
 
     # Keras computes when it makes variables, which hangs in some forked processes. So an Embedder
     # that was pickled makes these at the first use: an error while a worker of
@@ -140,10 +134,7 @@ class Embedder:
         check_fork()
         with _BUILDING:
             if "elmo" not in vars(self):
-                config, weights = vars(self).pop("_pickled")
-                elmo = _build(ElmoLayer.from_config(config))
-                elmo.bilm.set_weights(weights)
-                vars(self)["elmo"] = elmo
+                vars(self)["elmo"] = _rebuild(*vars(self).pop("_pickled"))
             return vars(self)["elmo"]
 
     @functools.cached_property
@@ -153,7 +144,7 @@ class Embedder:
 
     @functools.cached_property
     def _table(self) -> TokenTable:
-        return self._new_table()
+        return TokenTable(self.config.projection_dim, self._cache)
 
     @functools.cached_property
     def _word_tokenizer(self) -> WordTokenizer:
@@ -165,35 +156,20 @@ class Embedder:
             )
         return WordTokenizer(self._tokenizer)
 
-    def _new_table(self) -> TokenTable:
-        """Return a table that knows no token."""
-        compute = functools.partial(_represent, self._engine, self.config)
-        return TokenTable(compute, self.config.projection_dim, self._cache)
-
     def __getstate__(self) -> dict:
         check_fork()
-        elmo = self.elmo
         made = "elmo", "_engine", "_table", "_word_tokenizer"
         state = {name: value for name, value in vars(self).items() if name not in made}
-        return {**state, "_pickled": (elmo.get_config(), elmo.bilm.get_weights())}
+        return {**state, "_pickled": _take_apart(self.elmo)}
 
     def __repr__(self) -> str:
-        return self._description
+        layers, width = self.config.n_layers + 1, 2 * self.config.projection_dim
+        sizes = f"{layers} layers of width {width}"
+        return f"<Embedder: {sizes}, engine {self._engine_name!r}, {self._dtype}>"
 
     @classmethod
     def from_preset(cls, preset: PathLike, **kwargs: Any) -> Self:
-        """Make an ``Embedder`` from a preset, as ``Embedder(preset, **kwargs)`` does.
-
-        Args:
-            preset: str or path. What ``ElmoLayer.from_preset`` takes.
-            **kwargs: Arguments of ``Embedder``.
-
-        Returns:
-            An ``Embedder``.
-
-        Raises:
-            ImportError, OSError, ValueError: As ``Embedder``.
-        """
+        """Make an ``Embedder`` from a preset: ``Embedder(preset, **kwargs)``."""
         return cls(preset, **kwargs)
 
     def tokenize(self, texts: Any) -> Any:
@@ -270,7 +246,11 @@ class Embedder:
         boundaries = self.config.alphabet.boundary_tokens
         distinct, places = _distinct([*boundaries, *tokens])
         starts = np.cumsum(lengths) - lengths + len(boundaries)
-        rows = (self._table if remember else self._new_table()).look_up(distinct)
+        rows = (
+            self._table.look_up(distinct, self._represent)
+            if remember
+            else self._represent(distinct)
+        )
         delay = 0 if progress else _BAR_DELAY
         bar = progress_bar(progress, total=len(lengths), unit=" sentences", delay=delay)
         for batch in length_batches(lengths, self.batch_tokens):
@@ -300,7 +280,7 @@ class Embedder:
             ValueError: If ``tokens`` is not a list of tokens.
         """
         distinct, places = _distinct(CharacterTokenizer.check([tokens]))
-        return self._table.look_up(distinct)[places]
+        return self._table.look_up(distinct, self._represent)[places]
 
     def embed_means(
         self,
@@ -359,7 +339,17 @@ class Embedder:
                 contains white space, is not UTF-8 or occurs twice.
         """
         output = check_output(file, overwrite, self.preset_files)
-        write_word_vectors(self._table, CharacterTokenizer.check([tokens]), output)
+        write_word_vectors(self.embed_tokens, CharacterTokenizer.check([tokens]), output)
+
+    def _represent(self, tokens: list[bytes]) -> np.ndarray:
+        """Return the token representations of distinct tokens; the CNN sees little padding."""
+        alphabet = self.config.alphabet
+        ids = alphabet.rows(tokens)
+        rows = np.empty((len(tokens), self.config.projection_dim), "float32")
+        sizes = self.config.widest_filter, self.config.max_characters_per_token
+        for batch, width in token_batches(alphabet.lengths(ids), *sizes):
+            rows[batch] = self._engine.represent(ids[batch, : alphabet.leading + width])
+        return rows
 
     def settings(self) -> dict:
         """Return everything but the input that the bits of a result depend on, for JSON."""
@@ -371,31 +361,18 @@ class Embedder:
         }
 
 
-def _represent(
-    engine: KerasEngine | OnnxEngine, config: BiLMConfig, tokens: list[bytes]
-) -> np.ndarray:
-    """Return the token representations of distinct tokens; the CNN sees little padding."""
-    alphabet = config.alphabet
-    ids = alphabet.rows(tokens)
-    rows = np.empty((len(tokens), config.projection_dim), "float32")
-    sizes = config.widest_filter, config.max_characters_per_token
-    for batch, width in token_batches(alphabet.lengths(ids), *sizes):
-        rows[batch] = engine.represent(ids[batch, : alphabet.leading + width])
-    return rows
+def _take_apart(elmo: ElmoLayer) -> tuple[BiLMConfig, str, list[np.ndarray]]:
+    """Return what ``_rebuild`` makes the same layer from."""
+    # Copies: on JAX an array can be a view of a weight, which training deletes.
+    weights = [np.array(array) for array in elmo.bilm.get_weights()]
+    return elmo.config, elmo.dtype_policy.name, weights
 
 
-def _build(elmo: ElmoLayer) -> ElmoLayer:
+def _rebuild(config: BiLMConfig, dtype: str, weights: list[np.ndarray]) -> ElmoLayer:
+    elmo = ElmoLayer(config, dtype=dtype)
     elmo.build((None, None, elmo.alphabet.row_length))
+    elmo.bilm.set_weights(weights)
     return elmo
-
-
-def _copy(elmo: ElmoLayer) -> ElmoLayer:
-    """Return a new layer with the same weights and dtype."""
-    elmo.check_weights()
-    copy = _build(ElmoLayer(elmo.config, dtype=elmo.dtype_policy))
-    for variable, source in zip(copy.bilm.variables, elmo.bilm.variables, strict=True):
-        variable.assign(ops.copy(source.value))  # JAX may delete the array of a trained weight.
-    return copy
 
 
 def _flatten(sentences: Sentences) -> tuple[list[bytes], np.ndarray]:

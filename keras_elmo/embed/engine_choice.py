@@ -4,24 +4,20 @@ import keras
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.onnx_engine import missing_packages
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.extras import install_hint
 
 # The dtypes of each engine.
 DTYPES = {"keras": ("float32", "bfloat16"), "onnxruntime": ("float32", "int8")}
-ALL_DTYPES = tuple(dict.fromkeys(dtype for dtypes in DTYPES.values() for dtype in dtypes))
 
 
 def check_engine(engine: str, dtype: str) -> None:
     """Check that an ``Embedder`` can have this engine with this dtype."""
-    if engine not in (*DTYPES, "auto"):
-        raise ValueError(
-            f"Embedder expects engine to be one of {(*DTYPES, 'auto')}. Received: engine={engine!r}"
-        )
-    if dtype not in (dtypes := DTYPES.get(engine, ALL_DTYPES)):
-        raise ValueError(
-            f"Embedder expects dtype to be one of {dtypes} for engine={engine!r}. "
-            f"Received: dtype={dtype!r}"
-        )
+    pairs = {**DTYPES, "auto": ("float32", "bfloat16", "int8")}
+    if dtype not in pairs.get(engine, ()):
+        choices = "; ".join(f"{name!r} with dtype {' or '.join(pairs[name])}" for name in pairs)
+        expected = f"Embedder expects engine to be {choices}"
+        raise invalid(expected, f"engine={engine!r}, dtype={dtype!r}")
 
 
 def choose_engine(config: BiLMConfig, dtype: str = "float32") -> tuple[str, str]:
@@ -37,9 +33,9 @@ def choose_engine(config: BiLMConfig, dtype: str = "float32") -> tuple[str, str]
     Returns:
         ``"keras"`` or ``"onnxruntime"``, and a text.
     """
-    able = [engine for engine, dtypes in DTYPES.items() if dtype in dtypes]
-    if len(able) == 1:
-        return able[0], f"the only engine that computes in {dtype}"
+    if dtype != "float32":
+        engine = "onnxruntime" if dtype in DTYPES["onnxruntime"] else "keras"
+        return engine, f"the only engine that computes in {dtype}"
     if config.code_points is not None:
         return "keras", "the biLM reads code points"
     if missing := missing_packages():

@@ -18,7 +18,6 @@ from keras_elmo.onnx.models import lstm_model, token_model
 from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
 from keras_elmo.utils.extras import install_hint
 from keras_elmo.utils.forks import check_fork
-from keras_elmo.utils.threads import run_in_thread
 
 
 class OnnxEngine:
@@ -104,7 +103,16 @@ def _run_both(run: Callable[[str], Any], directions: tuple[str, str]) -> tuple[A
 
     So no product must be split between cores. ONNX Runtime computes without the lock of Python.
     """
-    forward = run_in_thread(run, directions[0])
+    forward: concurrent.futures.Future = concurrent.futures.Future()
+
+    def run_forward() -> None:
+        try:
+            forward.set_result(run(directions[0]))
+        except BaseException as error:
+            forward.set_exception(error)
+
+    # An executor would refuse the work of other threads once the main thread has ended.
+    threading.Thread(target=run_forward).start()
     try:
         backward = run(directions[1])
     finally:

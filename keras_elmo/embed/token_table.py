@@ -18,16 +18,11 @@ class TokenTable:
     while rows are computed.
 
     Args:
-        compute: Callable. Maps a list of distinct tokens, UTF-8 bytes, to a float32 array of
-            shape ``(len(tokens), projection_dim)``.
         width: int. Features of a token representation.
         limit: int. Number of tokens to remember.
     """
 
-    def __init__(
-        self, compute: Callable[[list[bytes]], np.ndarray], width: int, limit: int
-    ) -> None:
-        self._compute = compute
+    def __init__(self, width: int, limit: int) -> None:
         self._width, self._limit = width, limit
         self._remembered: dict[bytes, np.ndarray] = {}
         self._lock = threading.Lock()
@@ -35,20 +30,22 @@ class TokenTable:
     def __len__(self) -> int:
         return len(self._remembered)
 
-    def look_up(self, tokens: Sequence[bytes]) -> np.ndarray:
-        """Return the representations of distinct tokens, UTF-8 bytes, in a new array."""
+    def look_up(
+        self, tokens: Sequence[bytes], compute: Callable[[list[bytes]], np.ndarray]
+    ) -> np.ndarray:
+        """Return the representations of distinct tokens, UTF-8 bytes, in a new array.
+
+        ``compute`` maps a list of distinct tokens to a float32 array, ``(len(tokens), width)``.
+        """
         rows = np.empty((len(tokens), self._width), "float32")
         with self._lock:
             remembered = [self._remembered.get(token) for token in tokens]
-        new = []
         for i, row in enumerate(remembered):
-            if row is None:
-                new.append(i)
-            else:
+            if row is not None:
                 rows[i] = row
-        if new:
+        if new := [i for i, row in enumerate(remembered) if row is None]:
             new_tokens = [tokens[i] for i in new]
-            rows[new] = self._compute(new_tokens)
+            rows[new] = compute(new_tokens)
             self._remember(new_tokens, rows[new])
         return rows
 
@@ -63,7 +60,9 @@ class TokenTable:
             self._remembered.update((tokens[i], rows[i].copy()) for i in new)
 
 
-def write_word_vectors(table: TokenTable, tokens: Sequence[bytes], file: PathLike) -> None:
+def write_word_vectors(
+    look_up: Callable[[Sequence[bytes]], np.ndarray], tokens: Sequence[bytes], file: PathLike
+) -> None:
     """Write the token representations of a vocabulary as word2vec text.
 
     Raises:
@@ -79,8 +78,8 @@ def write_word_vectors(table: TokenTable, tokens: Sequence[bytes], file: PathLik
         token.decode("utf-8")
         seen.add(token)
     with atomic_write(file) as temporary, open(temporary, "wb") as text:
-        text.write(b"%d %d\n" % (len(tokens), table.look_up([]).shape[1]))
+        text.write(b"%d %d\n" % (len(tokens), look_up([]).shape[1]))
         for part in cut(tokens, len, 1000, 1 << 20):
-            for token, row in zip(part, table.look_up(part), strict=True):
+            for token, row in zip(part, look_up(part), strict=True):
                 # Nine digits give the same float32 again.
                 text.write(token + b" " + " ".join(f"{x:.9g}" for x in row).encode() + b"\n")

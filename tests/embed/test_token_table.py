@@ -20,7 +20,8 @@ def make(limit=100):
         computed.extend(tokens)
         return np.array([representation(t) for t in tokens])
 
-    return TokenTable(compute, 3, limit), computed
+    table = TokenTable(3, limit)
+    return lambda tokens: table.look_up(tokens, compute), computed, table
 
 
 tokens = st.binary(max_size=2)
@@ -28,29 +29,29 @@ tokens = st.binary(max_size=2)
 
 @given(st.lists(st.lists(tokens, max_size=9, unique=True), max_size=9), st.integers(1, 8))
 def test_the_limit_never_changes_a_result(batches, limit):
-    table, _ = make(limit)
+    look_up, _, table = make(limit)
     for batch in batches:
         expected = np.reshape([representation(t) for t in batch], (-1, 3))
-        np.testing.assert_array_equal(table.look_up(batch), expected)
+        np.testing.assert_array_equal(look_up(batch), expected)
         assert len(table) <= limit
 
 
 def test_every_token_is_computed_once_until_the_limit():
-    table, computed = make(limit=3)
-    table.look_up([b"a", b"b"])
-    table.look_up([b"b", b"c"])
+    look_up, computed, _ = make(limit=3)
+    look_up([b"a", b"b"])
+    look_up([b"b", b"c"])
     assert computed == [b"a", b"b", b"c"]
-    table.look_up([b"d", b"a"])  # The table still knows a; adding d removes all others.
-    table.look_up([b"d"])
+    look_up([b"d", b"a"])  # The table still knows a; adding d removes all others.
+    look_up([b"d"])
     assert computed == [b"a", b"b", b"c", b"d"]
-    table.look_up([b"c"])
+    look_up([b"c"])
     assert computed[4:] == [b"c"]
 
 
 def test_look_up_returns_a_new_array():
-    table, _ = make()
-    table.look_up([b"a"])[:] = 5
-    np.testing.assert_array_equal(table.look_up([b"a"]), [representation(b"a")])
+    look_up, _, table = make()
+    look_up([b"a"])[:] = 5
+    np.testing.assert_array_equal(look_up([b"a"]), [representation(b"a")])
     # A view would keep the rows of all tokens in memory.
     assert all(row.base is None for row in table._remembered.values())
 
@@ -66,13 +67,13 @@ def test_threads_get_the_right_rows_although_tokens_are_forgotten():
         pause.wait(1e-4)
         return np.array([representation(t) for t in tokens])
 
-    table = TokenTable(compute, 3, 50)
+    table = TokenTable(3, 50)
     wrong = []
 
     def work(mine):
         for batch in mine:
             expected = np.array([representation(t) for t in batch])
-            if not np.array_equal(table.look_up(batch), expected):
+            if not np.array_equal(table.look_up(batch, compute), expected):
                 wrong.append(batch)
 
     assert not run_all(work, [batches[i::6] for i in range(6)])
@@ -88,10 +89,10 @@ def test_a_slow_token_does_not_block_other_threads():
             assert may_go_on.wait(10)
         return np.array([representation(t) for t in tokens])
 
-    table = TokenTable(compute, 3, 50)
-    thread = threading.Thread(target=table.look_up, args=([b"slow"],))
+    table = TokenTable(3, 50)
+    thread = threading.Thread(target=table.look_up, args=([b"slow"], compute))
     thread.start()
     assert is_computing.wait(10)
-    np.testing.assert_array_equal(table.look_up([b"quick"]), [representation(b"quick")])
+    np.testing.assert_array_equal(table.look_up([b"quick"], compute), [representation(b"quick")])
     may_go_on.set()
     thread.join()
