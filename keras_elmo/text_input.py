@@ -4,7 +4,6 @@ import bz2
 import contextlib
 import csv
 import gzip
-import io
 import itertools
 import json
 import lzma
@@ -13,7 +12,7 @@ import pathlib
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, TextIO, TypeAlias
 
 from keras_elmo.tokenizers.token_lists import check_text, split_tokens
@@ -30,8 +29,6 @@ OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.
 # The endings of tables, and of FASTA, the format of proteins.
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 _FASTA = (".fasta", ".faa", ".fas", ".fa")
-# Characters of a line or cell, which is in memory as a whole. A long novel has 3 million.
-LONGEST_LINE = 1 << 22
 
 SENTENCES = ("punkt", "stops", "lines")
 # A sentence up to a mark that ends it. The full stop of an initial or a number does not. Chinese,
@@ -54,7 +51,7 @@ def read_lines(source: Source, progress: bool = False) -> Iterator[str]:
 
     Raises:
         OSError: If the file cannot be read or is damaged.
-        ValueError: If the bytes are not UTF-8, or a line is too long; the error names the line.
+        ValueError: If the bytes are not UTF-8; the error names the line.
     """
     lines = (line.rstrip("\r\n") for line in _lines(source, progress))
     return _sequences(lines) if _ending_of(source) in _FASTA else lines
@@ -72,8 +69,8 @@ def read_token_lists(
 ) -> Iterator[list[str]]:
     r"""Yield the tokens of each line of a text, or of each cell in a column of a table.
 
-    A cell is a text or a list of tokens. CSV is quoted as usual. A .tsv has no quoting: a line is
-    a row, a tab ends a cell, and a quote is text.
+    A cell is a text or a list of tokens. A .csv is quoted as usual. A .tsv has no quoting: a line
+    is a row, a tab ends a cell, and a quote is text.
 
     Args:
         source: path or open file. A UTF-8 text with one sentence a line; or the path of a CSV,
@@ -125,10 +122,10 @@ def _lines(source: Source, progress: bool = False) -> Iterator[str]:
         yield from _decoded_lines(source, str(getattr(source, "name", "the input")))
         return
     path = local_path(source)
-    opener = OPENERS.get(path.suffix.lower())
     bar = {"total": os.path.getsize(path), "unit": "B", "unit_scale": True, "desc": path.name}
     try:
         with open(path, "rb") as raw, progress_bar(progress, **bar) as shown:
+            opener = OPENERS.get(path.suffix.lower())
             for line in _decoded_lines(opener(raw) if opener else raw, str(path)):
                 if progress and raw.seekable():
                     shown.update(raw.tell() - shown.n)
@@ -139,12 +136,10 @@ def _lines(source: Source, progress: bool = False) -> Iterator[str]:
         raise OSError(f"{path} is damaged: {error}") from error
 
 
-def _decoded_lines(file: Any, name: str) -> Iterator[str]:
+def _decoded_lines(file: Iterable[str | bytes], name: str) -> Iterator[str]:
     """Yield the lines of a binary or text file; remove a byte-order mark at the start of bytes."""
-    for number in itertools.count(1):
-        line = file.readline(4 * LONGEST_LINE + 1)  # UTF-8 has up to four bytes for a character
-        is_too_long = len(line) > 4 * LONGEST_LINE
-        if isinstance(line, bytes) and not is_too_long:
+    for number, line in enumerate(file, 1):
+        if isinstance(line, bytes):
             try:
                 line = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -153,36 +148,20 @@ def _decoded_lines(file: Any, name: str) -> Iterator[str]:
                     f"line {number} of {name}, which is not UTF-8 ({error.reason})",
                     "Convert the file first, for example with iconv",
                 ) from None
-        if is_too_long or len(line) > LONGEST_LINE:
-            raise _too_long(f"line {number} of {name}")
-        if not line:
-            return
         yield line
-
-
-def _too_long(place: str) -> ValueError:
-    expected = f"Expected lines and cells of at most {LONGEST_LINE} characters"
-    advice = "Is it text? Put each sentence on its own line"
-    return invalid(expected, f"{place}, which is longer", advice)
 
 
 def _sequences(lines: Iterable[str]) -> Iterator[str]:
     """Yield the sequence of each record of FASTA: a header after ``>``, then wrapped lines."""
     parts: list[str] | None = None
-    length = 0
-    for line in lines:
+    for line in itertools.chain(lines, [">"]):
         if line.startswith(">"):
             if parts is not None:
                 yield "".join(parts)
-            parts, length = [], 0
+            parts = []
         elif line.strip():
             parts = parts or []
             parts.append(line.strip())
-            length += len(parts[-1])
-            if length > LONGEST_LINE:
-                raise _too_long("A sequence of FASTA")
-    if parts is not None:
-        yield "".join(parts)
 
 
 def _cells(source: Source, ending: str, column: str | None) -> Iterator[Any]:
@@ -190,8 +169,6 @@ def _cells(source: Source, ending: str, column: str | None) -> Iterator[Any]:
     if not isinstance(source, PathLike) or ending not in TABLES:
         raise invalid(f"column expects a file that ends with {', '.join(TABLES)}", source)
     path = local_path(source)
-    if path.is_fifo():
-        raise invalid("column expects a file", f"{path}, a pipe", "Write the table to a file")
     if ending == ".parquet":
         return _cells_of_parquet(path, column)
     if ending in (".csv", ".tsv"):
@@ -200,52 +177,21 @@ def _cells(source: Source, ending: str, column: str | None) -> Iterator[Any]:
 
 
 def _cells_of_csv(path: pathlib.Path, column: str | None, is_quoted: bool) -> Iterator[str]:
-    csv.field_size_limit(max(LONGEST_LINE, csv.field_size_limit()))
-    if not is_quoted:
-        _refuse_ambiguous_quotes(path)
-    rows = csv.reader(_lines(path), strict=True) if is_quoted else _split_at_tabs(path)
+    csv.field_size_limit(2**31 - 1)
+    form: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    rows: Any = csv.DictReader(_lines(path), strict=True, **({} if is_quoted else form))
     try:
-        names = next(rows, [])
-        index = _index_of(names, column, str(path))
-        for number, row in enumerate(filter(None, rows)):
-            if len(row) != len(names):
-                raise invalid(
-                    f"Expected {len(names)} fields in each row of {path}",
-                    f"{len(row)} in row {number}",
-                    "Put a text that contains commas, tabs or quotes between quotes in a .csv, or "
-                    "write the table as .jsonl",
-                )
-            yield row[index]
+        _check_column(column, rows.fieldnames or [], str(path))
+        for row in rows:
+            if None in row or None in row.values():  # of a row with more fields, or with fewer
+                raise csv.Error("another number of fields")
+            yield row[column]
     except csv.Error as error:
-        line = getattr(rows, "line_num", 0)
-        expected, advice = f"Expected a valid .csv file {path}", "Repair it, or write it as .jsonl"
-        raise invalid(expected, f"{error} in line {line}", advice) from None
-
-
-def _split_at_tabs(path: pathlib.Path) -> Iterator[list[str]]:
-    return (line.split("\t") if line else [] for line in read_lines(path))
-
-
-def _refuse_ambiguous_quotes(path: pathlib.Path) -> None:
-    """Refuse a .tsv that is also valid with quotes as in CSV, and has other rows then."""
-    with_quotes = csv.reader(_lines(path), delimiter="\t", strict=True)
-    width, different = 0, 0
-    try:
-        rows = itertools.zip_longest(_split_at_tabs(path), with_quotes)
-        for number, (plain, quoted) in enumerate(rows, 1):
-            width = width or len(plain)
-            if quoted and len(quoted) != width:
-                return
-            if plain != quoted:
-                different = different or number
-    except csv.Error:
-        return
-    if different:
         raise invalid(
-            "Expected a .tsv without quoting, where a line is a row and a quote is text",
-            f"line {different} of {path}, which may be quoted as in CSV",
-            "Write the table as .csv or .jsonl",
-        )
+            f"Expected a table with as many fields in each row as in the first, {path}",
+            f"{error} in line {rows.reader.line_num}",
+            "Quote texts that contain commas, tabs or quotes in a .csv, or write a .jsonl",
+        ) from None
 
 
 def _cells_of_json(path: pathlib.Path, column: str | None) -> Iterator[Any]:
@@ -254,42 +200,28 @@ def _cells_of_json(path: pathlib.Path, column: str | None) -> Iterator[Any]:
             continue
         place = f"line {number} of {path}"
         try:
-            row = json.loads(line, object_pairs_hook=tuple)
+            row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise invalid("Expected a JSON object in each line", f"{error} in {place}") from None
-        pairs = row if isinstance(row, tuple) else ()
-        yield pairs[_index_of([name for name, _ in pairs], column, place)][1]
+        _check_column(column, row if isinstance(row, dict) else [], place)
+        yield row[column]
 
 
 def _cells_of_parquet(path: pathlib.Path, column: str | None) -> Iterator[Any]:
     parquet = import_extra("pyarrow.parquet", "Parquet", "PyArrow", "ray")
-    arrow = import_extra("pyarrow", "Parquet", "PyArrow", "ray")
-    try:
-        with parquet.ParquetFile(path) as file:
-            _index_of(file.schema_arrow.names, column, str(path))
-            for batch in file.iter_batches(batch_size=64, columns=[column]):
-                for cell in batch.column(0).to_pylist():
-                    if isinstance(cell, str | bytes) and len(cell) > LONGEST_LINE:
-                        raise _too_long(f"a cell of {path}")
-                    yield cell
-    except FileNotFoundError:
-        raise
-    except (OSError, arrow.ArrowException) as error:
-        raise OSError(f"{path} is damaged or not a Parquet file ({error})") from None
+    with parquet.ParquetFile(path) as file:
+        _check_column(column, file.schema_arrow.names, str(path))
+        for batch in file.iter_batches(batch_size=64, columns=[column]):
+            yield from batch.column(0).to_pylist()
 
 
-def _index_of(names: Sequence[str], column: str | None, place: str) -> int:
-    """Return the index of a column; refuse a missing column, and two columns of one name."""
-    if names.count(column) == 1:
-        return names.index(column)
-    if column in names:
-        expected = f"Expected one column {column!r} in {place}"
-        raise invalid(expected, f"{names.count(column)} columns of this name", "Rename one")
-    shown = f"columns {', '.join(map(str, names)) or 'none'}"
-    if column is None:
-        advice = "Pass column (--column), or rename the file if it is plain text"
-        raise invalid(f"Expected a column of the table {place}", f"column=None; {shown}", advice)
-    raise invalid(f"Expected a column {column!r} in {place}", shown, "Choose one")
+def _check_column(column: Any, names: Iterable[str], place: str) -> None:
+    if column not in names:
+        raise invalid(
+            f"Expected column (--column) to be a column of {place}",
+            f"column={column!r}, and the columns {', '.join(names) or 'none'}",
+            "Choose one, or rename the file if it is plain text",
+        )
 
 
 class SentenceRules:
@@ -309,7 +241,9 @@ class SentenceRules:
         if sentences not in SENTENCES:
             expected = f"Expected sentences to be one of {', '.join(SENTENCES)}"
             raise invalid(expected, f"sentences={sentences!r}")
-        self._split = _make_splitter(sentences, files)
+        self._split: Any = _train_punkt(files) if sentences == "punkt" else _STOPS.findall
+        if sentences == "lines":
+            self._split = _whole_line
         # The text is cut into sentences already.
         self._tokenize = WordTokenizer(tokenizer, split_sentences=False)
         self._is_tokenized = tokenizer == "whitespace"
@@ -321,39 +255,28 @@ class SentenceRules:
     def of_line(self, line: str) -> list[list[str]]:
         """Return the tokens of each sentence of a line; a blank line may have no sentence."""
         text = line.rstrip("\r\n") if self._is_tokenized else plain_quotes(line.strip())
-        try:
-            return [self._tokenize(sentence) for sentence in self._split(text)]
-        except TimeoutError:  # of NLTK's regular expressions
-            raise invalid(
-                "Expected lines that NLTK can split in its time limit",
-                f"a line of {len(line)} characters, {line[:60]!r}",
-                "Shorten it, or choose other sentences",
-            ) from None
-
-
-def _make_splitter(sentences: str, files: Iterable[PathLike]) -> Callable[[str], list[str]]:
-    if sentences != "punkt":
-        return _whole_line if sentences == "lines" else _STOPS.findall
-    punkt = import_extra("nltk.tokenize.punkt", "sentences='punkt'", "NLTK", "pretrain")
-    trainer = punkt.PunktTrainer()
-    for file in files:
-        trainer.train(plain_quotes(_start_of(file)), finalize=False)
-    trainer.finalize_training()
-    return punkt.PunktSentenceTokenizer(trainer.get_params()).tokenize
-
-
-def _start_of(file: PathLike) -> str:
-    lines, size = [], 0
-    for line in _lines(file):
-        lines.append(line)
-        size += len(line)
-        if size >= _PUNKT_CHARACTERS:
-            break
-    return "".join(lines)[:_PUNKT_CHARACTERS]
+        return [self._tokenize(sentence) for sentence in self._split(text)]
 
 
 def _whole_line(line: str) -> list[str]:
     return [line]
+
+
+def _train_punkt(files: Iterable[PathLike]) -> Callable[[str], list[str]]:
+    """Return a function that cuts a text into sentences, with abbreviations from the files."""
+    punkt = import_extra("nltk.tokenize.punkt", "sentences='punkt'", "NLTK", "pretrain")
+    trainer = punkt.PunktTrainer()
+    for file in files:
+        lines, size = [], 0
+        for line in _lines(file):
+            lines.append(line)
+            size += len(line)
+            if size >= _PUNKT_CHARACTERS:
+                break
+        text = "".join(lines)[:_PUNKT_CHARACTERS]
+        trainer.train(plain_quotes(text), finalize=False)
+    trainer.finalize_training()
+    return punkt.PunktSentenceTokenizer(trainer.get_params()).tokenize
 
 
 def tokenize_file(
@@ -403,27 +326,16 @@ def tokenize_file(
         )
     rules = SentenceRules(sentences, tokenizer, files)
     counts = {"lines": 0, "sentences": 0, "tokens": 0}
-    with _open_output(output_file, overwrite, files) as write:
+    with contextlib.ExitStack() as stack:
+        output: BinaryIO = sys.stdout.buffer
+        if output_file != "-":
+            path = stack.enter_context(atomic_write(check_output(output_file, overwrite, files)))
+            output = stack.enter_context(open(path, "wb"))
         for line in read_lines(files[0] if files else sys.stdin.buffer, progress):
             counts["lines"] += 1
             for tokens in rules.of_line(line):
                 if tokens or sentences == "lines":
-                    write(" ".join(tokens) + "\n")
+                    output.write(f"{' '.join(tokens)}\n".encode())
                     counts["sentences"] += 1
                     counts["tokens"] += len(tokens)
     return counts
-
-
-@contextlib.contextmanager
-def _open_output(
-    file: PathLike, overwrite: bool, inputs: Iterable[PathLike]
-) -> Iterator[Callable[[str], object]]:
-    """Yield a function that writes text; a file appears only when the block succeeds."""
-    if file == "-":
-        if isinstance(sys.stdout, io.TextIOWrapper):  # whose encoding may be another one
-            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
-        yield sys.stdout.write
-        return
-    path = check_output(file, overwrite, inputs)
-    with atomic_write(path) as temporary, open(temporary, "w", -1, "utf-8", newline="\n") as opened:
-        yield opened.write

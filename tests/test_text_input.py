@@ -11,7 +11,7 @@ import types
 
 import pytest
 
-from keras_elmo import WordTokenizer, text_input
+from keras_elmo import WordTokenizer
 from keras_elmo.cli import main
 from keras_elmo.pretraining.prepare import prepare
 from keras_elmo.text_input import (
@@ -75,26 +75,6 @@ def test_bytes_that_are_not_utf8(tmp_path):
         list(read_lines(tmp_path / "latin.txt"))
 
 
-def test_lines_and_cells_are_bounded(tmp_path, monkeypatch):
-    """A longer one would fill the memory."""
-    monkeypatch.setattr(text_input, "LONGEST_LINE", 100)
-    assert read(tmp_path / "t.txt", "배" * 100, None) == [["배" * 100]]
-    for name, column, first in (
-        ("t.txt", None, "a"),
-        ("t.csv", "text", "text"),
-        ("t.jsonl", "text", '{"text": "a"}'),
-    ):
-        message = f"at most 100 characters. Received: line 2 of .*{name}"
-        with pytest.raises(ValueError, match=message):
-            read(tmp_path / name, f"{first}\n{'c' * 101}", column)
-    pyarrow = pytest.importorskip("pyarrow")
-    pytest.importorskip("pyarrow.parquet").write_table(
-        pyarrow.table({"text": ["a", "c" * 101]}), tmp_path / "t.parquet"
-    )
-    with pytest.raises(ValueError, match="at most 100 .* Received: a cell of .*t.parquet"):
-        list(read_token_lists(tmp_path / "t.parquet", "text"))
-
-
 TEXTS = ['A "fine" film. Too\nlong!', "It rained."]
 TOKENS = [["A", '"', "fine", '"', "film", ".", "Too", "long", "!"], ["It", "rained", "."]]
 
@@ -110,9 +90,7 @@ TOKENS = [["A", '"', "fine", '"', "film", ".", "Too", "long", "!"], ["It", "rain
 )
 def test_a_column_of_raw_text(tmp_path, name, content):
     assert read(tmp_path / name, content, tokenize=WordTokenizer("penn")) == TOKENS
-    with pytest.raises(
-        ValueError, match="Expected a column of the table .*column=None; columns.*text"
-    ):
+    with pytest.raises(ValueError, match="to be a column of .*column=None, and the columns .*text"):
         read(tmp_path / name, content, column=None)
 
 
@@ -122,15 +100,8 @@ def test_parquet(tmp_path):
     path = tmp_path / "t.parquet"
     parquet.write_table(pyarrow.table({"id": [1, 2], "text": TEXTS}), path)
     assert list(read_token_lists(path, "text", WordTokenizer("penn"))) == TOKENS
-    with pytest.raises(ValueError, match="a column 'review' in .* Received: columns id, text. Cho"):
+    with pytest.raises(ValueError, match="column='review', and the columns id, text. Choose one"):
         list(read_token_lists(path, "review"))
-    same_names = pyarrow.Table.from_arrays([[1], ["a"]], names=["text", "text"])
-    parquet.write_table(same_names, path)
-    with pytest.raises(ValueError, match="one column 'text' in .*Received: 2 columns of this name"):
-        list(read_token_lists(path, "text"))
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(OSError, match="t.parquet is damaged or not a Parquet file"):
-        list(read_token_lists(path, "text"))
 
 
 def test_cells(tmp_path):
@@ -148,20 +119,15 @@ def test_cells(tmp_path):
     "name, content, message",
     [
         ("t.csv", 'text\nfine\n""\n', "text in every row. Received: row 1 of .*t.csv: '', str"),
-        ("t.csv", 'text\n"open\n', "Expected a valid .csv file .*t.csv. Received: .* in line 2"),
-        ("t.csv", "label,text\n1,Good, but long.\n", "Expected 2 fields .*Received: 3 in row 0. P"),
-        ("t.csv", "text,text\nGood.,Bad.\n", "one column 'text' in .*Received: 2 col.* Rename one"),
-        ("t.csv", "text;label\nGood.;1\n", "Received: columns text;label. Choose"),
-        ("t.csv", "", "a column 'text' in .* Received: columns none. Choose"),
+        ("t.csv", 'text\n"open\n', "as many fields .*t.csv. Received: unexpected end .* in line 2"),
+        ("t.csv", "label,text\n1,Good, but long.\n", "another number of fields in line 2. Quote"),
+        ("t.csv", "text;label\nGood.;1\n", "column='text', and the columns text;label. Choose"),
+        ("t.csv", "", "a column of .*column='text', and the columns none. Choose"),
         ("t.csv", "text\n\"['A', 'film']\"\n", "row 0 of .*, a printed list of tokens. Join the"),
-        # Rows with quotes as in CSV: a cell of two lines, and a quote in a cell.
-        ("t.tsv", 'id\ttext\n7\t"one two\nthree\tfour"\n', "line 2 of .* may be quoted as in CSV"),
-        ("t.tsv", 'id\ttext\n7\t"a ""b"""\n', "line 2 of .*t.tsv, which may be quoted as in CSV"),
-        ("t.tsv", "id\ttext\n7\ta\n8\tb\tc\n", "2 fields in each row .*Received: 3 in row 1"),
+        ("t.tsv", "id\ttext\n7\ta\n8\tb\tc\n", "another number of fields in line 3"),
         ("t.jsonl", '{"text": "a"}\n{"text": null}\n', "row 1 of .*t.jsonl: 'None', NoneType"),
-        ("t.jsonl", '{"text": {"a": "b"}}\n', "Received: row 0 of .*, tuple"),
-        ("t.jsonl", '{"text": "a", "text": "b"}', "one column 'text' in line 1 .*: 2 columns"),
-        ("t.jsonl", '{"text": "a"}\n[1]\n', "'text' in line 2 of .* Received: columns none"),
+        ("t.jsonl", '{"text": {"a": "b"}}\n', "Received: row 0 of .*, dict"),
+        ("t.jsonl", '{"text": "a"}\n[1]\n', "a column of line 2 of .*, and the columns none"),
         ("t.jsonl", f'{{"text": {"1" * 5000}}}', "JSON object .* Received: .* in line 1 of .*t.js"),
         ("t.jsonl", "[" * 10**6, "Expected a JSON object in each line. Received: .* in line 1 of"),
         ("t.txt", "text\n", "a file that ends with .csv, .tsv, .jsonl, .ndjson, .parquet. Rec"),
@@ -170,18 +136,6 @@ def test_cells(tmp_path):
 def test_bad_tables(tmp_path, name, content, message):
     with pytest.raises(ValueError, match=message):
         read(tmp_path / name, content)
-
-
-def test_a_table_in_a_pipe(tmp_path):
-    os.mkfifo(tmp_path / "t.tsv")
-    with pytest.raises(ValueError, match="column expects a file. Received: .*t.tsv, a pipe"):
-        list(read_token_lists(tmp_path / "t.tsv", "text"))
-
-
-def test_a_record_of_fasta_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_input, "LONGEST_LINE", 8)
-    with pytest.raises(ValueError, match="at most 8 characters. Received: A sequence of FASTA"):
-        read(tmp_path / "p.fasta", ">1\nMAGT\nMAGT\nM\n", None, WordTokenizer("letters"))
 
 
 def test_no_break_spaces_are_tokens(tmp_path):
