@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from keras_elmo.alphabets import (
@@ -31,22 +32,19 @@ def _are_filters(value: object) -> bool:
     )
 
 
+def _whole(least: int, most: int) -> tuple[Callable, str]:
+    check = lambda x: is_whole(x, least) and x <= most  # noqa: E731
+    return check, f"a whole number from {least} to {most}"
+
+
 # The bounds are far above every biLM; larger numbers in a damaged or hostile file would exhaust
 # the memory.
 _FIELDS = [
     ("filters", _are_filters, "pairs (width, count) of whole numbers, 1 or more"),
-    (
-        "character_embedding_dim lstm_dim projection_dim",
-        lambda x: is_whole(x, 1),
-        "a whole number, 1 or more",
-    ),
-    (
-        "max_characters_per_token",
-        lambda x: is_whole(x, 3) and x <= 10_000,
-        "a whole number from 3 to 10000",
-    ),
-    ("n_highway", lambda x: is_whole(x) and x <= 1000, "a whole number from 0 to 1000"),
-    ("n_layers", lambda x: is_whole(x, 1) and x <= 1000, "a whole number from 1 to 1000"),
+    ("character_embedding_dim lstm_dim projection_dim", *_whole(1, 10**6)),
+    ("max_characters_per_token", *_whole(3, 10**4)),
+    ("n_highway", *_whole(0, 1000)),
+    ("n_layers", *_whole(1, 1000)),
     (
         "cell_clip projection_clip",
         lambda x: x is None or is_number(x, above=0),
@@ -57,13 +55,13 @@ _FIELDS = [
     ("code_points", lambda x: isinstance(x, CodePoints | None), "CodePoints or None"),
 ]
 
-# The attribute of BiLMConfig for each section and key of an options file.
+# The attribute of BiLMConfig for each key of an options file.
 _ATTRIBUTES = {
     "char_cnn.activation": "activation",
     "char_cnn.filters": "filters",
     "char_cnn.n_highway": "n_highway",
     "char_cnn.max_characters_per_token": "max_characters_per_token",
-    "char_cnn.embedding": "character_embedding_dim",
+    "char_cnn.embedding.dim": "character_embedding_dim",
     "lstm.dim": "lstm_dim",
     "lstm.projection_dim": "projection_dim",
     "lstm.n_layers": "n_layers",
@@ -71,7 +69,7 @@ _ATTRIBUTES = {
     "lstm.proj_clip": "projection_clip",
     "lstm.use_skip_connections": "use_skip_connections",
 }
-# The defaults of bilm-tf for keys that may be missing. All other keys are required.
+# The defaults of bilm-tf for keys that are missing or null. All other keys are required.
 _DEFAULTS = {
     "n_highway": 0,
     "n_layers": 1,
@@ -81,17 +79,17 @@ _DEFAULTS = {
 }
 # Keys that some trainers write, each with the only value that keras-elmo supports.
 _FIXED = {
-    "bidirectional": True,
-    "reverse": False,
-    "share_embedding_softmax": False,
-    "char_cnn.projection_after_highway": True,
-    "char_cnn.projection_location": "after_highway",
-    "char_cnn.do_layer_norm": False,
-    "lstm.bidirectional": True,
-    "lstm.activation": "tanh",
-    "lstm.forget_bias": 1,
-    "lstm.use_peepholes": False,
-    "lstm.do_layer_norm": False,
+    "bidirectional": (True,),
+    "reverse": (False,),
+    "share_embedding_softmax": (False,),
+    "char_cnn.projection_after_highway": (True,),
+    "char_cnn.projection_location": ("after_highway",),
+    "char_cnn.do_layer_norm": (False,),
+    "lstm.bidirectional": (True,),
+    "lstm.activation": ("tanh",),
+    "lstm.forget_bias": (1,),
+    "lstm.use_peepholes": (False,),
+    "lstm.do_layer_norm": (False,),
 }
 # Settings of the trainers of bilm-tf and of its rewrite in PyTorch. They do not change what
 # the biLM computes.
@@ -238,12 +236,14 @@ class BiLMConfig:
 
     def to_options(self) -> dict:
         """Return the options that bilm-tf and AllenNLP read, ready for ``json.dump``."""
-        options: dict = {"char_cnn": {"n_characters": self.n_characters}, "lstm": {}}
-        for place, name in _ATTRIBUTES.items():
-            section, key = place.split(".")
-            options[section][key] = getattr(self, name)
+        options: dict = {"char_cnn": {"n_characters": self.n_characters}}
+        for path, name in _ATTRIBUTES.items():
+            *sections, key = path.split(".")
+            place = options
+            for section in sections:
+                place = place.setdefault(section, {})
+            place[key] = getattr(self, name)
         options["char_cnn"]["filters"] = [list(pair) for pair in self.filters]
-        options["char_cnn"]["embedding"] = {"dim": self.character_embedding_dim}
         if self.code_points is not None:
             options["code_points"] = self.code_points.to_options()
         return options
@@ -259,32 +259,23 @@ def _parse_options(options: object, origin: object) -> dict[str, Any]:
         raise invalid(
             "BiLMConfig expects the options as a JSON object", f"{type(options).__name__}"
         )
-    values: dict[str, Any] = {}  # by section and key, as in _ATTRIBUTES
-    for key, value in options.items():
-        if key not in ("char_cnn", "lstm"):
-            values[str(key)] = value
-        elif isinstance(value, dict):
-            values |= {f"{key}.{inner}": x for inner, x in value.items()}
-        else:
-            expected = f"BiLMConfig expects '{key}' in the options to be a JSON object"
-            raise invalid(expected, f"{key}={shorten(value)}")
-    n_characters = values.pop("char_cnn.n_characters", N_CHARACTERS)
-    code_points = values.pop("code_points", None)
-    for key, fixed in _FIXED.items():
-        value = values.pop(key, fixed)
-        # bilm-tf reads null as false.
-        if value != fixed and (value is not None or fixed is not False):
+    values = _flatten({k: v for k, v in options.items() if k != "code_points"})
+    arguments = _DEFAULTS | {n: values.pop(k) for k, n in _ATTRIBUTES.items() if k in values}
+    n_valid: tuple[int, ...] = (N_CHARACTERS - 1, N_CHARACTERS)  # in training and in use
+    if options.get("code_points") is not None:
+        arguments["code_points"] = CodePoints.from_options(options["code_points"])
+        n_valid = (len(arguments["code_points"].characters) + 1,)
+    for key, expected in {**_FIXED, "char_cnn.n_characters": n_valid}.items():
+        value = values.pop(key, expected[0])
+        if value not in expected:
             raise invalid(
-                f"BiLMConfig expects {key}={fixed!r}",
+                f"BiLMConfig expects {key} to be {' or '.join(map(repr, expected))}",
                 f"{key}={shorten(value)}",
                 "Models with other values are not supported",
             )
-    arguments = {name: values.pop(key) for key, name in _ATTRIBUTES.items() if key in values}
     unknown = [key for key in values if not _TRAINING_KEY.fullmatch(key)]
-    in_sections = [key for key in unknown if key.startswith(("char_cnn.", "lstm."))]
-    missing = [
-        key for key, name in _ATTRIBUTES.items() if name not in arguments and name not in _DEFAULTS
-    ]
+    in_sections = [key for key in unknown if key.split(".")[0] in ("char_cnn", "lstm")]
+    missing = [key for key, name in _ATTRIBUTES.items() if name not in arguments]
     if in_sections or missing:
         raise invalid(
             "BiLMConfig expects the options of a bilm-tf biLM over characters",
@@ -295,29 +286,15 @@ def _parse_options(options: object, origin: object) -> dict[str, Any]:
         warnings.warn(
             f"BiLMConfig ignores the unknown keys {shorten(unknown)} of {file}", stacklevel=3
         )
-    if code_points is not None:
-        arguments["code_points"] = CodePoints.from_options(code_points)
-    _check_n_characters(n_characters, arguments.get("code_points"))
-    embedding = arguments["character_embedding_dim"]
-    if not isinstance(embedding, dict) or set(embedding) != {"dim"}:
-        raise invalid(
-            "BiLMConfig expects char_cnn.embedding to be an object with the one key 'dim'",
-            f"embedding={shorten(embedding)}",
-        )
-    arguments["character_embedding_dim"] = embedding["dim"]
-    # A key with the value null counts as missing.
-    absent = {name for name in _DEFAULTS if arguments.get(name) is None}
-    return arguments | {name: _DEFAULTS[name] for name in absent}
+    return arguments
 
 
-def _check_n_characters(n_characters: object, code_points: CodePoints | None) -> None:
-    """Raise a ``ValueError`` if the number of characters is not the alphabet's."""
-    expected: tuple[int, ...] = (N_CHARACTERS - 1, N_CHARACTERS)  # in training and in use
-    if code_points is not None:
-        expected = (len(code_points.characters) + 1,)
-    if n_characters not in expected:
-        raise invalid(
-            f"BiLMConfig expects char_cnn.n_characters to be one of {expected}",
-            f"n_characters={shorten(n_characters)}",
-            "A biLM over another alphabet is not supported",
-        )
+def _flatten(options: dict, prefix: str = "") -> dict[str, Any]:
+    """Return the values by paths such as ``lstm.dim``, without null."""
+    values: dict[str, Any] = {}
+    for key, value in options.items():
+        if isinstance(value, dict):
+            values |= _flatten(value, f"{prefix}{key}.")
+        elif value is not None:
+            values[f"{prefix}{key}"] = value
+    return values

@@ -106,6 +106,11 @@ def test_weights_file_without_the_bilm(tiny_preset, tmp_path):
     again = classifier(tiny_preset, save_bilm=False)
     again.load_weights(head)
     np.testing.assert_array_equal(numpy(again(IDS)), numpy(model(IDS)))
+    again = classifier(tiny_preset, save_bilm=False, load_weights=False)
+    assert is_missing(again)
+    again.load_weights(head)
+    again.get_layer("elmo").load_preset(tiny_preset)
+    np.testing.assert_array_equal(numpy(again(IDS)), numpy(model(IDS)))
     full = classifier(tiny_preset)
     full.save_weights(whole)
     for target, file in ((full, head), (again, whole)):
@@ -141,16 +146,16 @@ def test_a_clone_has_the_bilm(make, tiny_preset):
 
 
 @pytest.mark.parametrize("save_bilm", [False, True])
-def test_copies_have_the_bilm(save_bilm):
-    elmo = keras_elmo.ElmoLayer(make_config(), output="top", save_bilm=save_bilm)
+def test_copies_have_the_bilm(save_bilm, tiny_preset):
+    elmo = keras_elmo.ElmoLayer.from_preset(tiny_preset, output="top", save_bilm=save_bilm)
     expected = numpy(elmo(IDS))
     clone = keras_elmo.ElmoLayer.from_config(elmo.get_config())
     for again in (clone, copy.copy(elmo), copy.deepcopy(elmo), pickle.loads(pickle.dumps(elmo))):
         np.testing.assert_array_equal(numpy(again(IDS)), expected)
     unbuilt = copy.deepcopy(keras_elmo.ElmoLayer.from_config(elmo.get_config()))
     np.testing.assert_array_equal(numpy(unbuilt(IDS)), expected)
-    unbuilt = keras_elmo.ElmoLayer.from_config(keras_elmo.ElmoLayer(make_config()).get_config())
-    assert unbuilt(IDS).shape == (4, 5, 3, 12)  # No weights existed that could get lost.
+    unbuilt = copy.deepcopy(keras_elmo.ElmoLayer(make_config()))
+    assert unbuilt(IDS).shape == (4, 5, 3, 12)  # Its weights are random, not missing.
 
 
 def test_a_layer_from_a_config_has_weights_of_nan(tiny_preset, tmp_path):

@@ -1,7 +1,6 @@
 """The bidirectional language model: a character CNN and two stacks of LSTMs."""
 
 from collections.abc import Callable
-from typing import Any
 
 from keras import ops
 
@@ -61,10 +60,6 @@ class BiLM(BiLMPart):
         Peters et al., 2018, section 3.1, https://arxiv.org/abs/1802.05365
     """
 
-    def __init__(self, config: BiLMConfig, **kwargs: Any) -> None:
-        super().__init__(config, **kwargs)
-        self.supports_masking = True
-
     def build(self, input_shape: tuple) -> None:
         self.char_cnn = CharCNN(name="char_cnn", **self.part_arguments)
         self.char_cnn.build(input_shape)
@@ -106,12 +101,11 @@ class BiLM(BiLMPart):
         representations: dict = {"token": token}
         final_state: dict = {}
         for direction in DIRECTIONS:
-            order = _reverse if direction == "backward" else _keep
-            outputs, states = self.run_direction(
-                direction, order(time_first), None if mask is None else order(mask), initial_state
-            )
+            x = _in_order(direction, time_first)
+            is_token = None if mask is None else _in_order(direction, mask)
+            outputs, states = self.run_direction(direction, x, is_token, initial_state)
             for name, output in outputs.items():
-                representations[name] = ops.transpose(order(output), (1, 0, 2))
+                representations[name] = ops.transpose(_in_order(direction, output), (1, 0, 2))
             final_state |= states
         return representations, final_state
 
@@ -155,20 +149,13 @@ class BiLM(BiLMPart):
             outputs[lstm.name] = x
         return outputs, states
 
-    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> tuple[dict, dict]:
-        config = self.config
-        return (
-            {name: mask for name in representation_names(config)},
-            {name: (None, None) for name in lstm_names(config)},
-        )
+    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> None:
+        return None  # ElmoLayer attaches the mask to its outputs.
 
 
-def _reverse(x: Tensor) -> Tensor:
-    return ops.flip(x, axis=0)
-
-
-def _keep(x: Tensor) -> Tensor:
-    return x
+def _in_order(direction: str, x: Tensor) -> Tensor:
+    """Reverse the tokens on the first axis for the backward direction."""
+    return ops.flip(x, axis=0) if direction == "backward" else x
 
 
 def layer_representation(representations: dict, layer: int) -> Tensor:

@@ -44,13 +44,6 @@ class TokenMask(keras.layers.Layer):
         mask = token_mask(inputs)
         return with_boundaries(mask) if self.boundaries else mask
 
-    def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
-        return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype="bool")
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        batch, tokens = input_shape[:2]
-        return batch, tokens if tokens is None else tokens + 2 * self.boundaries
-
     def get_config(self) -> dict:
         return {**super().get_config(), "boundaries": self.boundaries}
 

@@ -49,9 +49,8 @@ class CarriedState:
         """
         if self.values is None:
             return None
-        layers = range(1, len(self.values) // 2 + 1)
-        directions = [[self.values[f"{d}_{n}"] for n in layers] for d in ("forward", "backward")]
+        states = list(self.values.values())  # forward_1 .. forward_L, backward_1 .. backward_L
+        n = len(states) // 2
         return tuple(
-            np.concatenate([np.stack([s[i] for s in states]) for states in directions], axis=-1)
-            for i in (0, 1)
+            np.concatenate([np.stack(x[:n]), np.stack(x[n:])], axis=-1) for x in zip(*states)
         )

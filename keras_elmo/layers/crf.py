@@ -1,5 +1,6 @@
 """The linear-chain conditional random field over tags (Lafferty et al., 2001)."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -143,44 +144,35 @@ class CRF(keras.layers.Layer):
             Log-probability, float32, shape ``(batch,)``; 0 for an empty sentence.
 
         Raises:
-            ValueError: If the layer is not built, a shape does not fit, or a sentence has a tag
-                of ``n_tags`` or more. In compiled graphs the log-probability of that sentence is
-                NaN; without XLA, TensorFlow raises its ``InvalidArgumentError`` there.
+            ValueError: If the layer is not built, a shape does not fit, or a tag is no whole
+                number below ``n_tags``. In compiled graphs the log-probability of a sentence
+                with too large a tag is NaN; without XLA, TensorFlow raises its
+                ``InvalidArgumentError`` there.
         """
         if not self.built:
             raise ValueError(
                 "CRF has no log_likelihood before it is built. Call it, or the model, first. "
                 "Compile a model that was made from a config with the loss of the CRF in that model"
             )
-        n_tags = self.start.shape[0]
-        scores, tags = _as_array(scores), _as_array(tags)
-        scores = ops.convert_to_tensor(scores, "float32")
-        if len(scores.shape) != 3 or scores.shape[2] != n_tags or not _fit(tags, scores):
-            raise invalid(
-                f"CRF expects scores of shape (batch, tokens, {n_tags}) and tags of shape "
-                "(batch, tokens)",
-                f"scores.shape={tuple(scores.shape)}, tags.shape={tuple(tags.shape)}",
-            )
-        tags = _whole(tags)
-        if mask is not None:
-            tags = ops.where(_as_mask(mask, scores), tags, -1)
-        largest = ops.max(tags, axis=1, initial=-1)
-        _check_tags(largest, n_tags)
+        scores = self(_as_array(scores))  # checks the shape, and casts
+        tags = ops.convert_to_tensor(_per_token("tags", tags, scores))
         real = tags >= 0
+        if mask is not None:
+            mask = _as_mask(mask, scores)
+            real, tags = real & mask, ops.where(mask, tags, 0)
+        n_tags = self.start.shape[0]
+        _check_tags(tags, n_tags)
+        tags = ops.cast(tags, "int32")
         scores = _centred(scores, real)
         is_tag = ops.equal(tags[..., None], ops.arange(n_tags, dtype="int32"))
         only_tags = ops.where(is_tag, scores, FORBIDDEN)
         # One scan over a batch of twice the size is faster than two scans.
-        log_z = self._log_z(
-            ops.concatenate([only_tags, scores], axis=0), ops.concatenate([real, real], axis=0)
-        )
-        score, log_z = ops.split(log_z, 2)
-        return ops.where(largest < n_tags, score - log_z, np.nan)
-
-    def _log_z(self, scores: Tensor, mask: Tensor) -> Tensor:
-        (last, _), _ = self._scan(_sum_of_prefixes, self.start, _time_first(scores, mask))
-        log_z = ops.logsumexp(last + self.end, axis=-1)
-        return ops.where(ops.any(mask, axis=1), log_z, ops.zeros_like(log_z))
+        both = ops.concatenate([only_tags, scores], axis=0)
+        inputs = _time_first(both, ops.concatenate([real, real], axis=0))
+        (last, _), _ = self._scan(_sum_of_prefixes, self.start, inputs)
+        score, log_z = ops.split(ops.logsumexp(last + self.end, axis=-1), 2)
+        log_p = ops.where(ops.any(real, axis=1), score - log_z, 0.0)
+        return ops.where(ops.all(tags < n_tags, axis=1), log_p, np.nan)
 
     def _scan(self, step: Callable, first: Tensor, inputs: tuple) -> tuple[tuple, tuple]:
         """Run a step over the tokens.
@@ -251,13 +243,8 @@ class CRFLoss(keras.losses.Loss):
         self.log_likelihood: Any = crf.log_likelihood
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Tensor:
-        y_true, y_pred = _as_array(y_true), _as_array(y_pred)
-        sample_weight = _as_array(sample_weight)
-        if not _fit(y_true, y_pred):
-            raise invalid(
-                "CRFLoss expects tags of shape (batch, tokens), as integers",
-                f"shape={tuple(y_true.shape)}, for scores of shape={tuple(y_pred.shape)}",
-            )
+        y_pred, sample_weight = _as_array(y_pred), _as_array(sample_weight)
+        y_true = _per_token("tags", y_true, y_pred)
         if sample_weight is not None and tuple(sample_weight.shape[1:]) not in ((), (1,)):
             raise invalid(
                 "CRFLoss expects one sample_weight per sentence, shape (batch,)",
@@ -301,27 +288,19 @@ class _KerasMask(keras.losses.Loss):
         return ops.ones_like(y_pred[..., 0])
 
 
-def _sum_of_prefixes(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
-    """Sum the scores of all prefixes that end in each tag."""
-    return _prefixes(ops.logsumexp, constants, carry, inputs)
-
-
-def _best_prefixes(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
-    """Find the score of the best prefix that ends in each tag."""
-    return _prefixes(_max, constants, carry, inputs)
-
-
 def _prefixes(
     combine: Callable, constants: tuple, carry: tuple, inputs: tuple
 ) -> tuple[tuple, tuple]:
+    """Combine the scores of all prefixes that end in each tag."""
     [transitions], (_, addition), (scores, is_token) = constants, carry, inputs
     output = scores + addition
     addition = combine(output[:, :, None] + transitions, axis=1)
     return _unless_padding(is_token, output, addition, carry), (output,)
 
 
-def _max(x: Tensor, axis: int) -> Tensor:
-    return ops.max(x, axis=axis, initial=-np.inf)  # an eager batch of no sentence needs it
+_sum_of_prefixes = functools.partial(_prefixes, ops.logsumexp)
+# An eager batch of no sentence needs an initial maximum.
+_best_prefixes = functools.partial(_prefixes, functools.partial(ops.max, initial=-np.inf))
 
 
 def _best_path(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
@@ -332,65 +311,17 @@ def _best_path(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tu
     return _unless_padding(is_token, output, addition, carry), (output,)
 
 
+def _unless_padding(is_token: Tensor, output: Tensor, addition: Tensor, carry: tuple) -> tuple:
+    return tuple(ops.where(is_token, x, y) for x, y in zip((output, addition), carry))
+
+
 def _argmax(x: Tensor) -> Tensor:
     # tf2onnx cannot convert the argmax of Keras, which looks at the bits of zeros.
     return ops.top_k(x, 1)[1][..., 0]
 
 
-def _unless_padding(is_token: Tensor, output: Tensor, addition: Tensor, carry: tuple) -> tuple:
-    return tuple(ops.where(is_token, x, y) for x, y in zip((output, addition), carry))
-
-
-def _whole(tags: Any) -> Tensor:
-    """Return tags as int32. In eager calls, raise an error for fractions and NaN."""
-    tags = ops.convert_to_tensor(tags)
-    whole = ops.cast(tags, "int32")
-    if is_eager(tags) and ops.any(ops.cast(whole, tags.dtype) != tags):
-        raise invalid(
-            "CRF expects whole numbers as tags, negative in the padding",
-            f"fractions, NaN or numbers beyond int32, of dtype={tags.dtype}",
-        )
-    return whole
-
-
-def _as_mask(mask: Any, scores: Tensor) -> Tensor:
-    """Return a mask as a bool tensor, or raise a ``ValueError`` if it does not fit the scores."""
-    mask = ops.cast(ops.convert_to_tensor(_as_array(mask)), "bool")
-    if not _fit(mask, scores):
-        raise invalid(
-            "CRF expects a mask of shape (batch, tokens)",
-            f"shape={tuple(mask.shape)}, for scores of shape={tuple(scores.shape)}",
-        )
-    return mask
-
-
-def _check_tags(largest: Tensor, n_tags: int) -> None:
-    """Raise an error if a tag is too large, in eager calls and in graphs of TensorFlow."""
-    message = f"CRF expects tags below n_tags={n_tags}"
-    if is_eager(largest):
-        found = int(np.max(ops.convert_to_numpy(largest), initial=-1))
-        if found >= n_tags:
-            advice = "Give the layer before the CRF one feature for each tag"
-            raise invalid(message, f"max(tags)={found}", advice)
-    elif keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        tf.debugging.assert_less(largest, n_tags, message)
-
-
-def _fit(tags: Any, scores: Any) -> bool:
-    """Return whether the shape of the tags fits the scores, as far as both are known."""
-    sizes = zip(tags.shape, scores.shape)
-    return len(tags.shape) == 2 and all(a == b or None in (a, b) for a, b in sizes)
-
-
 def _time_first(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return ops.transpose(scores, (1, 0, 2)), ops.transpose(mask)[..., None]
-
-
-def _as_array(x: Any) -> Any:
-    """Return a list as an array. Keras would treat a list as several outputs of a model."""
-    return np.asarray(x) if isinstance(x, list | tuple) else x
 
 
 def _centred(scores: Tensor, mask: Tensor) -> Tensor:
@@ -401,3 +332,39 @@ def _centred(scores: Tensor, mask: Tensor) -> Tensor:
     scores = ops.where(mask[..., None], scores, 0.0)
     largest = ops.max(scores, axis=-1, keepdims=True, initial=FORBIDDEN)
     return scores - ops.stop_gradient(largest)
+
+
+def _as_array(x: Any) -> Any:
+    """Return a list as an array. Keras would treat a list as several outputs of a model."""
+    return np.asarray(x) if isinstance(x, list | tuple) else x
+
+
+def _per_token(name: str, x: Any, scores: Any) -> Any:
+    """Return tags or a mask, lists as an array. Raise a ``ValueError`` for another shape."""
+    x = _as_array(x)
+    sizes = zip(x.shape, scores.shape)
+    if len(x.shape) != 2 or any(a != b and None not in (a, b) for a, b in sizes):
+        raise invalid(
+            f"CRF expects {name} of shape (batch, tokens)",
+            f"shape={tuple(x.shape)}, for scores of shape={tuple(scores.shape)}",
+        )
+    return x
+
+
+def _as_mask(mask: Any, scores: Tensor) -> Tensor:
+    return ops.cast(ops.convert_to_tensor(_per_token("a mask", mask, scores)), "bool")
+
+
+def _check_tags(tags: Tensor, n_tags: int) -> None:
+    """Raise an error for wrong tags, in eager calls and partly in graphs of TensorFlow."""
+    expected = f"CRF expects whole numbers as tags, below n_tags={n_tags}, negative in the padding"
+    if is_eager(tags):
+        values = ops.convert_to_numpy(tags)
+        wrong = values[(values >= n_tags) | (values != np.floor(values))]
+        if wrong.size:
+            advice = "Give the layer before the CRF one feature for each tag"
+            raise invalid(expected, f"tag={wrong[0]}", advice)
+    elif keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.debugging.assert_less(tf.cast(tags, "int32"), n_tags, expected)

@@ -15,7 +15,7 @@ from keras_elmo.layers.bilm import BiLM, layer_representation, representation_na
 from keras_elmo.layers.boundaries import TokenMask, add_boundaries, token_mask, with_boundaries
 from keras_elmo.layers.carried_state import CarriedState
 from keras_elmo.layers.input_checks import check_inputs, check_shape
-from keras_elmo.layers.pretrained_layer import WEIGHTS, LiveWeights, PretrainedLayer
+from keras_elmo.layers.pretrained_layer import LiveWeights, PretrainedLayer
 from keras_elmo.utils.checks import invalid, shorten
 from keras_elmo.utils.forks import check_fork
 from keras_elmo.utils.typing import Tensor
@@ -29,8 +29,9 @@ class ElmoLayer(PretrainedLayer):
     weights, and no gradient passes through it. ``trainable_bilm=True`` makes it trainable.
 
     Args:
-        config: ``BiLMConfig``. The architecture. The weights of a new layer are random;
-            ``from_preset`` and ``from_hdf5`` read the config and the weights from files.
+        config: ``BiLMConfig``. The architecture. ``from_preset`` and ``from_hdf5`` read the
+            config and the weights from files. Otherwise the weights are random, or missing with
+            ``save_bilm=False``.
         output: str, int or list. ``"layers"`` returns all layers in one tensor: layer 0 contains
             the token representation twice, layer l contains ``[forward_l; backward_l]``.
             ``"top"`` returns the last layer, ``"average"`` the mean of all L + 1 layers.
@@ -45,8 +46,9 @@ class ElmoLayer(PretrainedLayer):
             eager calls only. On PyTorch, ``fit`` and ``predict`` are eager too.
         trainable_bilm: bool. Make the weights of the biLM trainable, for fine-tuning.
         save_bilm: bool. Whether saved models contain the weights of the biLM. With False they
-            contain only its fingerprint. The weights of a loaded layer are then NaN until
-            ``load_preset`` or ``load_hdf5`` loads the biLM with that fingerprint.
+            contain only its fingerprint. The weights of a new or loaded layer are then NaN until
+            ``load_preset`` or ``load_hdf5`` loads the biLM, after ``load_weights`` or
+            ``load_model`` only the one with that fingerprint.
         **kwargs: Arguments of ``keras.layers.Layer``.
 
     Call arguments:
@@ -66,8 +68,8 @@ class ElmoLayer(PretrainedLayer):
         Float, 0 in padding. With ``"layers"``, shape ``(batch, tokens, L + 1, 2 *
         projection_dim)``. With ``"all"``, a dict of tensors of shape ``(batch, tokens,
         projection_dim)``. Otherwise shape ``(batch, tokens, 2 * projection_dim)``. NaN if the
-        weights are missing: ``from_config`` and ``model_from_json`` make a layer without them,
-        and so does a file that was saved with ``save_bilm=False``.
+        weights are missing, as after ``from_config``, ``model_from_json`` and with
+        ``save_bilm=False``.
 
     Masking: computes the Keras mask from the ids, bool, shape ``(batch, tokens)``: True up to
         the last token that is not padding. It ignores an incoming mask.
@@ -132,7 +134,6 @@ class ElmoLayer(PretrainedLayer):
         self.stateful = stateful
         self.trainable_bilm = trainable_bilm
         self.save_bilm = save_bilm
-        self.supports_masking = True
         self.output_mask = TokenMask(keep_boundaries, name=f"{self.name}_mask")
         self.carried_state = CarriedState()
 
@@ -142,17 +143,16 @@ class ElmoLayer(PretrainedLayer):
             self.config,
             frozen=not self.trainable_bilm,
             saved=self.save_bilm,
-            missing=self._source is not None,
+            missing=self._starts_missing or not self.save_bilm,
             trainable=self.trainable,
             dtype=self.dtype_policy,
             name="bilm",
         )
         self.bilm.build(input_shape)
-        source = getattr(self._source, "layer", None)
-        if source is not None:
-            self.bilm.set_weights(source.bilm.get_weights())
-            self._awaited = source._awaited
-            self._source = WEIGHTS  # keep the other layer no longer than needed
+        if isinstance(self._source, LiveWeights):
+            self.bilm.set_weights(self._source.layer.bilm.get_weights())
+            self._awaited = self._source.layer._awaited
+        self._source = None  # keep the other layer no longer than needed
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         check_fork()
@@ -232,16 +232,13 @@ class ElmoLayer(PretrainedLayer):
     def __reduce__(self) -> tuple:
         """Keep the weights in copies and pickles, also with ``save_bilm=False``."""
         weights = self.bilm.get_weights() if self.built else None
-        return _restore, (type(self), self.get_config(), weights, self._awaited)
+        state = self._starts_missing, self._awaited
+        return _restore, (type(self), self.get_config(), weights, state)
 
     def get_config(self) -> dict:
-        weights = self._source
-        if self.built:
-            weights = LiveWeights(WEIGHTS)
-            weights.layer = self
         return {
             **super().get_config(),
-            **({} if weights is None else {"weights": weights}),
+            "weights": LiveWeights(self) if self.built else self._source,
             "config": self.config.to_options(),
             "output": self.output_kind,
             "keep_boundaries": self.keep_boundaries,
@@ -255,20 +252,17 @@ class ElmoLayer(PretrainedLayer):
         arguments = {**config, "config": BiLMConfig.from_options(config["config"])}
         if arguments.get("trainable"):  # the default, which would cause a warning
             del arguments["trainable"]
-        weights = arguments.pop("weights", None)
+        source = arguments.pop("weights", None)
         layer = cls(**arguments)
-        layer._source = weights
+        layer._starts_missing, layer._source = True, source
         return layer
 
 
-def _restore(
-    kind: type[ElmoLayer], config: dict, weights: list | None, awaited: str | None
-) -> ElmoLayer:
+def _restore(kind: type[ElmoLayer], config: dict, weights: list | None, state: tuple) -> ElmoLayer:
     """Make the layer of a copy or a pickle."""
     layer = kind.from_config(config)
     if weights is not None:
-        layer._source = WEIGHTS
-        layer.build((None, None, layer.alphabet.row_length))
+        layer._build_for_rows()
         layer.bilm.set_weights(weights)
-    layer._awaited = awaited
+    layer._starts_missing, layer._awaited = state
     return layer

@@ -12,17 +12,8 @@ from keras_elmo.tokenizers.characters import CharacterTokenizer
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.typing import Tensor
 
-# For small dtypes, the largest number up to which the dtype represents every whole number. The
-# other dtypes can represent every id.
-_LARGEST_EXACT = {
-    "bfloat16": 256,
-    "float16": 2048,
-    "bool": 1,
-    "int8": 127,
-    "uint8": 255,
-    "int16": 32767,
-    "uint16": 65535,
-}
+# The other dtypes cannot represent every id.
+_DTYPES = ("int32", "int64", "uint32", "uint64", "float32", "float64")
 _ADVICE = (
     "CharacterTokenizer.from_preset(preset) makes them from tokens, for the preset of the biLM"
 )
@@ -41,13 +32,24 @@ def check_inputs(inputs: Any, config: BiLMConfig) -> Tensor:
         raise invalid(expected, "a ragged tensor", "Pass ids.to_tensor()")
     is_tensor = isinstance(inputs, keras.KerasTensor) or ops.is_tensor(inputs)
     if not is_tensor:
-        inputs = _as_array(inputs)
+        try:
+            inputs = np.asarray(inputs)
+        except (TypeError, ValueError) as error:  # lists of unequal lengths; a tensor of Keras 2
+            expected = "ElmoLayer expects character ids in an array"
+            raise invalid(expected, str(type(inputs)), _ADVICE) from error
+    dtype = keras.backend.standardize_dtype(inputs.dtype) if is_tensor else inputs.dtype.name
+    if dtype not in _DTYPES:
+        raise invalid(
+            "ElmoLayer expects character ids as numbers of 32 or 64 bits",
+            f"dtype={dtype}",
+            "Pass int32, or start the model with "
+            f'keras.Input((None, {config.alphabet.row_length}), dtype="int32"). {_ADVICE}',
+        )
     check_shape(inputs.shape, config)
-    _check_dtype(inputs.dtype, config)
     if isinstance(inputs, keras.KerasTensor):
         _check_producer(inputs, config)
     elif not is_tensor or is_eager(inputs):
-        _check_ids(ops.convert_to_numpy(inputs) if is_tensor else inputs, config)
+        _check_ids(ops.convert_to_numpy(inputs), config)
     return inputs
 
 
@@ -64,54 +66,24 @@ def check_shape(shape: tuple, config: BiLMConfig) -> None:
         )
 
 
-def _as_array(inputs: Any) -> np.ndarray:
-    try:
-        array = np.asarray(inputs)
-    except (TypeError, ValueError) as error:  # TypeError: a tensor of Keras 2
-        received = "lists of unequal lengths"
-        if not isinstance(inputs, list | tuple):
-            received = f"{type(inputs).__module__}.{type(inputs).__name__}"
-        raise invalid("ElmoLayer expects character ids in an array", received, _ADVICE) from error
-    if array.dtype.kind not in "iuf":
-        received = f"an array of dtype={array.dtype}"
-        raise invalid("ElmoLayer expects character ids", received, _ADVICE)
-    return array
-
-
-def _check_dtype(dtype: Any, config: BiLMConfig) -> None:
-    dtype = keras.backend.standardize_dtype(dtype)
-    largest_id = config.alphabet.largest_id
-    largest = _LARGEST_EXACT.get(dtype, largest_id)
-    if largest < largest_id:
-        raise invalid(
-            f"ElmoLayer expects a dtype for ids up to {largest_id}",
-            f"dtype={dtype}, which is exact up to {largest} only",
-            "Pass int32, or start the model with "
-            f'keras.Input((None, {config.alphabet.row_length}), dtype="int32")',
-        )
-
-
 def _check_producer(inputs: keras.KerasTensor, config: BiLMConfig) -> None:
     """Raise a ValueError if the layer that returned the inputs makes no ids for this biLM."""
     producer: Any = getattr(getattr(inputs, "_keras_history", None), "operation", None)
-    name = f"{type(producer).__name__} {getattr(producer, 'name', '')!r}"
     if isinstance(producer, CharacterTokenizer):
-        if _characters_and_words(producer.alphabet) != _characters_and_words(config.alphabet):
-            raise invalid(
-                "ElmoLayer expects character ids in the alphabet of its biLM",
-                f"ids of {name}, which has another alphabet",
-                _ADVICE,
-            )
-    elif "float" in inputs.dtype and getattr(producer, "weights", None):
+        is_right = _known(producer.alphabet) == _known(config.alphabet)
+    else:
+        # Ids may be floats, but an Embedding returns features.
+        is_right = "float" not in inputs.dtype or not getattr(producer, "weights", None)
+    if not is_right:
         raise invalid(
-            "ElmoLayer expects character ids",
-            f"the features of {name}",
-            f"The biLM has its own embedding of characters. {_ADVICE}",
+            "ElmoLayer expects character ids in the alphabet of its biLM",
+            f"the output of {type(producer).__name__} {producer.name!r}",
+            _ADVICE,
         )
 
 
-def _characters_and_words(alphabet: Any) -> tuple | None:
-    """Return the tables that map characters and words to ids; None for bytes."""
+def _known(alphabet: Any) -> tuple | None:
+    """Return the characters and words that have an id; None for bytes."""
     points = alphabet.code_points
     return points and (points.characters, points.words)
 
@@ -128,9 +100,6 @@ def _check_ids(ids: np.ndarray, config: BiLMConfig) -> None:
                 f"ids from {values.min()} to {values.max()}",
                 _ADVICE,
             )
-    if ids.dtype.kind == "f" and (ids != np.floor(ids)).any():
-        received = f"fractions in dtype={ids.dtype}"
-        raise invalid("ElmoLayer expects whole character ids", received, _ADVICE)
     first = ids[..., alphabet.leading]
     # Each row begins with the begin marker, or has only zeros.
     wrong = first[(first != alphabet.begin) & ((first != 0) | ids.any(-1))]

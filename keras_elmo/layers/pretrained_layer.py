@@ -18,19 +18,21 @@ from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike, local_path
 from keras_elmo.utils.forks import check_fork
 
-# The entry "weights" in the config of a built layer. The config itself contains no weights.
-WEIGHTS = "saved apart from the config"
-
 
 class LiveWeights(str):
-    """``WEIGHTS`` with the layer that wrote the config, so ``clone_model`` copies its weights.
+    """The entry ``"weights"`` in the config of a built layer, so ``clone_model`` copies them.
 
-    In JSON and in a pickle it becomes a plain str.
+    In JSON and in a pickle it becomes a plain str: a config itself contains no weights.
     """
 
     layer: "PretrainedLayer"
 
-    def __deepcopy__(self, memo: dict) -> "LiveWeights":
+    def __new__(cls, layer: "PretrainedLayer") -> Self:
+        weights = super().__new__(cls, "saved apart from the config")
+        weights.layer = layer
+        return weights
+
+    def __deepcopy__(self, memo: dict) -> Self:
         return self
 
     def __reduce__(self) -> tuple:
@@ -59,7 +61,9 @@ class PretrainedLayer(keras.layers.Layer):
     save_bilm: bool
     presets = _ClassProperty(bundled_facts)
 
-    # Not None if the weights exist elsewhere, as after from_config: they start at NaN then.
+    # Whether the weights of the biLM start at NaN.
+    _starts_missing = False
+    # The LiveWeights of the config, until the layer is built.
     _source: str | None = None
     # The fingerprint of the biLM that a file with save_bilm=False expects.
     _awaited: str | None = None
@@ -95,7 +99,8 @@ class PretrainedLayer(keras.layers.Layer):
                 .tar.gz with a biLM: options and hdf5 file in bilm-tf's layout, checkpoint of
                 bilm-tf, TF-Hub module, AllenNLP archive or model of ELMoForManyLangs. The path
                 of a checkpoint may lack its ending, as in ``model.ckpt-400``.
-            load_weights: bool. With False, read the options only and keep random weights.
+            load_weights: bool. With False, read the options only. The weights are then random,
+                or missing with ``save_bilm=False``.
             options: dict or path of an options file. It replaces the options of the preset.
                 If a format does not record all options and this is None, the layer takes the
                 values of the released models, and a warning names them.
@@ -110,10 +115,11 @@ class PretrainedLayer(keras.layers.Layer):
             ImportError: If the format needs PyTorch or the Hub needs huggingface_hub, and it is
                 missing.
         """
+        files = Preset(preset, options)
         if load_weights:
-            return cls._from_bilm(Preset(preset, options).read(), kwargs)
-        layer = cls(Preset(preset, options).read_config(), **kwargs)
-        layer.build((None, None, layer.alphabet.row_length))
+            return cls._from_bilm(files.read(), kwargs)
+        layer = cls(files.read_config(), **kwargs)
+        layer._build_for_rows()
         return layer
 
     @classmethod
@@ -145,10 +151,13 @@ class PretrainedLayer(keras.layers.Layer):
                     f"fingerprint={received}, of {bilm.file_name}",
                 )
         if not self.built:
-            self._source = WEIGHTS  # random weights would only be replaced
-            self.build((None, None, self.alphabet.row_length))
+            self._starts_missing = True  # random weights would only be replaced
+            self._build_for_rows()
         bilm.assign(variables_by_path(self.bilm))
         self._awaited = None
+
+    def _build_for_rows(self) -> None:
+        self.build((None, None, self.alphabet.row_length))
 
     def save_hdf5(self, directory: PathLike, overwrite: bool = False) -> None:
         """Write ``options.json`` and ``weights.hdf5``, which AllenNLP and bilm-tf load.
@@ -188,15 +197,12 @@ class PretrainedLayer(keras.layers.Layer):
         if not self.built:
             raise ValueError("ElmoLayer has no weights before it is built. Call it first")
         if not self._has_weights():
-            advice = "load_preset or load_hdf5"
-            if self._awaited:
-                advice += f" with the biLM of fingerprint {self._awaited}"
+            which = f" with the biLM of fingerprint {self._awaited}" if self._awaited else ""
             raise invalid(
                 "ElmoLayer expects the weights of its biLM",
-                "weights of NaN, because the layer was made from a config, or from a file that "
-                "was saved with save_bilm=False; or its training diverged",
-                f"Call {advice}, or load_weights or set_weights of the model. clone_model and "
-                ".keras files keep the weights",
+                "weights of NaN, because the layer was made from a config, or with "
+                "save_bilm=False; or its training diverged",
+                f"Call load_preset or load_hdf5{which}, or set_weights of the model",
             )
 
     def _has_weights(self) -> bool:

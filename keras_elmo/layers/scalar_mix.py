@@ -112,13 +112,12 @@ class ScalarMix(keras.layers.Layer):
         return mix
 
     def build(self, input_shape: tuple) -> None:
-        is_dict = isinstance(input_shape, dict)
+        is_dict = isinstance(input_shape, dict)  # as from ElmoLayer(output="all")
         if is_dict or len(input_shape) != 4 or input_shape[2] is None:
-            shape = f"a dict of {list(input_shape)}" if is_dict else f"shape={tuple(input_shape)}"
             raise invalid(
                 "ScalarMix expects layer representations of shape (batch, tokens, layers, width) "
                 "with a known number of layers",
-                shape,
+                f"shape={shorten(input_shape)}",
                 'ElmoLayer(output="layers") returns them',
             )
         self.input_spec = keras.layers.InputSpec(ndim=4, axes={2: input_shape[2]})

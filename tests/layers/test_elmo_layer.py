@@ -337,9 +337,9 @@ def test_bad_arguments():
         ),
         (np.eye(13)[None] * 259, "begin with the id 259. Received: 0"),
         (np.pad(tokenize([["a"]], 13), [(0, 1), (1, 0), (0, 0)]), 'begins with padding. .*"post"'),
-        (np.full((1, 1, 13), 0.5), "whole character ids. Received: fractions in dtype=float"),
-        ([["not", "ids"]], "expects character ids. Received: an array of dtype=<U3"),
-        ([["not"], ["even", "even"]], "unequal lengths. CharacterTokenizer"),
+        (np.full((1, 1, 13), 0.5), "begin with the id 259. Received: 0.5"),
+        ([["not", "ids"]], "numbers of 32 or 64 bits. Received: dtype=str96. Pass int32"),
+        ([["not"], ["even", "even"]], "in an array. Received: <class 'list'>. CharacterTokenizer"),
     ],
 )
 def test_bad_ids(ids, message, tiny_layer):
@@ -372,11 +372,9 @@ def test_ids_of_another_alphabet(words, tiny_layer):
     tokens = [["一", "a"], ["two"]]
     layer(right(tokens))
     bytes_only = CharacterTokenizer(13)
-    advice = r"another alphabet. CharacterTokenizer.from_preset\(preset\) makes them"
+    advice = r"CharacterTokenizer.from_preset\(preset\) makes them"
     for wrong in (bytes_only(tokens), numpy(bytes_only(tokens))):
-        message = (
-            "word ids from 0 to 5" if words else f"to begin with the id 4. .* an id of {advice}"
-        )
+        message = "word ids from 0 to 5" if words else f"with the id 4. .*alphabet. {advice}"
         with pytest.raises(ValueError, match=message):
             layer(wrong)
     short = right(tokens)[:, :, :13]
@@ -388,15 +386,15 @@ def test_ids_of_another_alphabet(words, tiny_layer):
         for tokenizer, elmo in ((bytes_only, layer), (other, layer), (right, tiny_layer)):
             if elmo is tiny_layer and words:  # The shape differs too.
                 continue
-            with pytest.raises(ValueError, match=f"Received: ids of .*Tokenizer.* has {advice}"):
+            with pytest.raises(ValueError, match=f"Received: the output of .*Token.*. {advice}"):
                 elmo(tokenizer(strings))
 
 
 def test_features_are_no_ids(tiny_layer):
     embed = keras.layers.Embedding(262, 13)
-    with pytest.raises(ValueError, match="Received: the features of Embedding 'embedding"):
+    with pytest.raises(ValueError, match="Received: the output of Embedding 'embedding"):
         tiny_layer(embed(keras.Input((None,), dtype="int32")))
-    with pytest.raises(ValueError, match="Received: ids from -|whole character ids. Received: fr"):
+    with pytest.raises(ValueError, match="Received: ids from -|Received: 0"):
         tiny_layer(embed(np.arange(6).reshape(2, 3)))
     tiny_layer(keras.layers.Reshape((5, 13))(keras.Input((65,))))  # Ids may be floats.
 
@@ -417,25 +415,16 @@ def test_bad_symbolic_input(tiny_layer):
         with pytest.raises(ValueError, match=r"Received: shape=\(None, None, 60\)"):
             layer(keras.Input((None, 60), dtype="int32"))
     if BACKEND == "tensorflow":
-        with pytest.raises(ValueError, match=r"Received: shape=\(None, None\). CharacterTokenizer"):
+        with pytest.raises(ValueError, match="Received: dtype=string.*CharacterTokenizer"):
             tiny_layer(keras.Input((None,), dtype="string"))
 
 
-@pytest.mark.parametrize("dtype, largest", [("bfloat16", 256), ("uint8", 255), ("int8", 127)])
-def test_dtypes_that_would_change_ids_are_refused(dtype, largest, tiny_layer):
-    message = rf"dtype={dtype}, which is exact up to {largest} .*Input\(\(None, 13\)"
+@pytest.mark.parametrize("dtype", ["bfloat16", "uint8"])
+def test_dtypes_that_would_change_ids_are_refused(dtype, tiny_layer):
+    message = rf"32 or 64 bits. Received: dtype={dtype}. .*Input\(\(None, 13\)"
     for ids in (keras.Input((None, 13), dtype=dtype), keras.ops.zeros((1, 1, 13), dtype)):
         with pytest.raises(ValueError, match=message):
             tiny_layer(ids)
-
-
-def test_float16_ids_are_refused_where_they_are_rounded(tiny_layer):
-    ids = tokenize(SENTENCES, 13)
-    half = keras.ops.cast(ids, "float16")  # whole numbers up to 2048 are exact
-    np.testing.assert_array_equal(numpy(tiny_layer(half)), numpy(tiny_layer(ids)))
-    layer = ElmoLayer(make_config(code_points=make_code_points(map(chr, range(0x4E00, 0x5634)))))
-    with pytest.raises(ValueError, match="dtype=float16, which is exact up to 2048"):
-        layer(half)
 
 
 @pytest.mark.parametrize("code_points", [None, make_code_points("abc", ("one", "two"))])

@@ -35,8 +35,8 @@ def distinct_rows(ids: Tensor, n_ids: int) -> tuple[Tensor, Tensor | None]:
     Returns:
         The distinct rows, shape ``(n, characters)``, and for every token its index among them,
         shape ``(batch * tokens,)``. All rows and None where the search is impossible or slow: JAX
-        and XLA compile for fixed sizes, GPUs are slow at it, and one sentence, which LiteRT
-        exports have, repeats few tokens.
+        compiles for fixed sizes, GPUs are slow at it, and one sentence, which LiteRT exports
+        have, repeats few tokens.
     """
     rows = ops.reshape(ids, (-1, ops.shape(ids)[-1]))
     if not _is_search_fast(ids):
@@ -60,8 +60,9 @@ def _is_search_fast(ids: Tensor) -> bool:
         return False
     import tensorflow as tf
 
-    # tf.unique has no kernel for GPUs, and sorts under XLA.
-    return not (_in_xla() or tf.config.list_logical_devices("GPU"))
+    # tf.unique has no kernel for GPUs. XLA computes as many rows as there are tokens: on a CPU a
+    # step then takes as long with the search as without.
+    return not tf.config.list_logical_devices("GPU")
 
 
 def _tensorflow_distinct_rows(rows: Tensor, n_ids: int) -> tuple[Tensor, Tensor]:
@@ -85,11 +86,3 @@ def _tensorflow_distinct_rows(rows: Tensor, n_ids: int) -> tuple[Tensor, Tensor]
     # Any place of a distinct row will do.
     places = tf.tensor_scatter_nd_update(tf.zeros_like(distinct), indices[:, None], places)
     return tf.gather(rows, places), indices
-
-
-def _in_xla() -> bool:
-    """Return whether TensorFlow builds a graph for XLA. There is no public way to find out."""
-    import tensorflow as tf
-    from tensorflow.python.ops import control_flow_util
-
-    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
