@@ -123,7 +123,7 @@ def test_cells(tmp_path):
         ("t.csv", "label,text\n1,Good, but long.\n", "another number of fields in line 2. Quote"),
         ("t.csv", "text;label\nGood.;1\n", "column='text', and the columns text;label. Choose"),
         ("t.csv", "", "a column of .*column='text', and the columns none. Choose"),
-        ("t.csv", "text\n\"['A', 'film']\"\n", "row 0 of .*, a printed list of tokens. Join the"),
+        ("t.csv", "text\n\"['A', 'film']\"\n", "row 0 of .*, a printed list of tokens. Drop"),
         ("t.tsv", "id\ttext\n7\ta\n8\tb\tc\n", "another number of fields in line 3"),
         ("t.jsonl", '{"text": "a"}\n{"text": null}\n', "row 1 of .*t.jsonl: 'None', NoneType"),
         ("t.jsonl", '{"text": {"a": "b"}}\n', "Received: row 0 of .*, dict"),

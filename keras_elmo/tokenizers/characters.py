@@ -1,8 +1,6 @@
 """Keras layers that turn tokens into the ids that a biLM reads."""
 
-import pathlib
 import re
-import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -14,28 +12,12 @@ from keras import ops
 from keras_elmo.alphabets import Alphabet, ByteAlphabet, CodePointAlphabet, CodePoints
 from keras_elmo.presets import Preset
 from keras_elmo.tokenizers.string_layer import StringLayer, tensorflow_of
-from keras_elmo.tokenizers.token_lists import unpadded
+from keras_elmo.tokenizers.token_lists import sentence_rows, unpadded
 from keras_elmo.utils.checks import check_whole, invalid, shorten
 from keras_elmo.utils.typing import Tensor
 
-_ADVICE = (
-    "Pass a batch of sentences, each a list of tokens, as in "
-    '[["ELMo", "reads", "characters"], ["Two", "tokens"]]. One sentence is [tokens]. For raw text '
-    "call WordTokenizer or Embedder.tokenize first"
-)
-
 _WHOLE_SENTENCE = re.compile(rb"\S\s+\S")
 _WORD_AND_STOP = re.compile(rb"\w[.!?]")
-
-
-def _utf8(token: object) -> bytes:
-    """Return a token as UTF-8, without lone surrogates; refuse other types."""
-    if isinstance(token, str):
-        return token.encode("utf-8", "ignore")
-    if isinstance(token, bytes):
-        return token
-    expected = "CharacterTokenizer expects every token to be a str or UTF-8 bytes"
-    raise invalid(expected, f"{shorten(token)} of type {type(token).__name__}", _ADVICE)
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
@@ -53,11 +35,11 @@ class CharacterTokenizer(StringLayer):
         **kwargs: Arguments of ``keras.layers.Layer``.
 
     Call arguments:
-        inputs: Tokens of a batch of sentences, shape ``(batch, tokens)``. In a list of lists
-            of ``str`` (or of UTF-8 ``bytes``) and in a ragged ``tf.string`` tensor every
-            element is a token, even ``""``. In a NumPy string array and in a dense
-            ``tf.string`` tensor the trailing ``""`` of a row are padding. (NumPy drops a NUL
-            at the end of a string.)
+        inputs: Tokens of a batch of sentences, shape ``(batch, tokens)``. In a list, or a pandas
+            or Arrow column, of lists of ``str`` (or of UTF-8 ``bytes``), and in a ragged
+            ``tf.string`` tensor, every element is a token, even ``""``. In a NumPy string array
+            and in a dense ``tf.string`` tensor the trailing ``""`` of a row are padding. (NumPy
+            drops a NUL at the end of a string.)
 
     Returns:
         int32, shape ``(batch, tokens, max_characters)``; padding is a row of 0. The result is
@@ -118,16 +100,20 @@ class CharacterTokenizer(StringLayer):
             if not tf.executing_eagerly() or keras.backend.backend() == "tensorflow":
                 return ids
             ids = ids.numpy()
-        # A 1-D object array contains lists, so it is handled like a list.
-        elif isinstance(inputs, np.ndarray) and (inputs.dtype != object or inputs.ndim != 1):
-            ids = self._ids_of_array(inputs)
         else:
-            ids = self._ids_of_lists(inputs)
+            # At least one column, because layers have no values for an axis of length 0.
+            is_table = isinstance(inputs, np.ndarray) and inputs.ndim == 2
+            rows, least = sentence_rows(inputs), max(1, inputs.shape[1] if is_table else 0)
+            tokens = self.check(rows)
+            lengths = np.array([len(sentence) for sentence in rows], "int64")
+            real = np.arange(lengths.max(initial=least)) < lengths[:, None]
+            ids = np.zeros((*real.shape, self.alphabet.row_length), "int32")
+            ids[real] = self.alphabet.rows(tokens)  # in the order of the True entries
         return ops.convert_to_tensor(ids, dtype="int32")
 
     @staticmethod
     def check(sentences: Any) -> list[bytes]:
-        """Return the tokens of all sentences as UTF-8 in one list.
+        """Return the tokens of all sentences as UTF-8 in one list, without lone surrogates.
 
         It warns if most sentences look like raw text. A sentence looks like raw text if it is one
         token with spaces inside, or if its last token is a word with its full stop.
@@ -135,33 +121,20 @@ class CharacterTokenizer(StringLayer):
         Raises:
             ValueError: If the sentences are not lists of tokens.
         """
-        kinds = list | tuple | np.ndarray
-        if not isinstance(sentences, kinds) or getattr(sentences, "ndim", 1) == 0:
-            expected = "CharacterTokenizer expects a batch of tokenised sentences"
-            raise invalid(expected, type(sentences).__name__, _ADVICE)
+        if not isinstance(sentences, list | tuple):
+            raise _not_tokens(sentences)
+        encoded = []
         for sentence in sentences:
-            if not isinstance(sentence, kinds):
-                expected = "CharacterTokenizer expects every sentence to be a list of tokens"
-                raise invalid(expected, shorten(sentence), _ADVICE)
-        tokens = [[_utf8(token) for token in sentence] for sentence in sentences]
-        _warn_of_raw_text(tokens)
-        return [token for sentence in tokens for token in sentence]
-
-    def _ids_of_lists(self, sentences: Any, least_width: int = 1) -> np.ndarray:
-        tokens = self.check(sentences)  # UTF-8, all sentences in one list
-        lengths = np.array([len(sentence) for sentence in sentences], "int64")
-        # At least one column, because layers have no values for an axis of length 0.
-        width = lengths.max(initial=least_width)
-        ids = np.zeros((len(sentences), width, self.alphabet.row_length), "int32")
-        real = np.arange(width) < lengths[:, None]
-        ids[real] = self.alphabet.rows(tokens)  # in the order of the True entries
-        return ids
-
-    def _ids_of_array(self, array: np.ndarray) -> np.ndarray:
-        if array.ndim != 2:
-            expected = "CharacterTokenizer expects an array of shape (batch, tokens)"
-            raise invalid(expected, f"shape={array.shape}", _ADVICE)
-        return self._ids_of_lists(unpadded(array), max(1, array.shape[1]))
+            if not isinstance(sentence, list | tuple | np.ndarray):
+                raise _not_tokens(sentence)
+            for token in sentence:
+                if not isinstance(token, str | bytes):
+                    raise _not_tokens(token)
+            encoded.append(
+                [t if isinstance(t, bytes) else t.encode("utf-8", "ignore") for t in sentence]
+            )
+        _warn_of_raw_text(encoded)
+        return [token for sentence in encoded for token in sentence]
 
     def _ids_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         if tokens.dtype != tf.string or tokens.shape.rank != 2:
@@ -228,6 +201,16 @@ class CharacterTokenizer(StringLayer):
         return {**super().get_config(), "max_characters": self.max_characters}
 
 
+def _not_tokens(value: object) -> ValueError:
+    return invalid(
+        "CharacterTokenizer expects a batch of sentences, tokens to be str or UTF-8 bytes, and "
+        "every sentence to be a list of tokens",
+        f"{shorten(value)} of type {type(value).__name__}",
+        'Pass lists of lists, as in [["ELMo", "reads", "characters"], ["Two", "tokens"]]. One '
+        "sentence is [tokens]. For raw text call WordTokenizer or Embedder.tokenize first",
+    )
+
+
 def _warn_of_raw_text(sentences: list[list[bytes]]) -> None:
     """Warn if most sentences look like raw text.
 
@@ -242,15 +225,11 @@ def _warn_of_raw_text(sentences: list[list[bytes]]) -> None:
         found = "sentences whose last token is a word and its full stop"
     else:
         return
-    # From Python 3.12 on, the warning names the line outside Keras and this package.
-    where: Any = {"stacklevel": 6}
-    if sys.version_info >= (3, 12):
-        where = {"skip_file_prefixes": (str(pathlib.Path(__file__).parents[1]), *keras.__path__)}
     warnings.warn(
         f"CharacterTokenizer expects the tokens that the biLM was trained on. Received: {found}. "
         "Tokenise the text first: call WordTokenizer.from_preset(preset). For files, "
         "keras-elmo embed has --raw, and keras-elmo tokenize writes the tokens",
-        **where,
+        stacklevel=2,
     )
 
 
@@ -270,15 +249,14 @@ class CodePointTokenizer(CharacterTokenizer):
         max_characters: int. Character ids per token, begin and end marker included; 3 or more.
         **kwargs: Arguments of ``keras.layers.Layer``.
 
-    It takes, masks and refuses the same inputs as ``CharacterTokenizer``.
+    Inputs and errors are those of ``CharacterTokenizer``.
 
     Returns:
         int32, shape ``(batch, tokens, max_characters)``, or one id more with words; padding is
         a row of 0.
 
     Raises:
-        ValueError: If an argument is invalid or the input is not a batch of tokenised
-            sentences.
+        ValueError: If an argument or the input is invalid.
 
     Examples:
         >>> special = ["<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>"]
@@ -304,23 +282,6 @@ class CodePointTokenizer(CharacterTokenizer):
         self.code_points = CodePoints(**known)
         self.alphabet = CodePointAlphabet(self.code_points, self.max_characters)
         self._table = None
-
-    @classmethod
-    def from_preset(cls, preset: Any, options: Any = None, **kwargs: Any) -> "CodePointTokenizer":
-        """Make the tokenizer of a preset; see ``CharacterTokenizer.from_preset``.
-
-        Raises:
-            OSError: If a file is missing or damaged.
-            ValueError: If the preset does not exist or its biLM reads bytes.
-        """
-        tokenizer = CharacterTokenizer.from_preset(preset, options, **kwargs)
-        if not isinstance(tokenizer, CodePointTokenizer):
-            raise invalid(
-                "CodePointTokenizer expects a preset whose biLM reads code points",
-                f"preset={str(preset)!r}, whose biLM reads bytes",
-                "Use CharacterTokenizer.from_preset",
-            )
-        return tokenizer
 
     def _rows_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         """Return the rows of a dense string tensor."""

@@ -60,16 +60,12 @@ def check_text(text: Any, place: str) -> str:
     if isinstance(text, bytes):
         with contextlib.suppress(UnicodeDecodeError):
             text = text.decode("utf-8")
-    if not isinstance(text, str) or not text.strip():
+    is_text = isinstance(text, str) and text.strip()
+    if not is_text or _PRINTED_LIST.fullmatch(text):
+        kind = "a printed list of tokens" if is_text else type(text).__name__
         raise invalid(
             "WordTokenizer expects text in every row",
-            f"{place}: {str(text)[:60]!r}, {type(text).__name__}",
-            "Each row must be one text. Drop other rows or fill them",
-        )
-    if _PRINTED_LIST.fullmatch(text):
-        raise invalid(
-            "Expected text",
-            f"{place}: {text[:60]!r}, a printed list of tokens",
-            "Join the tokens with spaces, or store the lists in JSON lines or Parquet",
+            f"{place}: {str(text)[:60]!r}, {kind}",
+            "Drop other rows or fill them. Store lists of tokens in JSON lines or Parquet",
         )
     return text

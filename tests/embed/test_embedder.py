@@ -233,14 +233,11 @@ def test_bad_calls(embedder):
     for call in (embedder.embed, embedder.embed_means):
         with pytest.raises(ValueError, match="every sentence to be a list of tokens"):
             call(["a", "flat", "list"])
-        for wrong, kind in ((5, "int"), (np.array("a"), "ndarray")):
-            with pytest.raises(
-                ValueError, match=f"a batch of tokenised sentences. Received: {kind}"
-            ):
-                call(wrong)
+        with pytest.raises(ValueError, match="a batch of sentences, .* Received: 5 of type int"):
+            call(5)
     with pytest.raises(ValueError, match="every sentence to be a list of tokens"):
         embedder.embed_tokens("word")
-    with pytest.raises(ValueError, match="every token to be a str or UTF-8 bytes"):
+    with pytest.raises(ValueError, match="tokens to be str or UTF-8 bytes"):
         embedder.embed([[["nested"]]])
     with pytest.raises(ValueError, match="ElmoLayer has no weights before it is built"):
         Embedder(ElmoLayer(make_config()))

@@ -1,10 +1,12 @@
+import json
+
 import keras
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keras_elmo import CharacterTokenizer, CodePointTokenizer
+from keras_elmo import CharacterTokenizer
 from keras_elmo.alphabets import ByteAlphabet
 from tests import reference
 from tests.conftest import BACKEND, SENTENCES, numpy, only_tensorflow, tokenize
@@ -93,8 +95,10 @@ def test_numpy_string_arrays():
     np.testing.assert_array_equal(tokenize(jagged), expected)
 
 
-def test_bytes_and_tuples():
+def test_bytes_tuples_and_columns():
     np.testing.assert_array_equal(tokenize(((b"\xc3\xa9", "</S>"),)), tokenize([["é", "</S>"]]))
+    column = pytest.importorskip("pandas").Series(SENTENCES)
+    np.testing.assert_array_equal(tokenize(column), tokenize(SENTENCES))
 
 
 def test_tf_data():
@@ -148,37 +152,27 @@ def test_raw_text_in_place_of_tokens(sentences, message):
 
 
 def test_config_round_trip():
-    tokenizer = CharacterTokenizer(20, name="characters")
-    again = CharacterTokenizer.from_config(tokenizer.get_config())
+    tokenizer = CharacterTokenizer(np.int64(20), name="characters")
+    again = CharacterTokenizer.from_config(json.loads(json.dumps(tokenizer.get_config())))
     assert again.max_characters == 20 and again.name == "characters"
 
 
-def test_a_code_point_tokenizer_needs_a_preset_over_code_points(tiny_preset):
-    assert CharacterTokenizer.from_preset(tiny_preset).max_characters == 13
-    expected = "CodePointTokenizer expects a preset whose biLM reads code points. Received: preset="
-    with pytest.raises(ValueError, match=expected):
-        CodePointTokenizer.from_preset(tiny_preset)
-
-
-FLAT = r'Pass a batch of sentences, each a list of tokens, as in \[\["ELMo"'
-
-
 @pytest.mark.parametrize(
-    "bad, message",
+    "bad, received",
     [
-        (["a", "flat", "list"], f"every sentence to be a list of tokens. Received: 'a'. {FLAT}"),
-        ("text", f"a batch of tokenised sentences. Received: str. {FLAT}"),
-        ([[["a"]]], "every token to be a str or UTF-8 bytes. Received: \\['a'\\] of type list"),
-        ([["a", 3]], "every token to be a str or UTF-8 bytes. Received: 3 of type int"),
-        ([["a"], None], "every sentence to be a list of tokens. Received: None"),
-        (np.array(["a", "b"]), r"an array of shape \(batch, tokens\). Received: shape=\(2,\)"),
-        (np.array("a"), r"Received: shape=\(\)"),
-        (np.zeros((2, 3)), "every token to be a str or UTF-8 bytes. Received: .*0.0"),
-        (np.array(["a", "b"], object), "every sentence to be a list of tokens. Received: 'a'"),
+        (["a", "flat", "list"], "'a' of type str. Pass lists of lists"),
+        ("text", "'text' of type str. Pass lists of lists"),
+        ([[["a"]]], r"\['a'\] of type list"),
+        ([["a", 3]], "3 of type int"),
+        ([["a"], None], "None of type NoneType"),
+        (np.array(["a", "b"]), ".*'a'.* of type str_"),
+        (np.array("a"), ".*'a'.* of type ndarray"),
+        (np.zeros((2, 3)), ".*0.0.* of type float"),
+        (np.array(["a", "b"], object), "'a' of type str"),
     ],
 )
-def test_bad_input(bad, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_input(bad, received):
+    with pytest.raises(ValueError, match=f"sentence to be a list of tokens. Received: {received}"):
         CharacterTokenizer()(bad)
 
 
@@ -190,10 +184,6 @@ def test_bad_tensors():
         CharacterTokenizer()(tf.constant(["flat"]))
     with pytest.raises(ValueError, match="a tf.string tensor .* Received: dtype=int32"):
         CharacterTokenizer()(tf.constant([[1]]))
-
-
-def test_numpy_integers_are_whole_numbers():
-    assert CharacterTokenizer(np.int64(9)).get_config()["max_characters"] == 9
 
 
 @pytest.mark.parametrize("bad", [2, 0, "50", 5.0, True])
@@ -213,5 +203,6 @@ def test_symbolic():
             CharacterTokenizer()(keras.Input((None,), dtype="string"))
 
 
-def test_an_argument_replaces_the_size_of_the_preset(tiny_preset):
+def test_the_size_of_a_preset(tiny_preset):
+    assert CharacterTokenizer.from_preset(tiny_preset).max_characters == 13
     assert CharacterTokenizer.from_preset(tiny_preset, max_characters=9).max_characters == 9
