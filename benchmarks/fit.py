@@ -12,11 +12,10 @@ import pathlib
 
 import keras
 import numpy as np
-from limit import seconds
+from limit import cpu_name, seconds
 from throughput import SIZES, read_sentences
 
 import keras_elmo
-from keras_elmo.utils.cpu import cpu_name
 
 
 def make_model(dtype):

@@ -12,9 +12,7 @@ import argparse
 
 import numpy as np
 import tensorflow as tf
-from limit import seconds
-
-from keras_elmo.utils.cpu import cpu_name
+from limit import cpu_name, seconds
 
 WIDTH, SIZE, STEPS = 512, 4096, 10
 

@@ -23,14 +23,14 @@ import tempfile
 
 import keras
 import numpy as np
-from limit import lstm_seconds, seconds, word_seconds
+from limit import cpu_name, lstm_seconds, seconds, word_seconds
 from peer import ask_allennlp
 
 import keras_elmo
 from keras_elmo.embed.embedder import length_batches
 from keras_elmo.embed.engine_choice import DTYPES
 from keras_elmo.presets import Preset
-from keras_elmo.utils.cpu import cpu_flags, cpu_name
+from keras_elmo.utils.cpu import cpu_flags
 
 SIZES = {
     "original": keras_elmo.BiLMConfig(),

@@ -198,26 +198,18 @@ def _presets(language: str | None = None) -> list[dict[str, Any]]:
         --language CODE: List the models of this language only: en, ko, ...
     """
     from keras_elmo.presets import bundled_facts
-    from keras_elmo.released_models import released_models
+    from keras_elmo.released_models import is_downloaded, released_models
 
     found = [
         {"name": name, "language": name.rpartition("_")[2], "state": "bundled", **facts}
         for name, facts in bundled_facts().items()
     ]
     for model in released_models().values():
-        state = "downloaded" if model.is_downloaded else "known" if model.files else "by hand"
-        found.append(
-            {
-                "name": model.name,
-                "language": model.language,
-                "state": state,
-                "bytes": model.n_bytes,
-                "description": model.text,
-                "format": model.format,
-                "licence": model.licence,
-                "page": model.page,
-            }
-        )
+        facts = {name: model[name] for name in ("name", "language", "format", "licence", "page")}
+        state = "downloaded" if is_downloaded(model) else "known" if model["files"] else "by hand"
+        sizes = [file.get("bytes") for file in model["files"]]
+        size = sum(sizes) if sizes and all(sizes) else None
+        found.append({**facts, "state": state, "bytes": size, "description": model["text"]})
     return [facts for facts in found if language in (None, facts["language"])]
 
 

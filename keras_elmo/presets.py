@@ -15,15 +15,20 @@ from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.many_langs import ManyLangs
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint, HubModule
 from keras_elmo.formats.vocabulary import SKIPPED, write_vocabulary
-from keras_elmo.released_models import bundled, download, is_released, released_models
-from keras_elmo.utils.checks import nearest_names
+from keras_elmo.released_models import (
+    bundled,
+    download,
+    is_released,
+    released_models,
+    similar_names,
+)
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import (
     PathLike,
     check_new_directory,
     local_path,
     read_options,
     read_vocabulary_lines,
-    similar_paths,
     write_files,
     write_json,
 )
@@ -96,11 +101,12 @@ class Preset:
 
     def __init__(self, preset: PathLike, options: dict | PathLike | None = None) -> None:
         if not isinstance(preset, PathLike) or not str(preset):
-            raise ValueError(f"from_preset expects {_EXPECTED}. Received: preset={preset!r}")
+            raise invalid(f"from_preset expects {_EXPECTED}", f"preset={preset!r}")
         if not (options is None or isinstance(options, dict | PathLike)):
-            raise ValueError(
-                "from_preset expects options as a dict, or as the path of an options file. "
-                f"Received: {type(options).__name__}. Pass to_options() of a BiLMConfig"
+            raise invalid(
+                "from_preset expects options as a dict, or as the path of an options file",
+                type(options).__name__,
+                "Pass to_options() of a BiLMConfig",
             )
         self._released = released_models().get(preset) if isinstance(preset, str) else None
         self.path = _find(preset)
@@ -111,7 +117,7 @@ class Preset:
     @property
     def files(self) -> list[pathlib.Path]:
         """The files of the preset, which no output may replace; for an archive the archive."""
-        return [self.path] if self.path.is_file() else [f.path for f in self._folder.files]
+        return [self.path] if self.path.is_file() else self._folder.files
 
     def read_config(self) -> BiLMConfig:
         """Read the options only. For errors see ``read``."""
@@ -145,28 +151,26 @@ class Preset:
         Raises:
             ValueError: If the preset does not record its tokenizer.
         """
-        for name in self._folder.named(TOKENIZER_FILE):
-            content = read_options(self._folder.file(name), "Tokenizer file")
+        for file in self._folder.named(TOKENIZER_FILE):
+            content = read_options(file, "Tokenizer file")
             if isinstance(content, dict) and isinstance(content.get("name"), str):
                 return content["name"]
-        known = (self._released and self._released.tokenizer) or self.format.tokenizer
-        if known is not None:
+        released = self._released or {"tokenizer": None, "tokens": self.format.tokens}
+        if known := released["tokenizer"] or self.format.tokenizer:
             return known
-        tokens = self._released.tokens if self._released else self.format.tokens
+        tokens = released["tokens"]
         trained_on = f", trained on {tokens}" if tokens else ""
-        raise ValueError(
-            "WordTokenizer.from_preset expects a preset that records its tokenizer in "
-            f"tokenizer.json. Received: {self.path}{trained_on}. Pass tokens of that kind to "
-            'embed, or choose a tokenizer, for example WordTokenizer("penn")'
+        raise invalid(
+            f"WordTokenizer.from_preset expects a preset with its tokenizer in {TOKENIZER_FILE}",
+            f"{self.path}{trained_on}",
+            "Pass tokens of that kind to embed, or choose a tokenizer, for example "
+            'WordTokenizer("penn")',
         )
 
     def card(self) -> str:
         """Return the text of the model card ``README.md``, or an empty text without one."""
-        cards = self._folder.named("README.md")
-        if not cards:
-            return ""
-        card = min(cards, key=lambda name: name.count("/"))
-        return self._folder.file(card).path.read_text("utf-8", "replace")
+        cards = sorted(self._folder.named("README.md"), key=lambda file: len(file.parts))
+        return cards[0].read_text("utf-8", "replace") if cards else ""
 
 
 def _find(preset: PathLike) -> pathlib.Path:
@@ -177,12 +181,8 @@ def _find(preset: PathLike) -> pathlib.Path:
     names = bundled()
     path = names.get(preset) or local_path(preset)  # type: ignore[arg-type]
     if not (path.is_dir() or path.is_file() or checkpoint_prefix(path)):
-        similar = [*nearest_names(path.name, [*names, *released_models()]), *similar_paths(path)]
-        raise ValueError(
-            f"from_preset expects {_EXPECTED}. Received: preset={preset!r}. "
-            + (f"Similar names: {', '.join(similar)}. " if similar else "")
-            + f"Bundled presets: {', '.join(names) or 'none'}. keras-elmo presets lists all"
-        )
+        advice = f"{similar_names(path.name)}keras-elmo presets lists all names"
+        raise invalid(f"from_preset expects {_EXPECTED}", f"preset={preset!r}", advice)
     return path
 
 
@@ -201,8 +201,7 @@ def convert(
         options: dict, path or None. The ``options`` of ``ElmoLayer.from_preset``.
 
     Returns:
-        dict with ``recognised`` (the format), ``files`` (written), ``used`` and ``left`` (names
-        of the tensors that were used or not).
+        dict with ``recognised`` (the format) and ``files`` (written).
 
     Raises:
         OSError: If a file is missing or damaged, or cannot be written.
@@ -215,7 +214,6 @@ def convert(
     preset = Preset(source, options)
     bilm, softmax, mixes = preset.read(), preset.read_softmax(), preset.read_mixes()
     vocabulary = preset.format.vocabulary_file()
-    used, left = preset.format.tensor_names()
     writers: dict[str, Callable[[pathlib.Path], object]] = {
         "options.json": lambda path: write_json(path, bilm.config.to_options()),
         "weights.hdf5": lambda path: write_arrays(path, bilm.bilm_arrays()),
@@ -234,4 +232,4 @@ def convert(
         tokenizer = {"name": preset.read_tokenizer()}
         writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
     write_files(directory, writers)
-    return {"recognised": preset.format.name, "files": list(writers), "used": used, "left": left}
+    return {"recognised": preset.format.name, "files": list(writers)}

@@ -4,7 +4,7 @@ The registry, ``released_models.json``, was collected from public pages; its add
 tried. A downloaded model is a folder in the cache, which ``from_preset`` reads without a network.
 """
 
-import dataclasses
+import difflib
 import functools
 import http.client
 import json
@@ -12,10 +12,11 @@ import os
 import pathlib
 import re
 import urllib.request
+from typing import Any
 
 from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.hdf5 import Hdf5Reader
-from keras_elmo.utils.checks import nearest_names
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.files import atomic_write, digest_of, local_path, read_object
 from keras_elmo.utils.progress import progress_bar
@@ -24,54 +25,6 @@ from keras_elmo.utils.progress import progress_bar
 HUB = "hf://"
 # Seconds that a mirror may be silent.
 _TIMEOUT = 30.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReleasedModel:
-    """One released model in the registry.
-
-    Attributes:
-        name: str. Publisher, model and language, as ``allennlp_original_en``.
-        language: str. Code of the language; ``"protein"`` for amino acids.
-        text: str. The text that the biLM was trained on.
-        format: str. The format of the files.
-        licence: str. The licence, as far as the publisher states one.
-        tokens: str. How the training text was tokenised, as far as it is known.
-        files: tuple of dict. For each file ``file``, the name; ``urls``, the mirrors in order;
-            ``bytes``, ``sha256`` and ``md5`` where they are known. Empty if the files cannot
-            be fetched by a program.
-        page: str or None. Page of the publisher.
-        tokenizer: str or None. The ``WordTokenizer`` that gives such tokens.
-        guessed: bool. Whether an address was guessed from the addresses of similar models.
-    """
-
-    name: str
-    language: str
-    text: str
-    format: str
-    licence: str
-    tokens: str
-    files: tuple[dict, ...]
-    page: str | None = None
-    tokenizer: str | None = None
-    guessed: bool = False
-
-    @property
-    def n_bytes(self) -> int | None:
-        """Return the size of all files in bytes, None if it is not known."""
-        if not self.files or any("bytes" not in file for file in self.files):
-            return None
-        return sum(file["bytes"] for file in self.files)
-
-    @property
-    def folder(self) -> pathlib.Path:
-        """Return the folder of the model in the cache, downloaded or not."""
-        return cache_folder() / self.name
-
-    @property
-    def is_downloaded(self) -> bool:
-        """Return whether all files of the model are in the cache."""
-        return bool(self.files) and all((self.folder / f["file"]).is_file() for f in self.files)
 
 
 def bundled() -> dict[str, pathlib.Path]:
@@ -85,15 +38,27 @@ def bundled() -> dict[str, pathlib.Path]:
 
 
 @functools.cache
-def released_models() -> dict[str, ReleasedModel]:
-    """Return the models of the registry by name."""
+def released_models() -> dict[str, dict[str, Any]]:
+    """Return facts about the models of the registry, by name.
+
+    ``text`` is the text that the biLM was trained on, ``tokens`` says how it was tokenised, and
+    ``tokenizer`` is the ``WordTokenizer`` that gives such tokens, if there is one. ``files`` are
+    empty if a program cannot fetch them. Each has ``file``, the name; ``urls``, the mirrors in
+    order; and ``bytes``, ``sha256`` and ``md5`` where they are known.
+    """
     models = json.loads(pathlib.Path(__file__).with_suffix(".json").read_text("utf-8"))["models"]
-    return {m["name"]: ReleasedModel(**{**m, "files": tuple(m["files"])}) for m in models}
+    return {model["name"]: {"page": None, "tokenizer": None, **model} for model in models}
 
 
 def cache_folder() -> pathlib.Path:
     """Return the folder of downloaded models, ``keras_elmo`` inside the folder of Keras."""
     return local_path(os.environ.get("KERAS_HOME") or "~/.keras") / "keras_elmo"
+
+
+def is_downloaded(model: dict[str, Any]) -> bool:
+    """Return whether all files of a model of the registry are in the cache."""
+    paths = [cache_folder() / model["name"] / file["file"] for file in model["files"]]
+    return bool(paths) and all(path.is_file() for path in paths)
 
 
 def is_released(preset: object) -> bool:
@@ -105,15 +70,13 @@ def download(name: str) -> pathlib.Path:
     """Download a released model into the cache, unless it is there already.
 
     The mirrors of a file are tried in order. A file counts as downloaded if it has the size and
-    the checksum of the registry, where they are known, and opens as the kind of file its name
-    says. Files that were put into the folder of the model by hand are used as they are.
-
-    ``"hf://user/model"`` or ``"hf://user/model@revision"`` is a model on the Hugging Face Hub.
-    The package ``huggingface_hub`` downloads it into its cache.
+    the checksum of the registry, where they are known, and can be opened. Files that were put
+    into the folder of the model by hand are used as they are.
 
     Args:
-        name: str. Name of the model, as ``released_models()`` lists them, or an address on the
-            Hugging Face Hub. For a bundled preset nothing is downloaded.
+        name: str. Name of the model, as ``released_models()`` lists them; ``"hf://user/model"``
+            or ``"hf://user/model@revision"`` for a model of the Hugging Face Hub; or the name of
+            a bundled preset.
 
     Returns:
         Path that ``from_preset`` reads.
@@ -130,43 +93,49 @@ def download(name: str) -> pathlib.Path:
         return bundled()[name]
     model = released_models().get(name)
     if model is None:
-        near = nearest_names(name, [*bundled(), *released_models()])
-        raise ValueError(
-            f"Expected the name of a released model. Received: {name!r}. "
-            + (f"Similar names: {', '.join(near)}. " if near else "")
-            + "keras-elmo presets lists all"
+        raise invalid(
+            "Expected the name of a released model",
+            repr(name),
+            f"{similar_names(name)}keras-elmo presets lists all names",
         )
-    if not model.files:
-        raise ValueError(
-            f"The files of {name} cannot be fetched by a program. Received: download of {name}. "
-            f"Fetch them from {model.page} and pass their folder to from_preset"
+    if not model["files"]:
+        raise invalid(
+            f"The files of {name} cannot be fetched by a program",
+            f"download of {name}",
+            f"Fetch them from {model['page']} and pass their folder to from_preset",
         )
-    for file in model.files:
-        if not (model.folder / file["file"]).is_file():
-            _fetch(file, model)
-    return model.folder / model.files[0]["file"] if len(model.files) == 1 else model.folder
+    paths = [_fetch(file, model) for file in model["files"]]
+    return paths[0] if len(paths) == 1 else paths[0].parent
 
 
-def _fetch(file: dict, model: ReleasedModel) -> None:
-    """Fetch a file from the first mirror that gives it."""
-    model.folder.mkdir(parents=True, exist_ok=True)
+def similar_names(name: str) -> str:
+    """Return a sentence with names of models like a misspelt one, or an empty text."""
+    known = {x.lower(): x for x in [*bundled(), *released_models()]}
+    found = [known[x] for x in difflib.get_close_matches(name.lower(), known)]
+    return f"Similar names: {', '.join(found)}. " if found else ""
+
+
+def _fetch(file: dict, model: dict) -> pathlib.Path:
+    """Return the path of a file in the cache. Fetch it from the first mirror that gives it."""
+    target = cache_folder() / model["name"] / file["file"]
+    if target.is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
     failures = []
     for url in file["urls"]:
         try:
-            # The name keeps its ending, which says how to open the file.
-            with atomic_write(model.folder / file["file"]) as path:
+            with atomic_write(target) as path:
                 _copy(url, path, file)
                 _check(path, file)
-            return
+            return target
         except (OSError, ValueError, http.client.HTTPException) as error:
             failures.append(f"{url} ({' '.join(str(error).split())[:200]})")
     size = f"{file['bytes']} bytes" if "bytes" in file else "size not known"
-    guessed = ". The address was guessed from those of similar models" if model.guessed else ""
-    page = f" from {model.page}" if model.page else ""
+    page = f" from {model['page']}" if model["page"] else ""
     raise OSError(
-        f"No mirror of {model.name} gave {file['file']} ({size}). "
-        f"Received: {'; '.join(failures)}{guessed}. Try again later, or fetch the file by hand"
-        f"{page} and put it into {model.folder}"
+        f"No mirror of {model['name']} gave {file['file']} ({size}). "
+        f"Received: {'; '.join(failures)}. Try again later, or fetch the file by hand"
+        f"{page} and put it into {target.parent}"
     )
 
 
@@ -200,7 +169,7 @@ def _snapshot(address: str) -> pathlib.Path:
     repository, _, revision = address.removeprefix(HUB).partition("@")
     expected = f"Expected a model of the Hugging Face Hub, as {HUB}user/model or {HUB}user/model@v1"
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
-        raise ValueError(f"{expected}. Received: {address!r}")
+        raise invalid(expected, repr(address))
     huggingface_hub = import_extra("huggingface_hub", address, "huggingface_hub", "hub")
     try:
         return pathlib.Path(

@@ -94,30 +94,25 @@ def _load_layers(path):
         assert np.isfinite(batch["layers"]).all() and batch["layers"].ndim == 4
 
 
-def _write_variables(folder, name):
+def _write_training(folder, name):
     config = make_config()
-    (folder / "options.json").write_text(json.dumps(config.to_options()))
-    variables = foreign_files.checkpoint_variables(make_arrays(config))
-    foreign_files.write_checkpoint(folder / "model", variables)
-    return folder / name
+    return foreign_files.write_training(folder, config, make_arrays(config)) / name
 
 
 def _write_archive(folder, is_zip):
     config = make_config()
     (folder / "options.json").write_text(json.dumps(config.to_options()))
     tensors = foreign_files.allennlp_tensors(make_arrays(config))
-    foreign_files.write_allennlp(folder, tensors, is_zip)
-    return folder / "weights.th"
+    return foreign_files.write_allennlp(folder, tensors, is_zip) / "weights.th"
 
 
 def _write_many_langs(folder, name):
-    config, arrays = make_config(), make_arrays(make_config())
-    arrays["char_embed"] = arrays["char_embed"][:9]
-    foreign_files.write_many_langs(folder, config, arrays, "abc", ["fox", "é"], 5)
-    (folder / "config.json").write_text('{"config_path": "cnn.json"}')
+    config = make_config()
+    foreign_files.write_many_langs(folder, config, make_arrays(config), "abc", ["fox", "é"], 5)
     return folder / name
 
 
+_SHARD = ".data-00000-of-00001"
 KINDS = {
     "options": (lambda folder: _write_preset(folder, "options.json"), _load_preset),
     "weights": (lambda folder: _write_preset(folder, "weights.hdf5"), _load_preset),
@@ -126,8 +121,8 @@ KINDS = {
     "zip": (_write_zip, _load_preset),
     "tar": (_write_tar, _load_preset),
     "layers": (_write_layers, _load_layers),
-    "index": (lambda folder: _write_variables(folder, "model.index"), _load_preset),
-    "shard": (lambda folder: _write_variables(folder, "model.data-00000-of-00001"), _load_preset),
+    "index": (lambda folder: _write_training(folder, "model.ckpt-7.index"), _load_preset),
+    "shard": (lambda folder: _write_training(folder, f"model.ckpt-7{_SHARD}"), _load_preset),
     "torch": (lambda folder: _write_archive(folder, True), _load_preset),
     "old torch": (lambda folder: _write_archive(folder, False), _load_preset),
     "dictionary": (lambda folder: _write_many_langs(folder, "char.dic"), _load_preset),

@@ -1,97 +1,66 @@
-"""Uploads to the Hugging Face Hub, against a server on the loopback."""
+"""Downloads from the Hugging Face Hub, and uploads, without a network."""
 
-import base64
-import http.server
 import json
 import re
+import sys
+from unittest import mock
 
+import numpy as np
 import pytest
 
+from keras_elmo import Embedder
 from keras_elmo.cli import main
 from keras_elmo.hub import upload
-from tests.test_released_models import serve
-
-# huggingface_hub calls its HTTP client in a deprecated way.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+from keras_elmo.released_models import download
 
 CARD = "---\nlibrary_name: keras\nlicense: cc-by-sa-4.0\n---\n\n# Tiny\n"
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    """The requests of ``upload_folder``: small files are in the commit, .hdf5 files go to LFS."""
-
-    def do_POST(self):
-        server, text = self.server, self.rfile.read(int(self.headers["Content-Length"])).decode()
-        if server.refuses:
-            return self.send_error(403, "You may not write here")
-        address = f"http://127.0.0.1:{server.server_port}"
-        if self.path == "/api/repos/create":
-            server.repository = json.loads(text)
-            answer = {"url": f"{address}/ada/tiny"}
-        elif self.path == "/api/validate-yaml":
-            answer = {"errors": [], "warnings": []}
-        elif self.path == "/api/models/ada/tiny/preupload/main":
-            names = [file["path"] for file in json.loads(text)["files"]]
-            modes = {n: "lfs" if n.endswith(".hdf5") else "regular" for n in names}
-            files = [{"path": n, "uploadMode": modes[n], "shouldIgnore": False} for n in names]
-            answer = {"files": files}
-        elif self.path == "/ada/tiny.git/info/lfs/objects/batch":
-            [file] = json.loads(text)["objects"]
-            actions = {"upload": {"href": f"{address}/lfs/{file['oid']}"}}
-            answer = {"objects": [file | {"actions": actions}]}
-        elif self.path == "/api/models/ada/tiny/commit/main":
-            for line in map(json.loads, text.splitlines()):
-                value = line["value"]
-                if line["key"] == "file":
-                    server.files[value["path"]] = base64.b64decode(value["content"])
-                elif line["key"] == "lfsFile":
-                    server.files[value["path"]] = server.large[value["oid"]]
-            answer = {"commitUrl": f"{address}/ada/tiny/commit/1234", "commitOid": "1234"}
-        body = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_PUT(self):
-        content = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.large[self.path.removeprefix("/lfs/")] = content
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *arguments):
-        pass
-
-
 @pytest.fixture
-def server(monkeypatch):
-    constants = pytest.importorskip("huggingface_hub.constants")
-    # Xet, the newer protocol for large files, is compiled and needs a server of its own.
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    for server in serve(Handler, monkeypatch):
-        server.files, server.large, server.refuses = {}, {}, False
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-        yield server
+def hub(monkeypatch):
+    """The functions of huggingface_hub, replaced by mocks that check their arguments."""
+    module = pytest.importorskip("huggingface_hub")
+    for name in ("snapshot_download", "HfApi"):
+        monkeypatch.setattr(module, name, mock.create_autospec(getattr(module, name)))
+    return module
 
 
-def test_upload_sends_every_file_of_a_preset(preset, server, capsys):
+def test_a_model_of_the_hub(hub, tiny_preset, monkeypatch):
+    hub.snapshot_download.return_value = str(tiny_preset)
+    sentences = [["Dogs", "bark", "."]]
+    [expected] = Embedder(tiny_preset).embed(sentences)
+    for preset, revision in (("hf://ada/tiny", None), ("hf://ada/tiny@v1", "v1")):
+        np.testing.assert_array_equal(Embedder(preset).embed(sentences)[0], expected)
+        hub.snapshot_download.assert_called_with("ada/tiny", revision=revision)
+    hub.snapshot_download.side_effect = RuntimeError("404\nNot found")
+    message = r"hf://user/model@v1. Received: hf://ada/no \(404 Not found\).*hf auth login"
+    with pytest.raises(OSError, match=message):
+        download("hf://ada/no")
+    for wrong in ("hf://ada", "hf://a/b/c"):
+        with pytest.raises(ValueError, match=f"hf://user/model@v1. Received: '{wrong}'"):
+            download(wrong)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ImportError, match=r"hf://ada/tiny needs huggingface_hub. .* -e .\.\[hub"):
+        download("hf://ada/tiny")
+
+
+def test_upload(hub, preset, capsys):
     (preset / "README.md").write_text(CARD)
+    api = hub.HfApi.return_value
+    api.upload_folder.return_value.commit_url = "https://hub/commit/1234"
     assert main(["upload", str(preset), "hf://ada/tiny", "--private", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["commit"].endswith("/ada/tiny/commit/1234")
-    assert server.files == {path.name: path.read_bytes() for path in preset.iterdir()}
-    assert server.repository["name"] == "tiny" and "private" in json.dumps(server.repository)
-
-
-def test_upload_warns_of_a_card_without_a_licence(preset, server):
+    assert json.loads(capsys.readouterr().out)["commit"] == "https://hub/commit/1234"
+    api.create_repo.assert_called_with("ada/tiny", private=True, exist_ok=True)
+    message = "Upload preset"
+    api.upload_folder.assert_called_with(
+        repo_id="ada/tiny", folder_path=preset, commit_message=message
+    )
+    (preset / "README.md").write_text("# Tiny")
     with pytest.warns(UserWarning, match=r"README.md names no licence"):
         upload(preset, "hf://ada/tiny")
-
-
-def test_a_refusal_is_an_oserror(preset, server):
+    api.upload_folder.side_effect = RuntimeError("403")
     (preset / "README.md").write_text(CARD)
-    server.refuses = True
-    with pytest.raises(OSError, match="to accept hf://ada/tiny. Received: .*403.* hf auth login"):
+    with pytest.raises(OSError, match=r"to accept hf://ada/tiny. Received: 403.* hf auth login"):
         upload(preset, "hf://ada/tiny")
 
 

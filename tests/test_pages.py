@@ -112,19 +112,13 @@ def write_foreign_models(folder):
     options, weights = write_preset(folder, config, arrays)
     files = {"options.json": options.read_bytes(), "model.hdf5": weights.read_bytes()}
     zipped(folder / "211.zip", files)
-    checkpoint = folder / "training" / "model.ckpt-400"
-    foreign_files.write_checkpoint(checkpoint, foreign_files.checkpoint_variables(arrays))
-    (folder / "training" / "options.json").write_bytes(files["options.json"])
-    mix = {"aggregation/weights": np.zeros(3, "float32"), "aggregation/scaling": np.float32(2)}
-    variables = foreign_files.hub_variables(arrays) | mix
-    foreign_files.write_checkpoint(folder / "elmo_3" / "variables" / "variables", variables)
-    (folder / "elmo_3" / "saved_model.pb").write_bytes(b"")
+    foreign_files.write_training(folder / "training", config, arrays, step=400)
+    foreign_files.write_hub(folder / "elmo_3", arrays, mix={"weights": [0, 0, 0], "scaling": 2})
     tensors = foreign_files.allennlp_tensors(arrays, mixes=[((0.1, -0.2, 0.3), 1.5)])
     run = foreign_files.write_allennlp(folder / "run", tensors)
     tarred(folder / "model.tar.gz", {path.name: path.read_bytes() for path in run.iterdir()})
     characters = "abcdefghijklmnopqrstuvwxyzTA."
-    rows = {"char_embed": arrays["char_embed"][: len(characters) + 6]}
-    foreign_files.write_many_langs(folder / "zhs.model", config, arrays | rows, characters)
+    foreign_files.write_many_langs(folder / "zhs.model", config, arrays, characters)
 
 
 def check_text(names):

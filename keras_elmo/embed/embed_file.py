@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TextIO, cast
 import h5py
 import numpy as np
 
-from keras_elmo.formats.hdf5 import Hdf5Reader, create_hdf5
+from keras_elmo.formats.hdf5 import Hdf5Reader, add_dataset
 from keras_elmo.layer_choice import LayerChoice, Layers
 from keras_elmo.text_input import read_token_lists
 from keras_elmo.utils.batches import cut
@@ -79,8 +79,8 @@ def embed_file(  # noqa: D417 - a method of Embedder
         and ``resumed_tokens``, the tokens that an earlier run embedded.
 
     Raises:
-        OSError: If a file cannot be read or written, if another process writes the output,
-            or if the files of an earlier run are damaged.
+        OSError: If a file cannot be read or written, if another process writes the output
+            (it locks the file ``.OUTPUT.lock``), or if the files of an earlier run are damaged.
         ValueError: If an argument is invalid or the text is not UTF-8; if the output
             exists, or there is an unfinished run and ``resume`` is False; if an earlier run
             had other settings or other sentences; if a cell of the column has no text; if a
@@ -112,7 +112,7 @@ def embed_file(  # noqa: D417 - a method of Embedder
     # Read some of the input before anything is made or shown: it may be invalid.
     first = list(itertools.islice(parts, 1))
     with (
-        locked(output.with_name(output.name + ".lock"), f"writes {output}"),
+        locked(output.with_name(f".{output.name}.lock"), f"writes {output}"),
         progress_bar(progress, unit=" sentences") as bar,
     ):
         file = _LayerFile(output, settings, resume, overwrite)
@@ -177,12 +177,12 @@ class _LayerFile:
         """Write a part: its sentences; and in any order, the index and the array of each."""
         path = self._next_part()
         self._folder.mkdir(exist_ok=True)
-        with atomic_write(path) as temporary, create_hdf5(temporary) as file:
+        with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
             file.attrs["settings"] = json.dumps(self._settings)
             file.create_dataset("sentences", data=np.array(lines, h5py.string_dtype()))
             for i, array in arrays:
                 compression = self._settings["compression"] if array.size else None
-                file.create_dataset(str(self.count + i), data=array, compression=compression)
+                add_dataset(file, str(self.count + i), array, compression=compression)
         self._parts.append(path)
 
     def finish(self) -> None:
@@ -196,7 +196,7 @@ class _LayerFile:
             raise _differs(self._next_part(), "other sentences")
         self._folder.mkdir(exist_ok=True)
         merged = self._folder / "merged.hdf5"
-        with atomic_write(merged) as temporary, create_hdf5(temporary) as whole:
+        with atomic_write(merged) as temporary, h5py.File(temporary, "w") as whole:
             whole.attrs["settings"] = json.dumps(self._settings)
             lines = whole.create_dataset("sentences", (self.count,), h5py.string_dtype())
             start = 0

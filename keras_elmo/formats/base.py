@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import functools
+import pathlib
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ import numpy as np
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.checks import check_tensors
-from keras_elmo.formats.folder import Folder, PresetFile, base_name
+from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.vocabulary import arrange_vocabulary
 from keras_elmo.formats.weight_mapping import (
     WeightMapping,
@@ -24,27 +25,22 @@ from keras_elmo.formats.weight_mapping import (
 )
 from keras_elmo.utils.files import PathLike, read_options, read_vocabulary_lines
 
-OPTIONS_NAMES = "*options.json or options_file"
+_OPTIONS_NAMES = "*options.json or options_file, or options= (--options)"
 # bilm-tf's own model has vocab-2016-09-10.txt, and simple_elmo reads vocab.txt.gz.
 _VOCABULARY_NAME = re.compile(r".*vocab.*\.txt(\.gz)?", re.IGNORECASE)
-# The released models have the defaults of these options. The shapes of tensors do not show them.
-_HIDDEN_OPTIONS = (
-    "activation max_characters_per_token cell_clip projection_clip use_skip_connections".split()
-)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BiLMFile:
     """The options and the weights of a biLM, which fit together.
 
-    The ``mapping`` says which variables the ``arrays`` belong to; None stands for the layout of
-    bilm-tf's hdf5 files.
+    The ``mapping`` says which variables the ``arrays`` belong to.
     """
 
     config: BiLMConfig
     arrays: dict[str, np.ndarray]
     file_name: str
-    mapping: WeightMapping | None = None
+    mapping: WeightMapping
 
     @property
     def n_parameters(self) -> int:
@@ -63,22 +59,18 @@ class BiLMFile:
 
     def assign(self, variables: Mapping[str, Any]) -> None:
         """Copy the weights into the variables of a biLM with the same config, by path."""
-        for tensor in self._mapping:
+        for tensor in self.mapping:
             # One by one, so that the copies of two tensors never coexist.
             for path, array in load([tensor], self.arrays).items():
                 variables[path].assign(array)
 
     def values(self) -> dict[str, np.ndarray]:
         """Return the weights by the paths of the biLM's variables."""
-        return load(self._mapping, self.arrays)
+        return load(self.mapping, self.arrays)
 
     def bilm_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights as float32, by their names in bilm-tf's hdf5 files."""
         return extract(bilm_mapping(self.config), self.values())
-
-    @property
-    def _mapping(self) -> WeightMapping:
-        return self.mapping or bilm_mapping(self.config, self.arrays)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,11 +108,14 @@ class Format(abc.ABC):
         name: str. Name of the format.
         tokenizer: str or None. The ``WordTokenizer`` of its released models.
         tokens: str. The tokens of its released models, in words.
+        released_options: dict or None. The options of its released models, if the files of this
+            format need not contain options.
     """
 
     name = ""
     tokenizer: str | None = None
     tokens = ""
+    released_options: dict | None = None
 
     def __init__(self, folder: Folder, options: dict | PathLike | None = None) -> None:
         self.folder = folder
@@ -135,18 +130,14 @@ class Format(abc.ABC):
 
     @functools.cached_property
     def config(self) -> BiLMConfig:
-        """The config. If the files contain options, the weights are not read for it."""
-        options, place = self.options
-        if options is None:
-            return self.infer_config()
-        is_file = not isinstance(self.given_options, dict)
-        return BiLMConfig.from_options(options, place if is_file else None)
+        """The config. The weights are not read for it."""
+        return BiLMConfig.from_options(*self.options)
 
     @functools.cached_property
     def options(self) -> tuple[Any, object]:
-        """The options, given or in the files, and their place for errors; or None and None."""
+        """The options, given or in the files, and the name of their file or None."""
         if isinstance(self.given_options, dict):
-            return self.given_options, "in options="
+            return self.given_options, None
         if self.given_options is not None:
             return read_options(self.given_options), self.given_options
         return self.read_options()
@@ -157,20 +148,23 @@ class Format(abc.ABC):
         A container with its options inside overrides this.
 
         Returns:
-            The content of an ``options.json``, and its place for errors. Without options None
-            and None.
+            The content of an ``options.json``, and the name of the file for errors, or None.
         """
-        file = self.options_file()
-        return (None, None) if file is None else (read_options(file), file)
-
-    def options_file(self) -> PresetFile | None:
-        """Return the options file, or None."""
         names = self.folder.ending("options.json") or self.folder.named("options_file")
-        return self.folder.pick(OPTIONS_NAMES, names) if names else None
+        if not names and self.released_options:
+            return self.assume_options()
+        file = self.folder.pick(_OPTIONS_NAMES, names)
+        return read_options(file), file
 
-    def infer_config(self) -> BiLMConfig:
-        """Infer the config from the tensors, if there are no options. By default this fails."""
-        raise self.folder.refusal(OPTIONS_NAMES, [])
+    def assume_options(self) -> tuple[dict | None, None]:
+        """Return the options of the released models, with a warning."""
+        warnings.warn(
+            f"{self.name} {self.folder.path} does not contain the options of its biLM. The options "
+            f"of the released models are used: {self.released_options}. Pass options= (--options) "
+            "if the biLM has others",
+            stacklevel=5,
+        )
+        return self.released_options, None
 
     # The weights.
 
@@ -196,25 +190,16 @@ class Format(abc.ABC):
         """Return whether a tensor is part of a biLM, so that it is an error not to use it."""
         return True
 
-    def more_names(self) -> set[str]:
-        """Return the names of tensors that are used and are not part of the biLM."""
-        return set()
-
     def read(self) -> BiLMFile:
         """Read the biLM."""
-        mapping, more = self.mapping(), self.more_names()
+        mapping = self.mapping()
         expected = expected_shapes(mapping)
         names = [n for n in self.tensors if n in expected or self.belongs_to_bilm(n)]
-        arrays = self.read_tensors(name for name in names if name not in more)
+        arrays = self.read_tensors(names)
         check_tensors(self.source, arrays, expected)
         return BiLMFile(self.config, arrays, self.source, mapping)
 
-    def tensor_names(self) -> tuple[list[str], list[str]]:
-        """Return the names of the tensors that are used, and the names of all others."""
-        used = {*expected_shapes(self.mapping()), *self.more_names()}
-        return sorted(used), sorted(self.tensors.keys() - used)
-
-    # What some files contain beside the biLM.
+    # The scalar mixes and the softmax, which few files contain.
 
     def read_mixes(self) -> list[Mix]:
         """Read the scalar mixes."""
@@ -224,12 +209,12 @@ class Format(abc.ABC):
         """Read the softmax and its vocabulary. Return None if the files contain no softmax."""
         return None
 
-    def vocabulary_file(self) -> PresetFile | None:
+    def vocabulary_file(self) -> pathlib.Path | None:
         """Return ``vocab.txt``, or the only file with a similar name, or None."""
         if self.folder.named("vocab.txt"):
             return self.folder.pick("vocab.txt")
-        names = [n for n in self.folder.names if _VOCABULARY_NAME.fullmatch(base_name(n))]
-        return self.folder.file(names[0]) if len(names) == 1 else None
+        files = [file for file in self.folder.files if _VOCABULARY_NAME.fullmatch(file.name)]
+        return files[0] if len(files) == 1 else None
 
     def arrange_softmax(
         self, name: str, arrays: dict[str, np.ndarray], vocabulary: PathLike
@@ -249,19 +234,3 @@ class Format(abc.ABC):
         if not np.array_equal(rows, np.arange(len(rows))):
             arrays = {name: array[rows] for name, array in arrays.items()}
         return SoftmaxFile(tokens, arrays)
-
-    def config_of(self, **known: Any) -> BiLMConfig:
-        """Return a config of the known fields. Warn about fields of the released models."""
-        assumed = {n: getattr(BiLMConfig, n) for n in _HIDDEN_OPTIONS if n not in known}
-        if assumed:
-            shown = ", ".join(f"{name}={value!r}" for name, value in assumed.items())
-            warnings.warn(
-                f"{self.name} {self.folder.path} does not contain all options of its biLM. The "
-                f"options of the released models are used: {shown}. Pass options= (--options) if "
-                "the biLM has others",
-                stacklevel=5,
-            )
-        try:
-            return BiLMConfig(**known | assumed)
-        except ValueError as error:
-            raise ValueError(f"{self.source} does not contain a biLM. {error}") from None

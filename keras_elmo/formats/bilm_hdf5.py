@@ -1,16 +1,18 @@
 """The files of bilm-tf's layout: options and weights in hdf5, under any of their usual names."""
 
 import functools
+import pathlib
 
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile
 from keras_elmo.formats.bilm_weights import bilm_mapping
-from keras_elmo.formats.folder import Folder, PresetFile, base_name
+from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.hdf5 import Hdf5Reader, read_arrays, write_arrays
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint
 from keras_elmo.formats.weight_mapping import WeightMapping, expected_shapes, extract
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike, read_options, write_files, write_json
 
 _WEIGHTS_NAMES = "*weights.hdf5, model.hdf5, any other *.hdf5 but softmax.hdf5, or weights_file"
@@ -24,11 +26,14 @@ def read_bilm(options_file: PathLike, weight_file: PathLike) -> BiLMFile:
 
 def _read_weights(config: BiLMConfig, weight_file: PathLike, place: object) -> BiLMFile:
     """Read the weights that belong to a config. ``place`` says in errors where it is from."""
-    remedy = "Do the options and weight files belong together?"
-    with Hdf5Reader(weight_file) as file:
-        expected = expected_shapes(bilm_mapping(config, file.walk()))
-        arrays = file.read_all(expected, fits=f"the options {place}", remedy=remedy)
-    return BiLMFile(config, arrays, str(weight_file))
+    mapping = bilm_mapping(config)
+    arrays = read_arrays(
+        weight_file,
+        expected_shapes(mapping),
+        fits=f"the options {place}",
+        remedy="Do the options and weight files belong together?",
+    )
+    return BiLMFile(config, arrays, str(weight_file), mapping)
 
 
 def write_bilm(directory: PathLike, config: BiLMConfig, variables: dict) -> None:
@@ -86,7 +91,7 @@ class BilmHdf5(Format):
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
         return folder.checkpoint is None and bool(
-            _hdf5_names(folder) or folder.named("weights_file")
+            _hdf5_files(folder) or folder.named("weights_file")
         )
 
     @property
@@ -98,10 +103,10 @@ class BilmHdf5(Format):
         return self.read().arrays
 
     def mapping(self) -> WeightMapping:
-        return bilm_mapping(self.config, self.tensors)
+        return bilm_mapping(self.config)
 
     def read(self) -> BiLMFile:
-        return _read_weights(self.config, self._weight_file(), self.options[1])
+        return _read_weights(self.config, self._weight_file(), self.options[1] or "in options=")
 
     def read_mixes(self) -> list[Mix]:
         if not self.folder.named("scalar_mix.json"):
@@ -113,9 +118,10 @@ class BilmHdf5(Format):
                 for x in read_options(file, "Scalar mixes")
             ]
         except (TypeError, LookupError) as error:
-            raise ValueError(
+            raise invalid(
                 f"Scalar mixes {file} must be a list of objects with scalars (a list of numbers), "
-                f"gamma (a number) and layer_norm (true or false). Received: {error!r}"
+                "gamma (a number) and layer_norm (true or false)",
+                repr(error),
             ) from None
 
     def read_softmax(self) -> SoftmaxFile | None:
@@ -142,12 +148,12 @@ class BilmHdf5(Format):
                 )
         return softmax
 
-    def _weight_file(self) -> PresetFile:
+    def _weight_file(self) -> pathlib.Path:
         folder = self.folder
         best, model = folder.ending("weights.hdf5"), folder.named("model.hdf5")
-        choices = best, model, _hdf5_names(folder), folder.named("weights_file")
+        choices = best, model, _hdf5_files(folder), folder.named("weights_file")
         return folder.pick(_WEIGHTS_NAMES, *choices)
 
 
-def _hdf5_names(folder: Folder) -> list[str]:
-    return [name for name in folder.ending(".hdf5") if base_name(name).lower() != "softmax.hdf5"]
+def _hdf5_files(folder: Folder) -> list[pathlib.Path]:
+    return [file for file in folder.ending(".hdf5") if file.name.lower() != "softmax.hdf5"]

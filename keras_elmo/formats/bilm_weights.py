@@ -1,7 +1,5 @@
 """The layouts of bilm-tf: its hdf5 files, which AllenNLP and simple_elmo read, and checkpoints."""
 
-from collections.abc import Container
-
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
@@ -21,7 +19,7 @@ PREPEND_PADDING_ROW = Transform(
 # The file stores two-dimensional convolutions, whose first axis has length one.
 DROP_LEADING_AXIS = Transform(load=lambda x: (x[0],), save=lambda x: x[None])
 SWAP_GATES = Transform(load=lambda x: (swap_gates(x),), save=swap_gates)
-# The rows [x; h] are those of the kernel and of the recurrent kernel.
+# The first half of the rows is the kernel, the second half the recurrent kernel.
 SPLIT_ROWS = Transform(
     load=lambda x: tuple(map(swap_gates, np.split(x, 2))),
     save=lambda kernel, recurrent: swap_gates(np.concatenate([kernel, recurrent])),
@@ -41,7 +39,6 @@ _CHARACTER_CNN: Layout = [
     ("CNN_proj/W_word", "v P", AS_IS, "char_cnn/word_kernel"),
 ]
 _CHARACTERS: Layout = [("char_embed", "c e", PREPEND_PADDING_ROW, "char_cnn/embeddings")]
-# Modules of TF-Hub have a row for the padding.
 _PADDED_CHARACTERS: Layout = [("char_embed", "C e", AS_IS, "char_cnn/embeddings")]
 
 
@@ -54,42 +51,23 @@ def _lstms(cell: str, kernel: str, bias: str, projection: str) -> Layout:
     ]
 
 
-# A file of one layer does not name the layer.
-_HDF5 = [
-    _lstms(cell, "W_0", "B", "W_P_0")
-    for cell in ("RNN_{d}/RNN/MultiRNNCell/Cell{l}/LSTMCell", "RNN_{d}/RNN/LSTMCell")
-]
-_VARIABLES = [
-    _lstms(cell, "kernel", "bias", "projection/kernel")
-    for cell in (
-        "RNN_{d}/rnn/multi_rnn_cell/cell_{l}/lstm_cell",
-        "RNN_{d}/rnn/lstm_cell",
-        "RNN_{d}/RNN/MultiRNNCell/Cell{l}/rnn/lstm_cell",
-        "RNN_{d}/RNN/rnn/lstm_cell",
-    )
-]
-
-
-def _choose(choices: list[Layout], names: Container[str], n_layers: int) -> Layout:
-    """Return the layout of the LSTMs whose first tensor is in a file, or the first layout."""
-    for layout in choices:
-        first = layout[0][0]
-        if ("{l}" in first or n_layers == 1) and first.format(d=0, l=0) in names:
-            return layout
-    return choices[0]
-
-
-def bilm_mapping(config: BiLMConfig, names: Container[str] = ()) -> WeightMapping:
-    """Return the weight mapping of an hdf5 file. ``names`` are the tensors in the file."""
-    lstms = _choose(_HDF5, names, config.n_layers)
-    return make_mapping([*_CHARACTERS, *_CHARACTER_CNN, *lstms], config)
-
-
-def variables_layout(names: Container[str], is_padded: bool, n_layers: int = 1) -> Layout:
+def variables_layout(cell: str, is_padded: bool) -> Layout:
     """Return the layout of the variables of a checkpoint.
 
-    ``names`` are the variables without their prefix. ``is_padded`` says whether the characters
-    have a row for the padding.
+    ``cell`` is the start of the names of an LSTM. ``is_padded`` says whether the characters have
+    a row for the padding.
     """
     characters = _PADDED_CHARACTERS if is_padded else _CHARACTERS
-    return [*characters, *_CHARACTER_CNN, *_choose(_VARIABLES, names, n_layers)]
+    return [*characters, *_CHARACTER_CNN, *_lstms(cell, "kernel", "bias", "projection/kernel")]
+
+
+_HDF5: Layout = [
+    *_CHARACTERS,
+    *_CHARACTER_CNN,
+    *_lstms("RNN_{d}/RNN/MultiRNNCell/Cell{l}/LSTMCell", "W_0", "B", "W_P_0"),
+]
+
+
+def bilm_mapping(config: BiLMConfig) -> WeightMapping:
+    """Return the weight mapping of an hdf5 file."""
+    return make_mapping(_HDF5, config)

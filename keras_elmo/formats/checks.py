@@ -38,19 +38,17 @@ def check_tensors(
             problems.append(f"'{key}' must contain {wanted}, found dtype {tensor.dtype}")
         elif tensor.shape != tuple(shape):
             problems.append(f"'{key}' has shape {tensor.shape}, expected {tuple(shape)}")
-        if isinstance(tensor, np.ndarray) and tensor.dtype.kind == "f":
-            if not np.isfinite(tensor).all():
-                problems.append(f"'{key}' contains NaN or infinite values")
-            elif tensor.dtype.itemsize > 4 and (np.abs(tensor) > _LARGEST_FLOAT32).any():
-                problems.append(f"'{key}' contains values beyond float32")
+        elif isinstance(tensor, np.ndarray) and not (np.abs(tensor) <= _LARGEST_FLOAT32).all():
+            problems.append(f"'{key}' contains NaN, infinity, or values beyond float32")
     problems += [
         f"'{key}' is not expected, found shape {tensor.shape}"
         for key, tensor in tensors.items()
         if key not in expected
     ]
     if problems:
-        more = len(problems) - _MOST_PROBLEMS
-        shown = problems[:_MOST_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
+        shown = problems[:_MOST_PROBLEMS]
+        if len(problems) > len(shown):
+            shown.append(f"and {len(problems) - len(shown)} more")
         raise ValueError(
             f"{name} does not fit {fits}, nothing was loaded. Received: {'; '.join(shown)}. "
             f"{remedy}"

@@ -1,6 +1,5 @@
 """The files of a preset, all in one folder."""
 
-import dataclasses
 import os
 import pathlib
 import re
@@ -19,25 +18,6 @@ _MODEL_FILE = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class PresetFile(os.PathLike[str]):
-    """A file of a preset. Open it as a path, and write it into errors as text.
-
-    ``name`` is its name in the preset, including folders. ``text`` is its path, or
-    ``archive!name``.
-    """
-
-    name: str
-    path: pathlib.Path
-    text: str
-
-    def __fspath__(self) -> str:
-        return str(self.path)
-
-    def __str__(self) -> str:
-        return self.text
-
-
 class Folder:
     """The files of a preset.
 
@@ -49,65 +29,55 @@ class Folder:
             as its prefix ``model.ckpt-400`` or one of its files. A directory whose only model is
             one or two levels deeper is that model.
 
-    ``names`` are the files, including folders. ``checkpoint`` is the name of the checkpoint, if
+    ``files`` are the paths of all files. ``checkpoint`` is the prefix of the checkpoint, if
     ``path`` is one.
     """
 
     def __init__(self, path: PathLike) -> None:
         self.path = local_path(path)
-        prefix = checkpoint_prefix(self.path)
-        self.checkpoint = prefix.name if prefix else None
-        self._is_archive = prefix is None and not self.path.is_dir()
-        if self._is_archive:
-            self._directory = pathlib.Path(tempfile.mkdtemp(prefix="keras-elmo-"))
-            weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
-            _unpack(self.path, self._directory)
+        self.checkpoint = checkpoint_prefix(self.path)
+        patterns = ["*", "variables/*"]
+        if self.checkpoint:
+            self._directory = self.checkpoint.parent
+        elif self.path.is_dir():
+            self._directory = _model_folder(self.path)
         else:
-            self._directory = prefix.parent if prefix else _model_folder(self.path)
-        patterns = ["**/*"] if self._is_archive else ["*", "variables/*", "fta/*"]
+            temporary = tempfile.mkdtemp(prefix="keras-elmo-")
+            weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+            # Errors about a file then contain the name of the archive.
+            self._directory = pathlib.Path(temporary, self.path.name)
+            _unpack(self.path, self._directory)
+            patterns = ["**/*"]
         # macOS adds files ._name to folders and archives.
-        self.names = sorted(
-            file.relative_to(self._directory).as_posix()
+        self.files = sorted(
+            file
             for pattern in patterns
             for file in self._directory.glob(pattern)
             if not file.is_dir() and not file.name.startswith("._")
         )
 
-    @property
-    def files(self) -> list[PresetFile]:
-        """All files."""
-        return [self.file(name) for name in self.names]
-
-    def file(self, name: str) -> PresetFile:
-        """Return the file of this name."""
-        path = self._directory / name
-        return PresetFile(name, path, f"{self.path}!{name}" if self._is_archive else str(path))
-
-    def named(self, base: str) -> list[str]:
+    def named(self, name: str) -> list[pathlib.Path]:
         """Return the files with this name, in any folder."""
-        return [name for name in self.names if base_name(name).lower() == base.lower()]
+        return [file for file in self.files if file.name.lower() == name.lower()]
 
-    def ending(self, end: str) -> list[str]:
+    def ending(self, end: str) -> list[pathlib.Path]:
         """Return the files whose names have this ending."""
-        return [name for name in self.names if name.lower().endswith(end)]
+        return [file for file in self.files if file.name.lower().endswith(end)]
 
-    def pick(self, expected: str, *choices: list[str]) -> PresetFile:
+    def pick(self, expected: str, *choices: list[pathlib.Path]) -> pathlib.Path:
         """Return the file of the first choice that has files, which must be one.
 
         ``expected`` describes it in the ``ValueError``. Without choices it is the name of the file.
         """
         choices = choices or (self.named(expected),)
-        candidates: list[str] = next((names for names in choices if names), [])
+        candidates: list[pathlib.Path] = next((files for files in choices if files), [])
         if len(candidates) != 1:
-            raise self.refusal(expected, candidates)
-        return self.file(candidates[0])
-
-    def refusal(self, expected: str, candidates: list[str]) -> ValueError:
-        """Return the error for no candidate, or several, where one file is expected."""
-        return ValueError(
-            f"Preset {self.path} must contain exactly one file named {expected}. "
-            f"Received: {sorted(candidates or self.names)[:20] or 'no files'}"
-        )
+            found = [os.path.relpath(x, self._directory) for x in candidates or self.files]
+            raise ValueError(
+                f"Preset {self.path} must contain exactly one file named {expected}. "
+                f"Received: {found[:20] or 'no files'}"
+            )
+        return candidates[0]
 
 
 def _unpack(path: pathlib.Path, directory: pathlib.Path) -> None:
@@ -156,8 +126,3 @@ def _model_folder(path: pathlib.Path) -> pathlib.Path:
         if folders:
             return folders.pop()
     return path
-
-
-def base_name(name: str) -> str:
-    """Return the last part of a name with ``/``."""
-    return name.rpartition("/")[2]

@@ -5,7 +5,9 @@ the expected one. Both name the file.
 """
 
 import contextlib
-import io
+import errno
+import os
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +17,9 @@ import numpy as np
 from keras_elmo.formats.checks import check_tensors
 from keras_elmo.utils.checks import invalid, shorten
 from keras_elmo.utils.files import PathLike, check_file, local_path
+
+# HDF5 writes some data only when the file is closed.
+_ROOM_TO_CLOSE = 16 << 20
 
 
 def read_arrays(
@@ -29,57 +34,22 @@ def write_arrays(
     file: PathLike, arrays: dict, attributes: dict | None = None, **filters: Any
 ) -> None:
     """Write arrays and attributes by name. Pass ``filters`` to ``create_dataset``."""
-    with create_hdf5(file) as opened:
+    with h5py.File(file, "w") as opened:
         opened.attrs.update(attributes or {})
         for name, array in arrays.items():
-            opened.create_dataset(name, data=array, **filters)
+            add_dataset(opened, name, array, **filters)
 
 
-@contextlib.contextmanager
-def create_hdf5(file: PathLike) -> Iterator[h5py.File]:
-    """Open a new hdf5 file for writing. An ``OSError``, as of a full disk, is raised at the end.
-
-    HDF5 can crash the process after an exception inside its writes. It therefore writes through an
-    object that never fails, and the error is raised when the file is closed.
-    """
-    output = _Output(file, "w+")
-    try:
-        with h5py.File(output, "w") as opened:
-            yield opened
-    finally:
-        output.close()
-        if output.error:
-            raise output.error
+def add_dataset(file: h5py.File, name: str, array: np.ndarray, **filters: Any) -> None:
+    """Add a dataset to a file that is open for writing."""
+    check_room(file, array.nbytes)
+    file.create_dataset(name, data=array, **filters)
 
 
-class _Output(io.FileIO):
-    """A new file that keeps the first error of writing, and drops what comes after it."""
-
-    error: BaseException | None = None
-
-    def write(self, data: Any) -> int:
-        end = self.tell() + len(data)
-        try:
-            rest = memoryview(data)
-            while rest and not self.error:
-                rest = rest[super().write(rest) :]
-        except BaseException as error:  # also an interrupt
-            self.error = error
-        self.seek(end)
-        return len(data)
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        n = super().readinto(view) or 0
-        view[n:] = bytes(len(view) - n)  # dropped data
-        return len(view)
-
-    def truncate(self, size: int | None = None) -> int:
-        try:
-            return super().truncate(size)
-        except BaseException as error:
-            self.error = self.error or error
-            return self.tell()
+def check_room(file: h5py.File, n_bytes: int) -> None:
+    """Raise an ``OSError`` if the disk is too full to write. HDF5 would crash the process."""
+    if shutil.disk_usage(file.filename).free < n_bytes + _ROOM_TO_CLOSE:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.filename)
 
 
 class Hdf5Reader:
@@ -186,8 +156,10 @@ class Hdf5Reader:
 
     def copy(self, name: str, target: h5py.File) -> None:
         """Copy a dataset, still compressed, into an ``h5py.File`` that is open for writing."""
+        dataset = self.declared(name)
+        check_room(target, dataset.nbytes)
         with self._renamed_errors():
-            self._file.copy(self.declared(name), target, name)
+            self._file.copy(dataset, target, name)
 
     @contextlib.contextmanager
     def _renamed_errors(self) -> Iterator[None]:

@@ -8,15 +8,10 @@ import numpy as np
 from keras_elmo.alphabets import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import Format
-from keras_elmo.formats.folder import Folder, PresetFile, base_name
+from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.torch_weights import read_tensors, torch_layout
-from keras_elmo.formats.weight_mapping import (
-    AS_IS,
-    Transform,
-    WeightMapping,
-    infer_fields,
-    make_mapping,
-)
+from keras_elmo.formats.weight_mapping import Transform, WeightMapping, make_mapping
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import read_bytes, read_options
 
 _TORCH_FILES = ("token_embedder.pkl", "encoder.pkl")
@@ -31,6 +26,26 @@ _LAYOUT = torch_layout(
 )
 
 
+# The field of a BiLMConfig for each key of an architecture file.
+_FIELDS = {
+    "token_embedder": {
+        "filters": "filters",
+        "char_dim": "character_embedding_dim",
+        "max_characters_per_token": "max_characters_per_token",
+        "activation": "activation",
+        "n_highway": "n_highway",
+    },
+    "encoder": {
+        "dim": "lstm_dim",
+        "projection_dim": "projection_dim",
+        "n_layers": "n_layers",
+        "cell_clip": "cell_clip",
+        "proj_clip": "projection_clip",
+    },
+}
+_RELEASED = BiLMConfig(character_embedding_dim=50)
+
+
 class ManyLangs(Format):
     """A directory of ELMoForManyLangs: two dictionaries, two PyTorch files, ``config.json``.
 
@@ -40,6 +55,10 @@ class ManyLangs(Format):
 
     name = "ELMoForManyLangs"
     tokens = "the words of Universal Dependencies (UDPipe)"
+    released_options = {
+        section: {key: getattr(_RELEASED, field) for key, field in fields.items()}
+        for section, fields in _FIELDS.items()
+    }
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
@@ -57,27 +76,36 @@ class ManyLangs(Format):
             for key, tensor in read_tensors(self.folder.pick(file)).items()
         }
 
-    def options_file(self) -> PresetFile | None:
-        if not self.folder.named("config.json"):
-            return None
-        settings = read_options(self.folder.pick("config.json"), "Configuration")
-        path = settings.get("config_path") if isinstance(settings, dict) else None
-        name = base_name(path.replace("\\", "/")) if isinstance(path, str) else ""
-        return self.folder.pick(name) if self.folder.named(name) else None
+    def read_options(self) -> tuple[Any, object]:
+        for file in self.folder.named("config.json"):
+            settings = read_options(file, "Configuration")
+            path = settings.get("config_path") if isinstance(settings, dict) else None
+            name = path.replace("\\", "/").rpartition("/")[2] if isinstance(path, str) else ""
+            if self.folder.named(name):
+                architecture = self.folder.pick(name)
+                return read_options(architecture), architecture
+        return self.assume_options()
 
     @functools.cached_property
     def config(self) -> BiLMConfig:
-        shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
-        characters = (_CHARACTERS, "c e", AS_IS, "char_cnn/embeddings")
-        sizes = infer_fields([characters, *_LAYOUT], shapes, self.source)
+        words = self.tensors.get(_WORDS, np.zeros((0, 0)))
         code_points = CodePoints(
-            characters=tuple(self._characters),
-            words=tuple(self._words),
-            word_dim=shapes.get(_WORDS, (0, 0))[-1],
+            characters=tuple(self._characters), words=tuple(self._words), word_dim=words.shape[-1]
         )
         options, place = self.options
-        more = {} if options is None else _fields_of(options, place)
-        return self.config_of(**sizes, **more, code_points=code_points, use_skip_connections=True)
+        try:
+            fields = {
+                field: options[section][key]
+                for section, keys in _FIELDS.items()
+                for key, field in keys.items()
+            }
+            return BiLMConfig(**fields, code_points=code_points)
+        except (TypeError, LookupError, ValueError) as error:
+            raise invalid(
+                "ELMoForManyLangs expects its architecture, a JSON object with 'token_embedder' "
+                "and 'encoder'",
+                f"{place or 'options='}, {type(error).__name__}: {error}",
+            ) from None
 
     def mapping(self) -> WeightMapping:
         rows = (_CHARACTERS, "c e", _reorder_rows(self._characters), "char_cnn/embeddings")
@@ -165,20 +193,3 @@ def _split_columns(word_dim: int) -> Transform:
         load=lambda x: (x[:, :word_dim].T, x[:, word_dim:].T),
         save=lambda words, characters: np.concatenate([words.T, characters.T], axis=1),
     )
-
-
-def _fields_of(options: Any, place: object) -> dict[str, Any]:
-    """Return the fields of an architecture file that the shapes of tensors do not show."""
-    try:
-        embedder, encoder = options["token_embedder"], options["encoder"]
-        return {
-            "activation": embedder["activation"],
-            "max_characters_per_token": embedder["max_characters_per_token"],
-            "cell_clip": encoder["cell_clip"],
-            "projection_clip": encoder["proj_clip"],
-        }
-    except (TypeError, LookupError) as error:
-        raise ValueError(
-            "ELMoForManyLangs expects its architecture, a JSON object with 'token_embedder' and "
-            f"'encoder'. Received: {place}, without {error}"
-        ) from None

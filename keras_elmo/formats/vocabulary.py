@@ -1,10 +1,9 @@
 """Read and write the vocabulary of a softmax: a file with one token per line."""
 
-import re
-
 import numpy as np
 
 from keras_elmo.alphabets import ByteAlphabet
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike, local_path, read_vocabulary_lines
 
 UNKNOWN = "<UNK>"
@@ -17,10 +16,10 @@ SKIPPED = "!!!MAXTERMID"
 def write_vocabulary(path: PathLike, tokens: list[str]) -> None:
     """Write a vocabulary, one token per line. Refuse a token that readers of vocabularies skip."""
     if SKIPPED in tokens:
-        raise ValueError(
-            f"A vocabulary must not contain {SKIPPED}, because readers skip this line. Received: "
-            f"{SKIPPED} as token {tokens.index(SKIPPED)} for {path}. Remove it. In text it counts "
-            f"as {UNKNOWN}"
+        raise invalid(
+            f"A vocabulary must not contain {SKIPPED}, because readers skip this line",
+            f"{SKIPPED} as token {tokens.index(SKIPPED)} for {path}",
+            f"Remove it. In text it counts as {UNKNOWN}",
         )
     local_path(path).write_bytes("".join(f"{token}\n" for token in tokens).encode())
 
@@ -38,22 +37,14 @@ def arrange_vocabulary(lines: list[str], name: object) -> tuple[list[str], np.nd
     softmax. ``name`` is the name of the file for errors.
 
     Raises:
-        ValueError: If a special token is missing, or most lines consist of several columns.
+        ValueError: If a special token is missing.
     """
     tokens = [line for line in lines if line != SKIPPED]
-    # A few lines with blanks are rows of a softmax that no text needs.
-    several = re.compile("[^ \t][ \t]+[^ \t]")
-    columns = [number for number, line in enumerate(lines, 1) if several.search(line)]
-    if 2 * len(columns) > len(set(lines).difference(SPECIAL_TOKENS)):
-        raise ValueError(
-            f"Vocabulary {name} must have one token per line. Received: "
-            f"{lines[columns[0] - 1][:60]!r} in line {columns[0]}. Remove the other columns"
-        )
     if missing := [token for token in SPECIAL_TOKENS if token not in tokens]:
-        raise ValueError(
-            f"Vocabulary {name} must contain the lines <S>, </S> and <UNK>. Received: "
-            f"{len(lines)} lines without {', '.join(missing)}, which start with {lines[:3]}. Add "
-            "these lines. In a softmax each of them needs a row"
+        raise invalid(
+            f"Vocabulary {name} must have one token per line, and the lines <S>, </S> and <UNK>",
+            f"{len(lines)} lines without {', '.join(missing)}, which start with {lines[:3]}",
+            "Add these lines, and remove other columns. In a softmax each line needs a row",
         )
     # bilm-tf gives each line a row of the softmax, and predicts the last of several equal lines.
     last = {token: row for row, token in enumerate(tokens)}

@@ -1,12 +1,11 @@
 """Weight mappings: which tensor of a file belongs to which variable, and how the layout changes.
 
 A layout is a table with a row for each kind of tensor. ``make_mapping`` fills in the numbers and
-sizes of a config, and ``infer_fields`` goes the other way, from the shapes in a file.
+sizes of a config.
 """
 
 import dataclasses
 import hashlib
-import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -108,46 +107,6 @@ def _axis_size(axis: str, sizes: Mapping[str, Any]) -> int:
         factor, name = re.fullmatch(r"(\d*)(\D*)", term).groups()  # type: ignore[union-attr]
         size += int(factor or 1) * (sizes[name] if name else 1)
     return size
-
-
-def infer_fields(layout: Layout, shapes: Mapping[str, Shape], file: str) -> dict[str, Any]:
-    """Return the fields of a ``BiLMConfig`` that the shapes of tensors show.
-
-    ``file`` is the kind and name of the file, for the ``ValueError`` if tensors are missing.
-    """
-    sizes: dict[str, int] = {}
-    filters: list[tuple[int, int]] = []
-    counts = {"k": 0, "l": 0}
-    for source, axes, _, *targets in layout:
-        letter = next((x for x in "ikl" if f"{{{x}}}" in source), "")
-        for number in itertools.count():
-            shape = shapes.get(
-                source.format(i=number, k=number, l=number, d=0, direction="forward")
-            )
-            if shape is None or len(shape) != len(axes.split()):
-                break
-            for axis, size in zip(axes.split(), shape):
-                factor, name = re.fullmatch(r"(\d*)(.*)", axis).groups()  # type: ignore[union-attr]
-                sizes[name] = size // int(factor or 1)
-            if "w" in axes.split():
-                filters.append((sizes["w"], sizes["n"]))
-            kind = "l" if "{layer}" in targets[0] else letter
-            counts[kind] = max(counts.get(kind, 0), number + 1)
-            if not letter:
-                break
-    if not (filters and counts["l"] and {"e", "D", "P"} <= sizes.keys()):
-        raise ValueError(
-            f"{file} must contain the tensors of a character CNN and of LSTMs. Received: a file "
-            "without some of them"
-        )
-    return {
-        "filters": filters,
-        "character_embedding_dim": sizes["e"],
-        "n_highway": counts["k"],
-        "lstm_dim": sizes["D"],
-        "projection_dim": sizes["P"],
-        "n_layers": counts["l"],
-    }
 
 
 def variables_by_path(layer: Any) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """Check arguments and settings, and word the errors."""
 
-import difflib
 import math
 import numbers
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -18,9 +17,9 @@ def invalid(expected: str, received: object, advice: str = "") -> ValueError:
     """Return the error for an invalid argument.
 
     Args:
-        expected: str. What was expected, as in ``"CRF expects scores of 3 axes"``.
-        received: object. What was received instead, as in ``"shape=(2, 3)"``.
-        advice: str. What to do, if it is not obvious.
+        expected: str. The expectation, as in ``"CRF expects scores of 3 axes"``.
+        received: object. The value that was received, as in ``"shape=(2, 3)"``.
+        advice: str. Advice, if it is not obvious.
 
     Examples:
         >>> print(invalid("CRF expects scores of 3 axes", "shape=(2, 3)", "Add a batch axis"))
@@ -76,12 +75,6 @@ def check_fields(instance: object, table: FieldTable) -> None:
                 problems.append(str(invalid(expects, f"{name}={shorten(value)}")))
     if problems:
         raise ValueError(f"{type(instance).__name__} {'; '.join(problems)}")
-
-
-def nearest_names(name: str, names: Iterable[str]) -> list[str]:
-    """Return the names that are most similar to a misspelt one, at most three."""
-    by_case = {known.lower(): known for known in names}
-    return [by_case[n] for n in difflib.get_close_matches(name.lower(), by_case, 3, 0.6)]
 
 
 def shorten(value: object) -> str:

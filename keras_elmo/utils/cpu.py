@@ -1,22 +1,19 @@
-"""The name of this machine's CPU, and the instructions that matter for speed."""
+"""The CPU's instructions that matter for speed."""
 
 import pathlib
-import platform
+import re
 from collections.abc import Collection
 
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
 
 
-def cpu_name() -> str:
-    """Return the name of the CPU, from its maker or from the system."""
-    return _field("model name") or platform.processor() or platform.machine()
-
-
 def cpu_flags() -> list[str] | None:
     """Return the CPU's instructions that matter for matrix products; None if unknown."""
-    flags = (_field("flags") or "").split()
-    return [flag for flag in _FLAGS if flag in flags] if flags else None
+    if not _CPU_INFO.is_file():  # only Linux has this file
+        return None
+    found = re.search(r"^flags\s*:(.*)$", _CPU_INFO.read_text("utf-8", "replace"), re.MULTILINE)
+    return [flag for flag in _FLAGS if flag in found[1].split()] if found else None
 
 
 def advise_bfloat16(flags: Collection[str] | None) -> str:
@@ -33,14 +30,3 @@ def advise_bfloat16(flags: Collection[str] | None) -> str:
 def overflows_in_int8(flags: Collection[str] | None) -> bool:
     """Return whether sums of eight-bit products can overflow on a CPU with these ``cpu_flags``."""
     return not {"avx512_vnni", "avx_vnni"}.intersection(flags or ())
-
-
-def _field(name: str) -> str | None:
-    """Return the first value of a field of /proc/cpuinfo, which only Linux has."""
-    if not _CPU_INFO.is_file():
-        return None
-    for line in _CPU_INFO.read_text("utf-8", "replace").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == name:
-            return value.strip()
-    return None

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from keras_elmo.utils.checks import nearest_names
+from keras_elmo.utils.checks import invalid
 
 PathLike: TypeAlias = str | os.PathLike
 # pathlib removes one of the two slashes.
@@ -34,23 +34,11 @@ def local_path(path: PathLike) -> pathlib.Path:
     return expanded
 
 
-def similar_paths(path: pathlib.Path) -> list[str]:
-    """Return existing paths like a missing one: its first missing part has a similar name."""
-    while path.name and not path.parent.exists():
-        path = path.parent
-    try:
-        return [str(path.with_name(n)) for n in nearest_names(path.name, os.listdir(path.parent))]
-    except (OSError, ValueError):
-        return []
-
-
 def check_file(file: PathLike, name: str) -> None:
     """Raise an ``OSError`` with the name of a file if it is missing or is not a plain file."""
     path = local_path(file)
     if not path.exists():
-        similar = ", ".join(similar_paths(path))
-        advice = f". Similar names: {similar}" if similar else ""
-        raise FileNotFoundError(f"{name} does not exist{advice}")
+        raise FileNotFoundError(f"{name} does not exist")
     if not path.is_file():  # reading a pipe may never end
         raise OSError(f"{name} is a directory, a device or a pipe, not a file")
 
@@ -68,11 +56,6 @@ def read_options(file: PathLike, kind: str = "Options file") -> Any:
         OSError: If the file is missing or cannot be read.
         ValueError: If the file is not JSON in UTF-8.
     """
-    if isinstance(file, dict):
-        raise ValueError(
-            "Expected the path of an options file. Received: a dict. For a layer without weights "
-            "use ElmoLayer(BiLMConfig.from_options(options))"
-        )
     content = read_bytes(file, kind)
     try:
         return json.loads(content.decode("utf-8-sig"))
@@ -84,9 +67,7 @@ def read_object(file: PathLike, kind: str = "Options file") -> dict[str, Any]:
     """Read a small JSON file that must contain an object. For errors see ``read_options``."""
     content = read_options(file, kind)
     if not isinstance(content, dict):
-        raise ValueError(
-            f"{kind} {file} must contain a JSON object. Received: {type(content).__name__}"
-        )
+        raise invalid(f"{kind} {file} must contain a JSON object", type(content).__name__)
     return content
 
 
@@ -113,9 +94,10 @@ def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]
         return [line.removesuffix(end) for line in lines]
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{name} must be text in UTF-8. Received: other bytes in line {line} ({error.reason}). "
-            "Convert the file first, for example with iconv"
+        raise invalid(
+            f"{name} must be text in UTF-8",
+            f"other bytes in line {line} ({error.reason})",
+            "Convert the file first, for example with iconv",
         ) from None
 
 
@@ -190,7 +172,7 @@ def check_output(
     elif output.exists() and not overwrite:
         problem = "which exists. Pass overwrite=True (--force) to replace it"
     if problem:
-        raise ValueError(f"Expected the path of a new file. Received: {output}, {problem}")
+        raise invalid("Expected the path of a new file", f"{output}, {problem}")
     return output
 
 
@@ -198,10 +180,8 @@ def check_new_directory(directory: pathlib.Path, receiver: str, remedy: str) -> 
     """Raise a ``ValueError`` if a path is a file, or a directory with files."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         found = "contains files" if directory.is_dir() else "is a file"
-        raise ValueError(
-            f"{receiver} expects a directory that is new or empty. "
-            f"Received: {directory}, which {found}. {remedy}"
-        )
+        expected = f"{receiver} expects a directory that is new or empty"
+        raise invalid(expected, f"{directory}, which {found}", remedy)
 
 
 def digest_of(path: PathLike, algorithm: str = "sha256") -> str:

@@ -18,7 +18,6 @@ from keras_elmo import ElmoLayer, Embedder
 from keras_elmo.cli import main
 from keras_elmo.embed import embed_file
 from keras_elmo.utils.file_lock import locked
-from tests.conftest import room_for
 from tests.embed.conftest import MANY, STORED, read
 
 
@@ -36,7 +35,11 @@ def test_embed_file(embedder, text, tmp_path, layers, float16, compression):
     for i, array in enumerate(embedder.embed(STORED, layers)):
         assert found[str(i)].dtype == ("float16" if float16 else "float32")
         np.testing.assert_allclose(found[str(i)], array, atol=5e-3 if float16 else 1e-5)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.hdf5", "sentences.txt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        ".out.hdf5.lock",
+        "out.hdf5",
+        "sentences.txt",
+    ]
 
 
 def interrupt(embedder, text, output, monkeypatch, **settings):
@@ -138,7 +141,7 @@ def test_killed_and_resumed(tiny_preset, embedder, tmp_path, monkeypatch):
     embedder.embed_file(text, tmp_path / "whole.hdf5", progress=False)
     assert process.wait() == 0, (tmp_path / "errors").read_text()
     assert filecmp.cmp(output, tmp_path / "whole.hdf5", shallow=False)
-    expected = ["errors", "in.txt", "out.hdf5", "whole.hdf5"]
+    expected = [".out.hdf5.lock", ".whole.hdf5.lock", "errors", "in.txt", "out.hdf5", "whole.hdf5"]
     assert sorted(path.name for path in tmp_path.iterdir()) == expected
 
 
@@ -163,19 +166,21 @@ def test_a_finished_file_is_recognised(embedder, layers, text, monkeypatch):
     layer.set_weights(embedder.elmo.get_weights())
     with pytest.raises(ValueError, match="layers.hdf5, which has the settings .*'options'"):
         Embedder(layer).embed_file(text, layers, resume=True, progress=False)
-    assert layers.read_bytes() == before and not layers.with_name("layers.hdf5.lock").exists()
+    assert layers.read_bytes() == before
     layers.write_bytes(before[: len(before) // 2])
     with pytest.raises(OSError, match="layers.hdf5 is damaged or not an hdf5 file .* Remove it"):
         embedder.embed_file(text, layers, resume=True, progress=False)
 
 
-def test_a_full_disk(embedder, layers, text, tmp_path):
+def test_a_full_disk(embedder, layers, text, tmp_path, full_disk):
     """Room neither for the first part nor for the merged file."""
     output, parts = tmp_path / "out.hdf5", tmp_path / "out.hdf5.parts"
-    for room, left in [(3000, 0), (layers.stat().st_size - 1, 4)]:
-        with room_for(room), pytest.raises(OSError, match="out.hdf5.parts"):
+    for n_datasets, left in [(0, 0), (len(STORED) + 1, 4)]:
+        full_disk(n_datasets)
+        with pytest.raises(OSError, match="No space left on device: .*out.hdf5.parts"):
             embedder.embed_file(text, output, resume=True, progress=False)
         assert not output.exists() and len(list(parts.iterdir())) == left
+    full_disk(9 * len(STORED))
     embedder.embed_file(text, output, resume=True, progress=False)
     assert filecmp.cmp(output, layers, shallow=False) and not parts.exists()
 
@@ -233,7 +238,7 @@ def test_lines_of_raw_text(tmp_path):
 
 
 def test_two_runs_on_one_output(embedder, text, tmp_path):
-    with locked(tmp_path / "out.hdf5.lock", "writes"):
+    with locked(tmp_path / ".out.hdf5.lock", "writes"):
         with pytest.raises(OSError, match=f"Process {os.getpid()} writes .*out.hdf5 already"):
             embedder.embed_file(text, tmp_path / "out.hdf5", progress=False)
     embedder.embed_file(text, tmp_path / "out.hdf5", progress=False)

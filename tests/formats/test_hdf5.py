@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 
 from keras_elmo.formats.hdf5 import Hdf5Reader, read_arrays, write_arrays
-from tests.conftest import room_for
 
 
 @pytest.mark.parametrize("filters", [{}, {"compression": "gzip", "shuffle": True}])
@@ -21,15 +20,18 @@ def test_round_trip(tmp_path, filters):
             assert found.dtype == array.dtype
 
 
-@pytest.mark.parametrize("room", [0, 5_000, 60_000, 150_000])
-@pytest.mark.parametrize("compression", [None, "gzip"])
-def test_a_full_disk(tmp_path, compression, room):
-    """HDF5 would crash the process, now or at its end."""
-    arrays = {str(i): np.random.rand(300) for i in range(100)}
-    with room_for(room), pytest.raises(OSError, match="File too large"):
-        write_arrays(tmp_path / "w", arrays, compression=compression)
-    write_arrays(tmp_path / "w", arrays, compression=compression)
-    assert read_arrays(tmp_path / "w").keys() == arrays.keys()
+def test_a_full_disk(tmp_path, full_disk):
+    """HDF5 would crash the process."""
+    arrays = {"a": np.zeros(3), "b": np.ones(3)}
+    write_arrays(tmp_path / "w", arrays)
+    with h5py.File(tmp_path / "other", "w") as target, Hdf5Reader(tmp_path / "w") as file:
+        full_disk(1)
+        file.copy("a", target)
+        with pytest.raises(OSError, match="No space left on device: .*/other"):
+            file.copy("b", target)
+    full_disk(1)
+    with pytest.raises(OSError, match="No space left on device: .*/again"):
+        write_arrays(tmp_path / "again", arrays)
 
 
 def test_damaged_and_missing_files(tmp_path):
@@ -65,13 +67,10 @@ def test_what_was_expected(tmp_path):
         read_arrays(tmp_path / "w", {str(i): (1,) for i in range(27)})
 
 
-@pytest.mark.parametrize(
-    "value, problem",
-    [(np.nan, "NaN or infinite values"), (np.inf, "NaN or inf"), (-1e39, "values beyond float32")],
-)
-def test_values_are_finite_in_float32(tmp_path, value, problem):
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1e39])
+def test_values_are_finite_in_float32(tmp_path, value):
     write_arrays(tmp_path / "w", {"a": np.array([3e38, value])})
-    with pytest.raises(ValueError, match=f"Received: 'a' contains {problem}.*. Fetch"):
+    with pytest.raises(ValueError, match="'a' contains NaN, infinity, or values beyond float32. F"):
         read_arrays(tmp_path / "w")
 
 

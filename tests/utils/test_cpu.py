@@ -21,7 +21,7 @@ CPU_INFO = (
 def test_info_says_whether_bfloat16_pays(tiny_preset, tmp_path, monkeypatch, capsys, flags, words):
     (tmp_path / "cpuinfo").write_text(CPU_INFO.format(flags))
     monkeypatch.setattr(cpu, "_CPU_INFO", tmp_path / "cpuinfo")
-    assert cpu.cpu_name() == "A CPU" and cpu.cpu_flags()[0] == "avx2"
+    assert cpu.cpu_flags()[0] == "avx2"
     assert main(["info", str(tiny_preset), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bfloat16"].startswith(words)
 
@@ -38,6 +38,6 @@ def test_int8_overflows_without_its_instructions(tmp_path, monkeypatch, flags, o
 
 def test_systems_without_this_information(tmp_path, monkeypatch):
     monkeypatch.setattr(cpu, "_CPU_INFO", tmp_path / "none")
-    assert cpu.cpu_flags() is None and cpu.cpu_name()
+    assert cpu.cpu_flags() is None
     assert cpu.advise_bfloat16(None).startswith("unknown")
     assert cpu.overflows_in_int8(None)
