@@ -177,11 +177,8 @@ def test_sentiment(load, tmp_path, preset, eager):
     }
     for name, text in reviews.items():
         (tmp_path / f"{name}.tsv").write_text(text, "utf-8", newline="")
-    read = load("sentiment").read_reviews
-    assert read(tmp_path / "dev.tsv", str.split)[1] == [
-        1,
-        0,
-    ]  # a review without a token is left out
+    _, labels = load("sentiment").read_reviews(tmp_path / "dev.tsv", str.split)
+    assert labels == [1, 0]  # a review without a token is left out
     given = "--data", tmp_path, "--tokenizer", "whitespace", "--epochs", 1, "--batch-size", 8
     out = run(EXAMPLES / "sentiment.py", *given, "--preset", preset, "--share", 0.5, 1)
     assert out.count("test accuracy") == 4
@@ -255,17 +252,11 @@ def test_proteins(load, tmp_path):
     [
         ("sst5 read_trees", "\n", "a tree or more. Received: path="),
         ("entailment read_pairs", "E\ta\tb\nE\ta\n", "tabs between, .*line 2 of .*: 'E\\\\ta'"),
-        ("entailment read_pairs", "E\ta\tb\tc\n", "names such columns. Received: line 1 of"),
-        ("entailment read_pairs", "E\t \tb\n", "Received: line 1 of"),
         ("entailment read_pairs", "label\tsentence1\tsentence2\n-\ta\tb\n", "a pair or more"),
-        ("srl read_frames", "x 0 O\nAda B-A0\n", "then 1 .predicate. or 0, .* line 2 of"),
         ("srl read_frames", "x 0 O\nAda 2 B-A0\n", "then 1 .predicate. or 0, .* line 2 of"),
         ("coreference read_gap", "ID\tText\n1\tx\n", "the columns of GAP, .*Received: row 1 of"),
-        ("coreference read_gap", "", "a row or more. Received: path="),
         ("proteins read_proteins", "a\tAC\tHZ\t11\n", "labels H, E or C, .* line 1 of"),
-        ("proteins read_proteins", "", "a protein or more"),
         ("sentiment read_reviews", "1\ta\nx\tb\n", "a label from 0 on, a tab .* line 2 of .*'x"),
-        ("sentiment read_reviews", "\n", "Expected a review or more. Received: path="),
     ],
 )
 def test_malformed_files(load, tmp_path, script, text, message):
@@ -276,32 +267,17 @@ def test_malformed_files(load, tmp_path, script, text, message):
         getattr(load(name), reader)(tmp_path / "data", *more)
 
 
-@pytest.mark.parametrize(
-    "old, new, message",
-    [
-        ('"answer_start": 4', '"answer_start": 400', "an answer inside the passage. Received: qu"),
-        (
-            '"answers": [',
-            '"answers": [], "x": [',
-            "as in SQuAD 1.1. Received: question 0 of .* one",
-        ),
-    ],
-)
-def test_malformed_squad(load, tmp_path, old, new, message):
+def test_malformed_squad(load, tmp_path):
     file = write_squad(tmp_path / "squad.json")
-    file.write_text(file.read_text().replace(old, new, 1))
-    with pytest.raises(ValueError, match=message):
+    file.write_text(file.read_text().replace('"answer_start": 4', '"answer_start": 400', 1))
+    with pytest.raises(ValueError, match="an answer inside the passage. Received: qu"):
         load("questions").read_squad(file)
 
 
 def test_a_byte_order_mark_is_no_text(load, tmp_path):
     path = tmp_path / "data"  # as some editors on Windows begin a file
-    path.write_text("(3 (2 It) (3 works))\n", "utf-8-sig")
-    assert [str(tree.label()) for tree in load("sst5").read_trees(path)] == ["3"]
     path.write_text("1\tIt works\n", "utf-8-sig")
     assert load("sentiment").read_reviews(path, str.split) == ([["It", "works"]], [1])
-    path.write_text("label\tsentence1\tsentence2\nE\tA\tB\n", "utf-8-sig")
-    assert load("entailment").read_pairs(path) == ([(["A"], ["B"])], ["E"])
 
 
 # Models.
@@ -356,15 +332,6 @@ def test_padding_changes_nothing(name, load, preset):
     for one, padded in zip(expected, map(numpy, found), strict=True):
         np.testing.assert_allclose(padded[:, : one.shape[1]], one, atol=1e-4)
         assert np.std(one) > 1e-4
-
-
-def test_entailment_has_elmo_where_the_options_say(load, preset):
-    build, elmo = load("entailment").build, keras_elmo.ElmoLayer.from_preset(preset)
-    for place, names in (("input", {"at_input"}), ("output", {"at_output"}), ("both", BOTH)):
-        model = build({"fine": 2}, 2, elmo, place, l2=1.0, layer=0)
-        mixes = {x.name: x for x in model.layers if x.name.startswith("at_")}
-        assert set(mixes) == names
-        assert {(mix.l2, *mix.scalars.shape) for mix in mixes.values()} == {(1.0, 1)}
 
 
 def test_srl_leaves_the_predicate_out_of_its_score(load, monkeypatch):
@@ -430,8 +397,6 @@ def test_a_share_is_drawn_with_the_seed(load):
         assert len(set(numbers)) == size and letters == ["ab"[n % 2] for n in numbers]
         assert parts.draw_share(share, 7, *lists)[0] == numbers == sorted(numbers)
     assert parts.draw_share(0.1, 7, *lists) != parts.draw_share(0.1, 8, *lists)
-    with pytest.raises(argparse.ArgumentTypeError, match="above 0 and up to 1. Received: nan"):
-        parts.fraction("nan")
 
 
 def test_stored_layers_are_those_of_the_model(load, tmp_path):

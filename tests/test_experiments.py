@@ -7,7 +7,6 @@ import json
 import lzma
 import pathlib
 
-import keras
 import numpy as np
 import pytest
 
@@ -46,20 +45,6 @@ def test_batches(experiments):
     assert len(orders) > 10
 
 
-def test_batches_have_few_widths_on_jax(experiments):
-    def make(indices, _):
-        return {"words": np.ones((2, 3), "int32")}, np.ones((2, 3, 1), "int32")
-
-    batches = experiments("cached_layers").Batches(make, [3, 3, 3, 3], range(4), 2)
-    width = 8 if keras.backend.backend() == "jax" else 3
-    inputs, targets = batches[0]
-    assert inputs["words"].tolist() == [[1] * 3 + [0] * (width - 3)] * 2
-    assert targets[..., 0].tolist() == [[1] * 3 + [-1] * (width - 3)] * 2
-    # TensorFlow would expect the width of the first two batches of all batches.
-    is_wider = keras.backend.backend() == "tensorflow"
-    assert batches[1][0]["words"].shape == (2, width + is_wider)
-
-
 def test_word_vectors(word_vectors, tmp_path):
     path = tmp_path / "vectors.txt"
     glove = "the 1 2.5 -3e-1\n. . . 4 5 6\nparis 7 8 9\nthe 0 0 0\nétage\u00a0x 1 1 1\n7 7 7 7\n"
@@ -73,6 +58,11 @@ def test_word_vectors(word_vectors, tmp_path):
     vocabulary = {"Paris": 2, "absent": 3}
     table = numpy(word_vectors.word_embedding(vocabulary, 100, found).embeddings)
     assert table.shape == (4, 3) and table[2].tolist() == [7, 8, 9] and table[3].any()
+    # A word without a vector starts as large as the given ones.
+    vectors = {"a": np.random.default_rng(0).normal(0, 0.01, 300).astype("float32")}
+    vocabulary = {"a": 2, **{f"word{n}": n for n in range(3, 53)}}
+    table = numpy(word_vectors.word_embedding(vocabulary, 100, vectors).embeddings)
+    np.testing.assert_allclose(table[3:].std(), vectors["a"].std(), rtol=0.1)
 
 
 def test_rare_words_become_unknown(word_vectors):
@@ -90,11 +80,8 @@ def test_rare_words_become_unknown(word_vectors):
     "text, message",
     [
         ("a 1 2 3\nb 1 2\n", "a word and 3 numbers a line. Received: line 2 of .*: 'b 1 2"),
-        ("a 1 2 3\nb 1 2 3 4\n", "a word and 3 numbers a line. Received: line 2 of"),
-        ("2 3\na 1 2 3\n\n", "a word and 3 numbers a line. Received: line 3 of"),
         ("2 3\na 1 2 x\n", "a word and 3 numbers a line. Received: line 2 of"),
         ("a 1 2 x\n", "each line a word and its numbers. Received: line 1 of"),
-        ("b\n", "each line a word and its numbers. Received: line 1 of"),
         ("b 1 2\nc 3 4\n", "vectors for some of the 1 words. Received: path="),
     ],
 )
@@ -121,10 +108,7 @@ def test_conll_reads_every_scheme(experiments, tmp_path):
     assert conll.recode(conll.recode(long, conll.IOB2), conll.BIOES) == [*long[:4], "S-a"]
 
 
-@pytest.mark.parametrize(
-    "comment",
-    ["# text = EU O", "#\thttp://a.b\t[2009-10-17]", "#", "#newdoc id = a", "# sent_id = 1"],
-)
+@pytest.mark.parametrize("comment", ["# text = EU O", "#\thttp://a.b\t[2009-10-17]", "#"])
 def test_conll_skips_comments_and_numbers(experiments, tmp_path, comment):
     """As in files after CoNLL-U; but # is also a token."""
     read, path = experiments("conll").read_columns, tmp_path / "x.conll"
@@ -132,22 +116,18 @@ def test_conll_skips_comments_and_numbers(experiments, tmp_path, comment):
     path.write_text("\n".join([comment, *rows, "", comment, "1\t#\tO\t-", ""]))
     expected = [["zu", "EU"], ["#"]], [["O", "S-ORG"], ["O"]]
     assert read(path, tag_column=3) == read(path, 2, 3) == expected
-    path.write_text(path.read_text().replace("\t-", ""))
-    assert read(path) == expected
     with pytest.raises(ValueError, match="in column 4, O, or .*Received: line 4 of .*--tag-column"):
         read(path, tag_column=4)
-    path.write_text(f"{comment}\n# O\n3 O\n")
-    assert read(path) == ([["#", "3"]], [["O", "O"]])
-    path.write_text(f"{comment}\nEU\u00a0x B-ORG\n", "utf-8-sig")
-    assert read(path) == ([["EU\u00a0x"]], [["S-ORG"]])  # a no-break space separates nothing
+    path.write_text(f"{comment}\n# O\n3 O\nEU\u00a0x B-ORG\n", "utf-8-sig")
+    # A no-break space separates nothing.
+    assert read(path) == ([["#", "3", "EU\u00a0x"]], [["O", "O", "S-ORG"]])
 
 
 @pytest.mark.parametrize(
     "text, message",
     [
         ("EU B-ORG\nsays\n", "without spaces and, in the last column, O, .*line 2 of .*: 'says'"),
-        ("EU NNP\n", "O, or B-, I-, E-, S- and a type. Received: line 1 of"),
-        ("EU B-\n", "Received: line 1 of"),
+        ("EU B-\n", "O, or B-, I-, E-, S- and a type. Received: line 1 of"),
         ("New York\tB-LOC\n", "a token without spaces.*'New York"),
         ("-DOCSTART- O\n\n", "Expected a sentence or more. Received: path="),
     ],
@@ -261,17 +241,6 @@ def test_the_scripts_take_the_options_of_the_tables(paper_tables, experiments, n
         assert str(parsed[-1].epochs) == epochs
 
 
-def test_the_stored_runs_have_the_options_of_the_tables(paper_tables):
-    rows = paper_tables.read_table(EXPERIMENTS / "results.csv")
-    assert len(rows) == 69
-    for row in rows:
-        task, variant = paper_tables.TASKS[row["task"]], row["variant"]
-        added = paper_tables.variants_of(task, paper_tables.TABLES)[variant]
-        options = paper_tables.options_of(task, variant, added, "elmo_small_en")
-        assert (row["options"], row["vectors"]) == (" ".join(options), "glove.100d.txt")
-        assert bool(row["bilm"]) == (not variant.startswith("baseline"))
-
-
 def test_the_page_has_the_tables_of_the_results(paper_tables):
     page = (EXAMPLES.parent / "docs/results.md").read_text("utf-8")
     for table in paper_tables.to_markdown(EXPERIMENTS / "results.csv"):
@@ -292,10 +261,3 @@ def test_glove_writes_word2vec_text(experiments, word_vectors, tmp_path):
     pd.DataFrame({"index": ["b", "a"]}).to_parquet(tmp_path / "words.parquet")
     glove.main([str(tmp_path), str(tmp_path / "50.txt")])
     assert (tmp_path / "50.txt").read_text() == "2 3\nb 1 0 0\na 0 1 0\n"
-
-
-def test_words_without_a_vector_start_as_large_as_the_given_ones(word_vectors):
-    vectors = {"a": np.random.default_rng(0).normal(0, 0.01, 300).astype("float32")}
-    vocabulary = {"a": 2, **{f"word{n}": n for n in range(3, 53)}}
-    table = numpy(word_vectors.word_embedding(vocabulary, 100, vectors).embeddings)
-    np.testing.assert_allclose(table[3:].std(), vectors["a"].std(), rtol=0.1)
