@@ -3,8 +3,6 @@
 Ray is optional: ``pip install -e ".[ray]"``. ``examples/ray_embed.py`` is a whole program.
 """
 
-import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,6 @@ import numpy as np
 from keras_elmo.embed.embedder import Embedder
 from keras_elmo.layer_choice import Layers
 from keras_elmo.tokenizers.token_lists import split_tokens
-from keras_elmo.utils.checks import invalid
-from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.files import PathLike
 
 __all__ = ["EmbedBatch", "read_layers"]
@@ -43,9 +39,8 @@ class EmbedBatch:
         The table with one more column.
 
     Raises:
-        ImportError: If pyarrow is not installed.
-        ValueError: If the table does not have the column, or already has the new one; errors of
-            ``Embedder``.
+        KeyError: If the table does not have the column.
+        ValueError: Errors of ``Embedder``.
 
     Examples:
         >>> import pyarrow
@@ -73,40 +68,26 @@ class EmbedBatch:
         float16: bool = False,
         **kwargs: Any,
     ) -> None:
-        import_extra("pyarrow", "EmbedBatch", "PyArrow", "ray")
         self._embedder = Embedder(preset, **kwargs)
         self._column, self._output, self._layers = column, output, layers
         self._dtype = "float16" if float16 else "float32"
-        # Of an empty sentence: it provides the shape where a batch has only nulls.
-        [self._empty] = self._embedder.embed([[]], layers)
 
     def __call__(self, table: Any) -> Any:
-        names = table.column_names
-        if self._column not in names or self._output in names:
-            raise invalid(
-                f"EmbedBatch expects a column {self._column!r} of sentences, and no column "
-                f"{self._output!r}",
-                f"columns {', '.join(names)}",
-            )
-        rows = table.column(self._column).to_pylist()
-        sentences = [split_tokens(row) if isinstance(row, str) else row for row in rows]
-        present = [sentence for sentence in sentences if sentence is not None]
-        found = iter(self._embedder.embed(present, self._layers, remember=False))
-        arrays = [None if sentence is None else next(found) for sentence in sentences]
-        return table.append_column(self._output, self._as_column(arrays))
+        import pyarrow
 
-    def _as_column(self, arrays: Sequence[np.ndarray | None]) -> Any:
-        """Return arrays of ``Embedder.embed`` as a column; None becomes null."""
-        pyarrow = import_extra("pyarrow", "EmbedBatch", "PyArrow", "ray")
-        given = [self._empty if array is None else array for array in arrays]
-        tokens = [np.moveaxis(array, -2, 0) for array in [self._empty, *given]]
+        rows = table.column(self._column).to_pylist()
+        sentences = [split_tokens(row) if isinstance(row, str) else row or [] for row in rows]
+        # The empty sentence in front provides the shape where a batch has no rows.
+        arrays = self._embedder.embed([[], *sentences], self._layers, remember=False)
+        tokens = [np.moveaxis(array, -2, 0) for array in arrays]
         values = np.concatenate(tokens).astype(self._dtype)
         nested = pyarrow.array(values.ravel())
         for size in reversed(values.shape[1:]):
             nested = pyarrow.FixedSizeListArray.from_arrays(nested, size)
-        offsets = np.cumsum([len(array) for array in tokens])
-        is_null = pyarrow.array([array is None for array in arrays], pyarrow.bool_())
-        return pyarrow.LargeListArray.from_arrays(pyarrow.array(offsets), nested, mask=is_null)
+        offsets = pyarrow.array(np.cumsum([len(array) for array in tokens]))
+        is_null = pyarrow.array([row is None for row in rows], pyarrow.bool_())
+        column = pyarrow.LargeListArray.from_arrays(offsets, nested, mask=is_null)
+        return table.append_column(self._output, column)
 
 
 def read_layers(table: Any, column: str = "layers") -> list[np.ndarray | None]:
@@ -121,7 +102,7 @@ def read_layers(table: Any, column: str = "layers") -> list[np.ndarray | None]:
         ``(tokens, width)`` for a single layer; None for a null.
 
     Raises:
-        ValueError: If there is no such column.
+        KeyError: If there is no such column.
 
     Examples:
         >>> import pyarrow
@@ -129,31 +110,15 @@ def read_layers(table: Any, column: str = "layers") -> list[np.ndarray | None]:
         >>> read_layers(table)[0].shape
         (3, 2, 256)
     """
-    names = table.column_names
-    shape = _shape_of_tokens(table.schema.field(column).type) if column in names else ()
-    if not shape:
-        raise invalid(
-            f"Expected a column {column!r} that EmbedBatch added",
-            ", ".join(f"{field.name}: {field.type}" for field in table.schema),
-        )
     arrays: list[np.ndarray | None] = []
-    for chunk in table.column(column).chunks:
-        values = chunk.values
-        for _ in shape:
-            values = values.flatten()  # respects the offset of a slice, unlike ``values``
-        rows = values.to_numpy(zero_copy_only=False).reshape(-1, *shape)
-        for (start, end), is_given in zip(
-            itertools.pairwise(chunk.offsets.to_numpy()), chunk.is_valid().to_pylist(), strict=True
-        ):
-            arrays.append(np.moveaxis(rows[start:end], 0, -2) if is_given else None)
+    for row in table.column(column):
+        if not row.is_valid:
+            arrays.append(None)
+            continue
+        values, shape = row.values, []
+        while hasattr(values.type, "list_size"):
+            shape.append(values.type.list_size)
+            values = values.flatten()
+        array = values.to_numpy(zero_copy_only=False).reshape(-1, *shape)
+        arrays.append(np.moveaxis(array, 0, -2))
     return arrays
-
-
-def _shape_of_tokens(kind: Any) -> tuple[int, ...]:
-    """Return the sizes of the nested lists of fixed size in a list type of Arrow."""
-    sizes: list[int] = []
-    kind = getattr(kind, "value_type", None)
-    while hasattr(kind, "list_size"):
-        sizes.append(kind.list_size)
-        kind = kind.value_type
-    return tuple(sizes)

@@ -50,15 +50,11 @@ def test_strings_and_nulls(tiny_preset):
     assert read_layers(embed(nothing), "top") == [None]
 
 
-def test_bad_columns(tiny_preset):
-    embed = EmbedBatch(tiny_preset)
-    with pytest.raises(ValueError, match="a column 'tokens' of .* Received: columns text"):
-        embed(pyarrow.table({"text": ["a"]}))
-    with pytest.raises(ValueError, match="no column 'layers'. Received: columns tokens, layers"):
-        embed(pyarrow.table({"tokens": [["a"]], "layers": [1]}))
-    for name in ("layers", "tokens"):
-        with pytest.raises(ValueError, match=f"a column '{name}' that EmbedBatch added. .* tokens"):
-            read_layers(pyarrow.table({"tokens": [["a"]]}), name)
+def test_missing_columns(tiny_preset):
+    table = pyarrow.table({"text": ["a"]})
+    for work in (EmbedBatch(tiny_preset), read_layers):
+        with pytest.raises(KeyError, match="(tokens|layers)"):
+            work(table)
 
 
 @pytest.mark.extended
