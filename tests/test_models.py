@@ -40,17 +40,12 @@ def classifier(preset, **kwargs):
     return model
 
 
-def trained(preset, **kwargs):
-    model = classifier(preset, **kwargs)
-    model.fit(IDS, np.arange(4), epochs=2, verbose=0)
-    return model
-
-
 def test_saved_model_is_self_contained(tmp_path):
     """The file loads without the preset, and contains no path."""
     config = make_config()
     options, weights = write_preset(tmp_path / "secret_place", config, make_arrays(config))
-    model = trained(tmp_path / "secret_place")
+    model = classifier(tmp_path / "secret_place", trainable_bilm=True)
+    model.fit(IDS, np.arange(4), verbose=0)
     expected = model.predict(IDS, verbose=0)
     model.save(tmp_path / "model.keras")
     options.unlink(), weights.unlink()
@@ -191,15 +186,13 @@ def test_every_representation_of_missing_weights_is_nan(output, changes):
         assert np.isnan(found[TOKENS]).all()
 
 
-@pytest.mark.parametrize("fitted", [False, True])
-def test_a_clone_outlives_its_model(fitted, tiny_preset):
+def test_a_clone_outlives_its_model(tiny_preset):
     """fit of JAX gives the memory of the weights away."""
     model = classifier(tiny_preset, trainable_bilm=True)
     clone = keras.models.clone_model(model)
     before = fingerprints(model)
-    if fitted:
-        model.fit(IDS, np.arange(4), verbose=0)
-        assert fingerprints(model) != before
+    model.fit(IDS, np.arange(4), verbose=0)
+    assert fingerprints(model) != before
     assert fingerprints(clone) == before
 
 
@@ -253,50 +246,13 @@ def test_mask_reaches_the_loss(tiny_preset):
     assert losses[0] == losses[1]
 
 
-@pytest.mark.extended
-def test_fine_tuned_bilm_is_saved(tiny_preset, tmp_path):
-    model = trained(tiny_preset, trainable_bilm=True)
-    elmo = model.get_layer("elmo")
-    assert elmo.fingerprint() != keras_elmo.ElmoLayer.from_preset(tiny_preset).fingerprint()
-    elmo.save_hdf5(tmp_path / "tuned")
-    again = keras_elmo.ElmoLayer.from_preset(tmp_path / "tuned")
-    assert again.fingerprint() == elmo.fingerprint()
-
-
-@only_tensorflow
-def test_strings_in(tiny_preset):
-    """A model of strings takes ragged and dense tensors and tf.data.
-
-    tests/tokenizers/test_words.py saves and exports such a model.
-    """
-    import tensorflow as tf
-
-    model = keras.Sequential(
-        [
-            keras.Input((None,), dtype="string"),
-            keras_elmo.CharacterTokenizer(13),
-            keras_elmo.ElmoLayer.from_preset(tiny_preset),
-            keras_elmo.ScalarMix(dropout=0.5, l2=1e-3),
-            layers.Bidirectional(layers.LSTM(4)),
-            layers.Dense(5, activation="softmax"),
-        ]
-    )
-    model.compile("adam", "sparse_categorical_crossentropy")
-    ragged = tf.ragged.constant([["The", "fox"], ["Café"], ["a", "b", "c"]])
-    data = tf.data.Dataset.from_tensor_slices((ragged, [0, 1, 2])).ragged_batch(2)
-    model.fit(data, shuffle=False, verbose=0)
-    model.fit(ragged.to_tensor(), np.arange(3), verbose=0)
-    expected = model.predict(ragged, verbose=0)
-    np.testing.assert_allclose(model.predict(ragged.to_tensor(), verbose=0), expected, atol=1e-6)
-    np.testing.assert_allclose(numpy(model(ragged)), expected, atol=1e-6)
-
-
 CODE_POINTS = ["<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>", "T", "e"]
 
 
 @only_tensorflow
 @pytest.mark.parametrize("kind", ["words", "characters", "ragged characters", "code points"])
 def test_string_layers_can_be_first_without_an_input(kind, eager, tmp_path):
+    """tests/tokenizers/test_words.py exports a model of strings."""
     import tensorflow as tf
 
     texts = tf.constant(["The fox .", "Café"])
@@ -309,10 +265,10 @@ def test_string_layers_can_be_first_without_an_input(kind, eager, tmp_path):
         first = [keras_elmo.CodePointTokenizer(CODE_POINTS, max_characters=13)]
         config = make_config(code_points=first[0].code_points)
     inputs = {"words": texts, "ragged characters": tokens}.get(kind, tokens.to_tensor())
-    elmo = keras_elmo.ElmoLayer(config, output="top")
-    model = keras.Sequential([*first, elmo, layers.LSTM(2)])
+    model = keras.Sequential([*first, keras_elmo.ElmoLayer(config, output="top"), layers.LSTM(2)])
     model.compile("sgd", "mse")
-    model.fit(inputs, np.ones((2, 2)), verbose=0)
+    data = tf.data.Dataset.from_tensor_slices((inputs, np.ones((2, 2)))).ragged_batch(2)
+    model.fit(data, shuffle=False, verbose=0)
     expected = model.predict(inputs, verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
@@ -339,33 +295,6 @@ def test_empty_sentences(pool, tiny_preset):
     expected = model.predict(IDS, verbose=0)[3:]
     found = model.predict(tokenize([[]], 13), verbose=0)
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    if keras.backend.backend() != "tensorflow":
-        return
-    import tensorflow as tf
-
-    text = keras.Sequential(
-        [
-            keras.Input((), dtype="string"),
-            keras_elmo.WordTokenizer("penn"),
-            keras_elmo.CharacterTokenizer(13),
-            model,
-        ]
-    )
-    found = text.predict(tf.constant([""]), verbose=0)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    np.testing.assert_allclose(numpy(text(tf.constant([""]))), expected, atol=1e-6)
-
-
-@pytest.mark.extended
-@only_tensorflow
-def test_export_of_the_id_model(tiny_preset, tmp_path):
-    import tensorflow as tf
-
-    model = classifier(tiny_preset)
-    model.export(tmp_path / "export", verbose=False)
-    exported = tf.saved_model.load(tmp_path / "export")
-    served = exported.serve(IDS)
-    np.testing.assert_allclose(served.numpy(), model.predict(IDS, verbose=0), atol=1e-6)
 
 
 def test_half_precision_without_the_bilm(tiny_preset, tmp_path):

@@ -15,24 +15,9 @@ from keras_elmo.utils.typing import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class TokenMask(keras.layers.Layer):
-    """Compute the mask of a batch of character ids: True for tokens, False for padding.
+    """Return the ``token_mask`` of character ids, or with ``boundaries`` that of ``<S> .. </S>``.
 
     It is a layer because the mask is then one node in the graph of a functional model.
-
-    Args:
-        boundaries: bool. Add ``<S>`` and ``</S>`` to the mask.
-        **kwargs: Arguments of ``keras.layers.Layer``.
-
-    Call arguments:
-        inputs: Character ids, int, shape ``(batch, tokens, characters)``. A row of 0 is
-            padding if no token follows it in the sentence.
-
-    Returns:
-        Bool, shape ``(batch, tokens)``, or ``(batch, tokens + 2)`` with boundaries.
-
-    Examples:
-        >>> keras.ops.convert_to_numpy(TokenMask()(np.array([[[259, 98, 260], [0, 0, 0]]])))
-        array([[ True, False]])
     """
 
     def __init__(self, boundaries: bool = False, **kwargs: Any) -> None:
@@ -49,7 +34,12 @@ class TokenMask(keras.layers.Layer):
 
 
 def token_mask(ids: Tensor) -> Tensor:
-    """Return the mask ``(batch, tokens)`` of character ids: True up to the last token."""
+    """Return the mask ``(batch, tokens)`` of character ids: True up to the last token.
+
+    Examples:
+        >>> keras.ops.convert_to_numpy(token_mask(np.array([[[259, 98, 260], [0, 0, 0]]])))
+        array([[ True, False]])
+    """
     # A sum from the right is positive up to the last token.
     real = ops.cast(ops.any(ids > 0, axis=-1), "int32")
     return ops.flip(ops.cumsum(ops.flip(real, 1), axis=1), 1) > 0

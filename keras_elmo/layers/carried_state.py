@@ -42,11 +42,7 @@ class CarriedState:
         self.values = new
 
     def as_numpy(self) -> tuple[np.ndarray, ...] | None:
-        """Return ``h`` and ``c`` of all layers, or None before the first batch.
-
-        The shapes are ``(L, rows, 2 * projection_dim)`` and ``(L, rows, 2 * lstm_dim)``. The
-        forward features come first.
-        """
+        """Return ``h`` and ``c`` of all layers, as ``ElmoLayer.state`` describes them."""
         if self.values is None:
             return None
         states = list(self.values.values())  # forward_1 .. forward_L, backward_1 .. backward_L

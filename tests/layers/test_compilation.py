@@ -59,23 +59,6 @@ def test_eager_calls_are_compiled_once(name, compilations):
     assert len(compilations) == first
 
 
-@only_jax
-@pytest.mark.parametrize("name", ["elmo_layer", "stateful", "crf_decode"])
-def test_eager_calls_leave_no_memory_maps(name):
-    call = eager_calls()[name]
-
-    def maps():
-        with open("/proc/self/maps") as lines:
-            return sum(1 for _ in lines)
-
-    for _ in range(3):
-        call()
-    before = maps()
-    for _ in range(20):
-        call()
-    assert maps() - before < 20
-
-
 @only_tensorflow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_distinct_tokens_are_sought_in_graphs(jit_compile):

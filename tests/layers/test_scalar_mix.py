@@ -25,12 +25,6 @@ def call(mix, x=X, mask=MASK, **kwargs):
     return numpy(mix(x, mask=keras.ops.convert_to_tensor(mask), **kwargs))
 
 
-def test_untrained_is_the_average():
-    mix = ScalarMix()
-    np.testing.assert_allclose(numpy(mix(X)), X.mean(2), atol=1e-6)
-    np.testing.assert_allclose(mix.layer_weights, [0.5, 0.5])
-
-
 def test_formula():
     expected = reference.scalar_mix(X, np.array([0.3, -1.2]), 0.7)
     np.testing.assert_allclose(numpy(make()(X)), expected, atol=1e-6)
@@ -38,6 +32,7 @@ def test_formula():
     weights = make().layer_weights
     assert isinstance(weights, np.ndarray)
     np.testing.assert_allclose(weights, np.exp([0.3, -1.2]) / np.exp([0.3, -1.2]).sum(), atol=1e-6)
+    np.testing.assert_allclose(numpy(ScalarMix()(X)), X.mean(2), atol=1e-6)  # untrained
 
 
 def test_a_single_layer_is_scaled_without_a_warning():
@@ -45,7 +40,6 @@ def test_a_single_layer_is_scaled_without_a_warning():
     mix.build((3, 4, 1, 5))
     mix.gamma.assign(0.7)
     np.testing.assert_allclose(numpy(mix(X[:, :, :1])), 0.7 * X[:, :, 0], rtol=1e-6)
-    assert mix.layer_weights.tolist() == [1]
 
 
 def test_layer_norm_over_the_unmasked_tokens_of_the_batch():
@@ -91,14 +85,8 @@ def test_layer_norm_in_float16_does_not_overflow():
 def test_whatever_stands_in_the_padding(layer_norm, junk):
     mix = make(layer_norm=layer_norm)
     x = np.where(MASK[..., None, None], X, junk).astype("float32")
-    np.testing.assert_array_equal(call(mix, x), call(mix))
-
-
-@pytest.mark.parametrize("layer_norm", [False, True, "token"])
-def test_masks_of_numbers_and_padding_that_overflows(layer_norm):
-    """A layer without variance makes numbers of padding that float16 cannot represent."""
-    mix = make(layer_norm=layer_norm)
-    np.testing.assert_array_equal(call(mix, mask=MASK * 2.0), call(mix))
+    np.testing.assert_array_equal(call(mix, x, MASK * 2.0), call(mix))  # a mask of numbers
+    # A layer without variance makes numbers of padding that float16 cannot represent.
     half = ScalarMix(layer_norm=layer_norm, dtype="mixed_float16")
     found = numpy(half(np.ones((1, 2, 3, 6), "float32"), mask=np.array([[True, False]])))
     assert not found[0, 1].any() and np.isfinite(found).all()
@@ -134,12 +122,9 @@ def test_penalty_is_on_the_scalars_before_the_softmax():
     "arguments, message",
     [
         ({"dropout": 1.0}, r"dropout in \[0, 1\). Received: dropout=1.0"),
-        ({"dropout": -0.1}, r"dropout in \[0, 1\)"),
-        ({"l2": -1}, "l2 of 0 or more. Received: l2=-1"),
-        ({"l2": "0.1"}, "l2 of 0 or more. Received: l2='0.1'"),
-        ({"layer_norm": "batch"}, """False, True or "token". Received: layer_norm='batch'"""),
-        ({"layer_norm": 1}, "Received: layer_norm=1"),
         ({"dropout": None}, "dropout in .* Received: dropout=None"),
+        ({"l2": -1}, "l2 of 0 or more. Received: l2=-1"),
+        ({"layer_norm": 1}, """False, True or "token". Received: layer_norm=1"""),
     ],
 )
 def test_bad_arguments(arguments, message):

@@ -1,28 +1,11 @@
 """Find the distinct tokens of a batch, so that each is computed once."""
 
 import math
-from collections.abc import Hashable, Iterable
-from typing import TypeVar
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_elmo.utils.typing import Tensor
-
-Token = TypeVar("Token", bound=Hashable)
-
-
-def distinct_tokens(tokens: Iterable[Token]) -> tuple[list[Token], np.ndarray]:
-    """Return the distinct tokens in the order of their first use, and the index of every token.
-
-    Examples:
-        >>> distinct_tokens(["a", "b", "a"])
-        (['a', 'b'], array([0, 1, 0]))
-    """
-    places: dict[Token, int] = {}
-    indices = [places.setdefault(token, len(places)) for token in tokens]
-    return list(places), np.array(indices, "int64")
 
 
 def distinct_rows(ids: Tensor, n_ids: int) -> tuple[Tensor, Tensor | None]:

@@ -61,61 +61,52 @@ def run_steps(
 
 def _forward(options: tuple, *arguments: Tensor) -> tuple:
     """Run the steps. ``run_steps`` passes its options, tensors and weights."""
-    step, *clips, product_dtype = options
-    from_inputs, h, c, is_token, *weights = arguments
-    (h, c), (outputs,) = scan(
-        _output_step(step),
-        (h, c),
-        (from_inputs, is_token),
-        (*_cast(product_dtype, *weights), *clips),
-        [(from_inputs.shape[1], h.shape[-1])],  # (batch, projection_dim)
-    )
-    return _without_padding(outputs, is_token), h, c
-
-
-@functools.cache  # JAX compiles again for every new function.
-def _output_step(step: Callable) -> Callable:
-    """Return ``step`` as a step of ``scan`` that outputs ``h``."""
-
-    def output_step(weights: tuple, state: tuple, inputs: tuple) -> tuple[tuple, tuple]:
-        from_inputs, is_token = inputs
-        new_state, _ = step(weights, state, from_inputs)
-        h, c = _where(is_token, new_state, state)
-        return (h, c), (h,)
-
-    return output_step
+    return _run(False, options, *arguments)[0]
 
 
 def _forward_with_residuals(options: tuple, *arguments: Tensor) -> tuple[tuple, tuple]:
-    """Run ``_forward``, and store the states and the activations after every step."""
+    """Run the steps, and store the states and the activations after every step."""
+    return _run(True, options, *arguments)
+
+
+def _run(
+    stores: bool,
+    options: tuple,
+    from_inputs: Tensor,
+    h: Tensor,
+    c: Tensor,
+    is_token: Tensor | None,
+    *weights: Tensor | None,
+) -> tuple[tuple, tuple]:
     step, *clips, product_dtype = options
-    from_inputs, *start, is_token, recurrent_kernel, projection = arguments
     # The activations of the gates are stored in the dtype of from_inputs.
-    stored = (*start, from_inputs)
+    like_outputs = (h, c, from_inputs) if stores else (h,)
     state, steps = scan(
-        _storing_step(step),
-        tuple(start),
+        _scan_step(step, stores),
+        (h, c),
         (from_inputs, is_token),
-        (*_cast(product_dtype, recurrent_kernel, projection), *clips),
-        [(from_inputs.shape[1], x.shape[-1]) for x in stored],
-        output_dtypes=[x.dtype for x in stored],
+        (*_cast(product_dtype, *weights), *clips),
+        [(from_inputs.shape[1], x.shape[-1]) for x in like_outputs],
+        output_dtypes=[x.dtype for x in like_outputs],
     )
     outputs = _without_padding(steps[0], is_token)
-    return (outputs, *state), (*start, *steps, is_token, recurrent_kernel, projection)
+    return (outputs, *state), (h, c, *steps, is_token, *weights)
 
 
-@functools.cache
-def _storing_step(step: Callable) -> Callable:
-    """Return ``step`` as a step of ``scan`` that outputs ``h``, ``c`` and the activations."""
+@functools.cache  # JAX compiles again for every new function.
+def _scan_step(step: Callable, stores: bool) -> Callable:
+    """Return ``step`` as a step of ``scan`` with the output ``h``, or ``h, c, activations``."""
 
-    def storing_step(weights: tuple, state: tuple, inputs: tuple) -> tuple[tuple, tuple]:
+    def scan_step(weights: tuple, state: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         from_inputs, is_token = inputs
         new_state, activations = step(weights, state, from_inputs)
         h, c = _where(is_token, new_state, state)
+        if not stores:
+            return (h, c), (h,)
         stored = [ops.cast(x, from_inputs.dtype) for x in activations]
         return (h, c), (h, c, ops.concatenate(stored, axis=-1))
 
-    return storing_step
+    return scan_step
 
 
 def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
