@@ -30,16 +30,14 @@ class Alphabet(abc.ABC):
         max_characters: int. Character ids of a token, begin and end marker included.
 
     Attributes:
-        begin: int. The begin marker, a character id before the characters of every token.
-        end: int. The end marker, a character id after the characters of every token.
+        begin, end: int. The character ids before and after the characters of every token.
         pad: int. The character id that fills a row after ``end``.
         longest: int. Largest number of characters of a token in a row; the rest is cut off.
         row_length: int. Ids in a row.
         boundary_tokens: tuple of bytes. The input tokens that become boundary tokens.
         boundary_ids: tuple of int. The character ids of the boundary tokens.
         n_characters: int. Number of different character ids, 0 included.
-        n_words: int. Number of words with an embedding; 0 if the biLM reads characters only.
-        word_dim: int. Features of a word embedding.
+        n_words, word_dim: int. Words with an embedding, and its features; 0 without words.
         leading: int. Word ids in a row, before the character ids: 0 or 1.
         largest_id: int. The largest id in a row.
         code_points: ``CodePoints`` or None. The known characters and words. None for an alphabet
@@ -165,18 +163,13 @@ class CodePoints:
 
     def __post_init__(self) -> None:
         for name, special in (("characters", SPECIAL_CHARACTERS), ("words", SPECIAL_WORDS)):
-            tokens, problem = getattr(self, name), ""
-            if not (isinstance(tokens, list | tuple) and all(isinstance(t, str) for t in tokens)):
-                problem = "be a list of text"
-            elif tuple(tokens[: len(special)]) != special and (tokens or name == "characters"):
-                problem = f"start with {special}"
-            elif len(set(tokens)) < len(tokens):
-                problem = "differ from each other"
-            if problem:
-                raise invalid(
-                    f"CodePoints expects {name} to {problem}", f"{name}={shorten(tokens)}"
-                )
-            object.__setattr__(self, name, tuple(tokens))
+            tokens = tuple(getattr(self, name))
+            has_special = tokens[: len(special)] == special or (not tokens and name == "words")
+            are_text = all(isinstance(token, str) for token in tokens)
+            if not has_special or not are_text or len(set(tokens)) < len(tokens):
+                expected = f"CodePoints expects {name} to be different texts, the first {special}"
+                raise invalid(expected, f"{name}={shorten(tokens)}")
+            object.__setattr__(self, name, tokens)
         if not is_whole(self.word_dim) or bool(self.word_dim) != bool(self.words):
             raise invalid(
                 "CodePoints expects word_dim to be a whole number, 1 or more with words and 0 "
@@ -191,13 +184,11 @@ class CodePoints:
     @classmethod
     def from_options(cls, options: object) -> "CodePoints":
         """Read the value of ``code_points`` in an options file."""
-        if not isinstance(options, dict) or not set(options) <= {"characters", "words", "word_dim"}:
-            raise invalid(
-                "BiLMConfig expects 'code_points' in the options to have characters, words and "
-                "word_dim",
-                f"code_points={shorten(options)}",
-            )
-        return cls(**{"characters": (), **options})
+        try:
+            return cls(**options)  # type: ignore[arg-type]
+        except TypeError as error:  # no dict, or with other names or kinds of values
+            expected = "Expected 'code_points' in the options with characters, words and word_dim"
+            raise invalid(expected, f"code_points={shorten(options)} ({error})") from None
 
     def to_options(self) -> dict:
         """Return the value of ``code_points`` in an options file."""
@@ -213,10 +204,6 @@ class CodePointAlphabet(Alphabet):
 
     A token is cut to ``max_characters - 2`` code points, before its word is looked up.
     ELMoForManyLangs swaps the begin and end marker in training, so this class swaps them too.
-
-    Args:
-        code_points: ``CodePoints``. The known characters and words.
-        max_characters: int. Character ids of a token, begin and end marker included.
     """
 
     boundary_tokens = (b"<bos>", b"<eos>")
@@ -226,7 +213,6 @@ class CodePointAlphabet(Alphabet):
 
     def __init__(self, code_points: CodePoints, max_characters: int) -> None:
         self.code_points = code_points
-        self.max_characters = max_characters
         self.n_characters = len(code_points.characters) + 1
         self.n_words = len(code_points.words)
         self.word_dim = code_points.word_dim

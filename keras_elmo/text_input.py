@@ -42,12 +42,10 @@ _PUNKT_CHARACTERS = 3_000_000
 
 
 def read_lines(source: Source, progress: bool = False) -> Iterator[str]:
-    r"""Yield the lines of a UTF-8 text, without their ends.
+    """Yield the lines of a UTF-8 text, without their ends.
 
-    Args:
-        source: path or open file. A path that ends with .gz, .bz2 or .xz is decompressed. A path
-            of FASTA (.fasta, .faa, .fas or .fa) gives the sequence of each record as one line.
-        progress: bool. Whether to show how much of the file is read.
+    A path that ends with .gz, .bz2 or .xz is decompressed. A path of FASTA (.fasta, .faa, .fas or
+    .fa) gives the sequence of each record as one line.
 
     Raises:
         OSError: If the file cannot be read or is damaged.
@@ -79,8 +77,7 @@ def read_token_lists(
         tokenize: Callable or None. Maps raw text to tokens. None is for tokenised sentences.
 
     Raises:
-        ImportError: If the file is Parquet and pyarrow is not installed.
-        OSError: If the file cannot be read.
+        ImportError, OSError: If pyarrow is missing for Parquet; if the file cannot be read.
         ValueError: If the input is not valid, a cell has no text, or a table has no column of
             this name; the error names the line or row. Rows are counted from 0.
 
@@ -291,12 +288,12 @@ def tokenize_file(
     r"""Write the tokenised sentences of a text, with the rules of ``prepare``.
 
     Args:
-        input_file: str or path. UTF-8 text, plain, .gz, .bz2 or .xz; "-" for stdin.
+        input_file: str or path. As in ``read_lines``; "-" for stdin.
         output_file: str or path. Text to write, one sentence per line, with spaces between
             tokens; "-" for stdout.
         sentences: str. ``"lines"`` keeps the lines of the input, blank lines too. ``"punkt"``
             and ``"stops"`` split lines into sentences; see ``prepare``.
-        tokenizer: str. A name of ``WordTokenizer``; ``"kiwi"`` is for Korean.
+        tokenizer: str. A name of ``WordTokenizer``.
         overwrite: bool. Whether to replace an output that exists.
         progress: bool. Whether to show a progress bar.
 
@@ -304,13 +301,11 @@ def tokenize_file(
         dict. Counts of the ``lines`` read, and of the ``sentences`` and ``tokens`` written.
 
     Raises:
-        OSError: If the input cannot be read.
+        ImportError, OSError: If NLTK or Kiwi is missing; if the input cannot be read.
         ValueError: If a name is unknown, if the input is not UTF-8, if the output exists, or if
             Punkt, which reads the input twice, gets stdin or a pipe.
-        ImportError: If NLTK or Kiwi is needed and missing.
 
     Examples:
-        >>> import pathlib
         >>> _ = pathlib.Path("raw.txt").write_text("It isn't far.\n\nIs it?\n")
         >>> tokenize_file("raw.txt", "tokens.txt", progress=False)
         {'lines': 3, 'sentences': 3, 'tokens': 8}

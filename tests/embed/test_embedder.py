@@ -75,21 +75,19 @@ def test_tokens_and_means(embedder):
     assert embedder.embed_means(SENTENCES, "all").shape == (4, 3, 12)
 
 
-def test_arrays_are_padded_and_lists_are_not(embedder):
+def test_padding_and_nothing(embedder):
+    """Arrays are padded, and lists are not."""
     padded = np.array([["Two", "tokens", ""], ["One", "", ""]])
     for array, sentence in zip(embedder.embed(padded), (["Two", "tokens"], ["One"]), strict=True):
         np.testing.assert_allclose(array, embedder.embed([sentence])[0], atol=1e-5)
     assert embedder.embed([["One", ""]])[0].shape == (3, 2, 12)
+    assert embedder.embed([]) == []
+    assert [a.shape for a in embedder.embed([[], []], "top")] == [(0, 12), (0, 12)]
 
 
 def test_repr(embedder):
     text = "<Embedder: 3 layers of width 12, engine 'keras', float32>"
     assert repr(embedder) == repr(pickle.loads(pickle.dumps(embedder))) == text
-
-
-def test_nothing_in_nothing_out(embedder):
-    assert embedder.embed([]) == []
-    assert [a.shape for a in embedder.embed([[], []], "top")] == [(0, 12), (0, 12)]
 
 
 @pytest.mark.parametrize("layers", ["all", "top", 0])
@@ -175,8 +173,12 @@ def test_the_weights_are_freed_with_the_embedder(tiny_preset):
     embedder = Embedder(layer)
     embedder.embed(SENTENCES)
     assert embedder.elmo is not layer
+    itself = weakref.ref(embedder)
     copies = [weakref.ref(variable) for variable in embedder.elmo.bilm.variables]
+    gc.disable()
     del embedder
+    gc.enable()
+    assert itself() is None
     gc.collect()
     assert not any(copy() for copy in copies)
 
@@ -191,17 +193,6 @@ def test_the_graphs_are_freed_with_the_embedder(tiny_preset):
     del embedder, programs
     gc.collect()
     assert len(graphs) == 2 and not any(graph() for graph in graphs)
-
-
-def test_an_embedder_without_a_tokenizer_is_freed_at_once(tiny_preset):
-    embedder = Embedder(tiny_preset, engine="onnxruntime")
-    with pytest.raises(ValueError, match="expects a preset that records its tokenizer"):
-        embedder.tokenize("A film.")
-    reference = weakref.ref(embedder)
-    gc.disable()
-    del embedder
-    gc.enable()
-    assert reference() is None
 
 
 def test_a_layer_without_its_weights_is_refused(tiny_preset):
@@ -278,10 +269,7 @@ def test_a_bar_for_long_calls(embedder, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
     embedder.embed_means(SENTENCES, progress=True)
     assert f"{len(SENTENCES)}/{len(SENTENCES)}" in capsys.readouterr().err
-
-
-def test_a_process_without_stderr(embedder, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(sys, "stderr", None)  # as in a process without a console
     assert len(embedder.embed(SENTENCES, progress=True)) == len(SENTENCES)
 
 

@@ -77,22 +77,14 @@ def test_upper_layers_are_left_out(onnx, monkeypatch):
     assert sorted(asked[-2:]) == [(["backward_1"], True), (["forward_1"], True)]
 
 
-def test_sessions_are_made_once(tiny_preset, monkeypatch):
-    made = []
-    start = onnx_engine._start
-    monkeypatch.setattr(onnx_engine, "_start", lambda *args: made.append(1) or start(*args))
-    ours = Embedder(tiny_preset, engine="onnxruntime")
-    assert not run_all(lambda _: ours.embed([["a", "b"]], "top"), range(8))
-    ours.embed(MANY)
-    assert len(made) == 3  # the character CNN and both directions
-
-
-def test_directions_share_the_cores(tiny_preset, monkeypatch):
+def test_sessions_are_made_once_and_directions_share_the_cores(tiny_preset, monkeypatch):
     used, start = [], onnx_engine._start
     monkeypatch.setenv("OMP_NUM_THREADS", "3,2")  # a number for each level of nesting
     monkeypatch.setattr(onnx_engine, "_start", lambda *args: used.append(args[2]) or start(*args))
-    Embedder(tiny_preset, engine="onnxruntime").embed(MANY)
-    assert sorted(used) == [2, 2, 3]
+    ours = Embedder(tiny_preset, engine="onnxruntime")
+    assert not run_all(lambda _: ours.embed([["a", "b"]], "top"), range(8))
+    ours.embed(MANY)
+    assert sorted(used) == [2, 2, 3]  # the directions, and the character CNN
 
 
 @pytest.mark.parametrize("flags, kind", [(["avx2"], "uint8"), (["avx512_vnni"], "int8")])

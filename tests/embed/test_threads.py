@@ -1,6 +1,5 @@
 """Use one Embedder from many threads, as a web server does, and from forked processes."""
 
-import concurrent.futures
 import io
 import os
 import pickle
@@ -81,43 +80,27 @@ def test_programs_are_built_once(tiny_preset):
 
 def in_fork(work):
     """Return the exit status of some work in a forked process, which may hang."""
+    return run_in_fork(lambda: (signal.alarm(20), work())[1])
 
-    def alarmed():
-        signal.alarm(20)
-        return work()
 
-    return run_in_fork(alarmed)
+# What a forked process may not do with an Embedder and the folder of its pickle.
+FORBIDDEN = {
+    "embed": lambda embedder, _: embedder.embed(SENTENCES),
+    "tokens": lambda embedder, _: embedder.embed_tokens(["new"]),
+    "file": lambda embedder, folder: embedder.embed_file(io.StringIO("a b"), folder / "out.hdf5"),
+    "new": lambda embedder, _: Embedder(embedder.elmo),
+    "pickle": lambda embedder, _: pickle.dumps(embedder),
+    "unpickle": lambda _, folder: pickle.loads((folder / "pickle").read_bytes()).embed(SENTENCES),
+    "language model": lambda embedder, _: BiLanguageModel(embedder.config, 9),
+    "layer": lambda embedder, _: embedder.elmo(np.zeros((1, 1, 13), "int32")),
+}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork")
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.extended)])
-@pytest.mark.parametrize(
-    "work",
-    [
-        lambda embedder, _: embedder.embed(SENTENCES),
-        lambda embedder, _: embedder.embed_tokens(["new"]),
-        lambda embedder, _: embedder.embed_means(SENTENCES),
-        lambda embedder, folder: embedder.embed_file(io.StringIO("a b"), folder / "out.hdf5"),
-        lambda embedder, _: Embedder(embedder.elmo),
-        lambda embedder, _: pickle.dumps(embedder),
-        lambda _, folder: pickle.loads((folder / "pickle").read_bytes()).embed(SENTENCES),
-        lambda embedder, _: BiLanguageModel(embedder.config, 9),
-        lambda embedder, _: embedder.elmo(np.zeros((1, 1, 13), "int32")),
-    ],
-    ids=[
-        "embed",
-        "tokens",
-        "means",
-        "file",
-        "new",
-        "pickle",
-        "unpickle",
-        "language model",
-        "layer",
-    ],
-)
-def test_a_forked_process_is_told_to_spawn(tiny_preset, tmp_path, work, dtype, monkeypatch):
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_a_forked_process_is_told_to_spawn(tiny_preset, tmp_path, name, dtype, monkeypatch):
     """It would wait forever for threads that only its parent has."""
     # PyTorch with one thread could compute in it.
     monkeypatch.setattr("keras_elmo.utils.forks._is_single_threaded", lambda: False)
@@ -127,7 +110,7 @@ def test_a_forked_process_is_told_to_spawn(tiny_preset, tmp_path, work, dtype, m
 
     def child():
         with pytest.raises(RuntimeError, match="not forked from one that had computed.*spawn"):
-            work(embedder, tmp_path)
+            FORBIDDEN[name](embedder, tmp_path)
 
     assert in_fork(child) == 0
     assert len(list(tmp_path.iterdir())) == 1
@@ -148,7 +131,6 @@ def test_onnxruntime_computes_in_a_forked_process(tiny_preset):
 
 
 @pytest.mark.extended
-@pytest.mark.extended
 @pytest.mark.parametrize("engine", ["keras", "onnxruntime"])
 def test_a_thread_may_embed_after_the_main_thread_has_ended(tiny_preset, engine):
     if engine == "onnxruntime":
@@ -167,10 +149,3 @@ threading.Thread(target=work).start()
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout == "(3, 2, 12)\n", run.stderr
-
-
-def test_a_thread_may_write_files(embedder, text, tmp_path):
-    """Only the main thread can handle signals."""
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        pool.submit(embedder.embed_file, text, tmp_path / "o.hdf5", progress=False).result()
-    assert (tmp_path / "o.hdf5").exists()

@@ -269,11 +269,10 @@ def test_code_points_inside_models(tmp_path):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"characters": ["a"]}, "characters to start with .*<bos>.* Received: characters="),
-        ({"characters": 3}, "characters to be a list of text. Received: characters=3"),
+        ({"characters": ["a"]}, "characters to be different texts, .*<bos>.* Rec.*characters=..a"),
         (
             {"words": ("<bos>", "<eos>", "<oov>", "a", "a"), "word_dim": 1},
-            "words to differ from each other",
+            "words to be different texts",
         ),
         ({"word_dim": 3}, "word_dim to be a whole number, .* Received: word_dim=3, 0 words"),
     ],
