@@ -56,7 +56,7 @@ def read_vectors(path, words):
     if not vectors:
         raise ValueError(
             f"read_vectors expects vectors for some of the {len(wanted)} words. "
-            f"Received: path={str(path)!r}, which has none of them"
+            f"Received: path={str(path)!r}, without any of these words"
         )
     return vectors
 

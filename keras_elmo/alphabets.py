@@ -98,7 +98,7 @@ class Alphabet(abc.ABC):
     def boundary_rows(self, row_length: int) -> np.ndarray:
         """Return the rows of both boundary tokens: int32, shape ``(2, row_length)``.
 
-        ``row_length`` is the width of the batch. It can be less than that of the alphabet.
+        ``row_length`` is the width of the batch. It can be less than the alphabet's.
         """
         rows = np.full((2, row_length), self.pad, "int32")
         for row, boundary in zip(rows, self.boundary_ids):

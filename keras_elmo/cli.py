@@ -1,7 +1,7 @@
 """The command ``keras-elmo``: a subcommand for each task of the package.
 
 The arguments are parsed before Keras is imported, so each subcommand imports what it calls. The
-docstring of a subcommand lists its arguments; ``_SHARED`` has those of several subcommands. A flag
+docstring of a subcommand lists its arguments; ``_SHARED`` lists the shared ones. A flag
 with ``INT`` or ``FLOAT`` takes a number, one without a name in capitals takes nothing.
 """
 
@@ -358,8 +358,8 @@ def _pretrain(
         --config FILE: JSON file, {"options": {...}, "recipe": {...}}, as a run stores them. Flags
             win.
         --init-from PRESET: Preset to start from, for fine-tuning, with its sizes.
-        --own-vocabulary: Predict the tokens of the corpus, with a new softmax, instead of those of
-            the preset.
+        --own-vocabulary: Predict the tokens of the corpus, with a new softmax, instead of the
+            preset's.
         --resume: Continue the run in the folder, if there is one.
         --save-every INT: Steps between checkpoints. Default: 500.
         --tensorboard DIR: Also write a log for TensorBoard.

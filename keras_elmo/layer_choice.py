@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_elmo.utils.checks import invalid, is_number, is_whole, shorten
 
-# What users write: "all", "top", "average", the number of a layer, or a weight for each layer.
+# The choices of users: "all", "top", "average", the number of a layer, or a weight for each layer.
 Layers: TypeAlias = str | int | Sequence[float] | np.ndarray
 
 

@@ -14,21 +14,14 @@ from keras_elmo.formats.folder import Folder, checkpoint_prefix
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.many_langs import ManyLangs
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint, HubModule
-from keras_elmo.formats.vocabulary import SKIPPED, write_vocabulary
-from keras_elmo.released_models import (
-    bundled,
-    download,
-    is_released,
-    released_models,
-    similar_names,
-)
+from keras_elmo.formats.vocabulary import write_vocabulary
+from keras_elmo.released_models import bundled, download, is_released, released_models, suggestion
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import (
     PathLike,
     check_new_directory,
     local_path,
     read_options,
-    read_vocabulary_lines,
     write_files,
     write_json,
 )
@@ -38,8 +31,7 @@ from keras_elmo.utils.files import (
 FORMATS: list[type[Format]] = [BilmHdf5, HubModule, BilmTfCheckpoint, AllenNlpArchive, ManyLangs]
 TOKENIZER_FILE = "tokenizer.json"
 _EXPECTED = (
-    "the name of a bundled preset or released model, or the path of a directory, archive or "
-    "checkpoint"
+    "the name of a preset or released model, or the path of a directory, archive or checkpoint"
 )
 
 
@@ -77,17 +69,12 @@ def absolute_preset(preset: Any) -> Any:
 
 
 class Preset:
-    """The files of a biLM.
-
-    An archive is unpacked to a temporary folder, which is removed when this object is no longer
-    used.
+    """The files of a biLM. See ``Folder`` for archives.
 
     Args:
-        preset: str or path. Name of a bundled preset; name of a released model, or its address
-            on the Hugging Face Hub, ``"hf://user/model"``, which is downloaded once; or path of a
-            directory, .zip or .tar archive in one of the formats of
-            ``FORMATS``, or of a TensorFlow checkpoint without its ending. For a directory that
-            has the name of a preset pass a ``pathlib.Path`` or ``"./NAME"``.
+        preset: str or path. Name of a bundled or released model, address on the Hugging Face Hub,
+            or path of a directory, archive or checkpoint in one of ``FORMATS``. For a directory
+            that has the name of a preset pass a ``pathlib.Path`` or ``"./NAME"``.
         options: dict, path of an options file, or None. They replace the options in the files.
 
     Attributes:
@@ -181,8 +168,9 @@ def _find(preset: PathLike) -> pathlib.Path:
     names = bundled()
     path = names.get(preset) or local_path(preset)  # type: ignore[arg-type]
     if not (path.is_dir() or path.is_file() or checkpoint_prefix(path)):
-        advice = f"{similar_names(path.name)}keras-elmo presets lists all names"
-        raise invalid(f"from_preset expects {_EXPECTED}", f"preset={preset!r}", advice)
+        raise invalid(
+            f"from_preset expects {_EXPECTED}", f"preset={preset!r}", suggestion(path.name)
+        )
     return path
 
 
@@ -213,16 +201,12 @@ def convert(
     check_new_directory(directory, "convert", "Choose another directory")
     preset = Preset(source, options)
     bilm, softmax, mixes = preset.read(), preset.read_softmax(), preset.read_mixes()
-    vocabulary = preset.format.vocabulary_file()
     writers: dict[str, Callable[[pathlib.Path], object]] = {
         "options.json": lambda path: write_json(path, bilm.config.to_options()),
         "weights.hdf5": lambda path: write_arrays(path, bilm.bilm_arrays()),
     }
-    if vocabulary is not None:
-        lines = [line for line in read_vocabulary_lines(vocabulary) if line != SKIPPED]
-        tokens = softmax.vocabulary if softmax else lines
-        writers["vocab.txt"] = lambda path: write_vocabulary(path, tokens)
     if softmax is not None:
+        writers["vocab.txt"] = lambda path: write_vocabulary(path, softmax.vocabulary)
         arrays = {name: array.astype("float32") for name, array in softmax.arrays.items()}
         writers["softmax.hdf5"] = lambda path: write_arrays(path, arrays)
     if mixes:

@@ -71,7 +71,7 @@ def download(name: str) -> pathlib.Path:
 
     The mirrors of a file are tried in order. A file counts as downloaded if it has the size and
     the checksum of the registry, where they are known, and can be opened. Files that were put
-    into the folder of the model by hand are used as they are.
+    into the folder of the model by hand are used unchanged.
 
     Args:
         name: str. Name of the model, as ``released_models()`` lists them; ``"hf://user/model"``
@@ -93,11 +93,7 @@ def download(name: str) -> pathlib.Path:
         return bundled()[name]
     model = released_models().get(name)
     if model is None:
-        raise invalid(
-            "Expected the name of a released model",
-            repr(name),
-            f"{similar_names(name)}keras-elmo presets lists all names",
-        )
+        raise invalid("Expected the name of a released model", repr(name), suggestion(name))
     if not model["files"]:
         raise invalid(
             f"The files of {name} cannot be fetched by a program",
@@ -108,11 +104,12 @@ def download(name: str) -> pathlib.Path:
     return paths[0] if len(paths) == 1 else paths[0].parent
 
 
-def similar_names(name: str) -> str:
-    """Return a sentence with names of models like a misspelt one, or an empty text."""
+def suggestion(name: str) -> str:
+    """Return advice about a misspelt name of a model: similar names, if there are any."""
     known = {x.lower(): x for x in [*bundled(), *released_models()]}
     found = [known[x] for x in difflib.get_close_matches(name.lower(), known)]
-    return f"Similar names: {', '.join(found)}. " if found else ""
+    similar = f"Similar names: {', '.join(found)}. " if found else ""
+    return f"{similar}keras-elmo presets lists all names"
 
 
 def _fetch(file: dict, model: dict) -> pathlib.Path:
@@ -172,9 +169,8 @@ def _snapshot(address: str) -> pathlib.Path:
         raise invalid(expected, repr(address))
     huggingface_hub = import_extra("huggingface_hub", address, "huggingface_hub", "hub")
     try:
-        return pathlib.Path(
-            huggingface_hub.snapshot_download(repository, revision=revision or None)
-        )
+        folder = huggingface_hub.snapshot_download(repository, revision=revision or None)
+        return pathlib.Path(folder)
     except Exception as error:  # errors of its HTTP client are neither OSError nor ValueError
         raise OSError(
             f"{expected}. Received: {address} ({' '.join(str(error).split())[:300]}). Check the "

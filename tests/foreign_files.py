@@ -12,25 +12,16 @@ LEAVES = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}
 SPECIAL = ["<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>"]
 
 
-def write_variables(prefix, variables, shards=1):
-    """Write variables with TensorFlow, in several shards."""
+def write_variables(prefix, variables):
+    """Write variables with TensorFlow."""
     import tensorflow as tf
 
     prefix.parent.mkdir(parents=True, exist_ok=True)
     names = sorted(variables)
-    parts = [names[i::shards] for i in range(shards)]
-    for i, part in enumerate(parts):
-        tf.raw_ops.SaveV2(
-            prefix=f"{prefix}-part{i}" if shards > 1 else str(prefix),
-            tensor_names=part,
-            shape_and_slices=[""] * len(part),
-            tensors=[tf.constant(variables[name]) for name in part],
-        )
-    if shards > 1:
-        tf.raw_ops.MergeV2Checkpoints(
-            checkpoint_prefixes=[f"{prefix}-part{i}" for i in range(shards)],
-            destination_prefix=str(prefix),
-        )
+    tensors = [tf.constant(variables[name]) for name in names]
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix), tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
+    )
 
 
 def bilm_variables(arrays, prefix, cell):
@@ -43,7 +34,7 @@ def bilm_variables(arrays, prefix, cell):
     return variables
 
 
-def write_training(folder, config, arrays, prefix="lm/", shards=1, step=7):
+def write_training(folder, config, arrays, prefix="lm/", step=7):
     """Write what a training with bilm-tf leaves: a checkpoint, options, vocabulary, softmax."""
     folder.mkdir(parents=True, exist_ok=True)
     options = config.to_options()
@@ -57,7 +48,7 @@ def write_training(folder, config, arrays, prefix="lm/", shards=1, step=7):
     for name, shape in softmax.items():
         variables[prefix + name] = rng.normal(size=shape).astype("float32")
     variables |= slots | {"global_step": np.array(step, "int64"), "note": np.array(b"text")}
-    write_variables(folder / f"model.ckpt-{step}", variables, shards)
+    write_variables(folder / f"model.ckpt-{step}", variables)
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "/gone/model.ckpt-{step}"\n')
     return folder
 
@@ -71,7 +62,7 @@ def write_hub(folder, arrays, prefix="", mix=None):
     variables[f"{prefix}bilm/char_embed"] = padded
     for name, value in (mix or {}).items():
         variables[f"{prefix}aggregation/{name}"] = np.array(value, "float32")
-    write_variables(folder / "variables" / "variables", variables, shards=2)
+    write_variables(folder / "variables" / "variables", variables)
     (folder / "saved_model.pb").write_bytes(b"")
     return folder
 

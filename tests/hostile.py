@@ -4,10 +4,11 @@
 ``KINDS``, and prints all failures as JSON. It runs in a separate process with limits of memory and
 time, because some of these files could end the process.
 
-For a new kind of file add an entry to ``KINDS``: a function that writes good files into a folder
-and returns the one to change, and a function that loads it.
+For a new kind of file add an entry to ``KINDS``: a function that writes good files into a folder,
+the name of the file to change, and a function that loads it.
 """
 
+import functools
 import json
 import pathlib
 import resource
@@ -16,7 +17,6 @@ import sys
 import tempfile
 import traceback
 import warnings
-import zipfile
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from keras_elmo.presets import Preset
 from keras_elmo.pretraining.language_model_files import read_language_model
 from tests import foreign_files
 from tests.conftest import make_arrays, make_config, write_preset
-from tests.test_presets import tarred
+from tests.test_presets import tarred, zipped
 
 MEMORY = 2 << 30  # in addition to the memory at the start
 SECONDS = 20
@@ -48,102 +48,91 @@ def truncate(content, rng):
 # Functions that write good files, and functions that load them.
 
 
-def _write_preset(folder, name):
+def write_model(folder):
     config = make_config()
     write_preset(folder, config, make_arrays(config))
     (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\né\nfox\n", "utf-8")
     shape = (5, config.projection_dim)
     softmax = {"softmax/W": np.ones(shape, "float32"), "softmax/b": np.ones(5, "float32")}
     write_arrays(folder / "softmax.hdf5", softmax)
-    return folder / name
 
 
-def _load_preset(path):
+def write_archive(folder, pack, name):
+    write_model(folder / "files")
+    pack(folder / name, {p.name: p.read_bytes() for p in (folder / "files").iterdir()})
+
+
+def write_layers(folder):
+    arrays = {str(i): np.ones((3, i + 1, 8), "float32") for i in range(4)}
+    write_arrays(folder / "layers.hdf5", arrays)
+
+
+def write_training(folder):
+    foreign_files.write_training(folder, make_config(), make_arrays(make_config()))
+
+
+def write_allennlp(folder, is_zip):
+    (folder / "options.json").write_text(json.dumps(make_config().to_options()))
+    tensors = foreign_files.allennlp_tensors(make_arrays(make_config()))
+    foreign_files.write_allennlp(folder, tensors, is_zip)
+
+
+def write_many_langs(folder):
+    config = make_config()
+    foreign_files.write_many_langs(folder, config, make_arrays(config), "abc", ["fox", "é"], 5)
+
+
+def load_preset(path):
     files = path if path.suffix in (".zip", ".gz") else path.parent
     values = Preset(files).read().values()
     assert all(np.isfinite(array).all() for array in values.values())
 
 
-def _load_language_model(path):
+def load_language_model(path):
     model, vocabulary = read_language_model(path.parent)
     assert len(vocabulary) == 5 and model.softmax_kernel.shape[0] == 5
 
 
-def _write_zip(folder):
-    files = _write_preset(folder / "files", "options.json").parent
-    with zipfile.ZipFile(folder / "preset.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(files.iterdir()):
-            archive.write(path, path.name)
-    return folder / "preset.zip"
-
-
-def _write_tar(folder):
-    files = _write_preset(folder / "files", "options.json").parent
-    return tarred(folder / "preset.tar.gz", {p.name: p.read_bytes() for p in files.iterdir()})
-
-
-def _write_layers(folder):
-    arrays = {str(i): np.ones((3, i + 1, 8), "float32") for i in range(4)}
-    write_arrays(folder / "layers.hdf5", arrays)
-    return folder / "layers.hdf5"
-
-
-def _load_layers(path):
+def load_layers(path):
     dataset = LayerDataset(path)
     for batch in (dataset[i] for i in range(len(dataset))):
         assert np.isfinite(batch["layers"]).all() and batch["layers"].ndim == 4
 
 
-def _write_training(folder, name):
-    config = make_config()
-    return foreign_files.write_training(folder, config, make_arrays(config)) / name
-
-
-def _write_archive(folder, is_zip):
-    config = make_config()
-    (folder / "options.json").write_text(json.dumps(config.to_options()))
-    tensors = foreign_files.allennlp_tensors(make_arrays(config))
-    return foreign_files.write_allennlp(folder, tensors, is_zip) / "weights.th"
-
-
-def _write_many_langs(folder, name):
-    config = make_config()
-    foreign_files.write_many_langs(folder, config, make_arrays(config), "abc", ["fox", "é"], 5)
-    return folder / name
-
-
-_SHARD = ".data-00000-of-00001"
+write_zip = functools.partial(write_archive, pack=zipped, name="preset.zip")
+write_tar = functools.partial(write_archive, pack=tarred, name="preset.tar.gz")
 KINDS = {
-    "options": (lambda folder: _write_preset(folder, "options.json"), _load_preset),
-    "weights": (lambda folder: _write_preset(folder, "weights.hdf5"), _load_preset),
-    "softmax": (lambda folder: _write_preset(folder, "softmax.hdf5"), _load_language_model),
-    "vocabulary": (lambda folder: _write_preset(folder, "vocab.txt"), _load_language_model),
-    "zip": (_write_zip, _load_preset),
-    "tar": (_write_tar, _load_preset),
-    "layers": (_write_layers, _load_layers),
-    "index": (lambda folder: _write_training(folder, "model.ckpt-7.index"), _load_preset),
-    "shard": (lambda folder: _write_training(folder, f"model.ckpt-7{_SHARD}"), _load_preset),
-    "torch": (lambda folder: _write_archive(folder, True), _load_preset),
-    "old torch": (lambda folder: _write_archive(folder, False), _load_preset),
-    "dictionary": (lambda folder: _write_many_langs(folder, "char.dic"), _load_preset),
-    "architecture": (lambda folder: _write_many_langs(folder, "cnn.json"), _load_preset),
+    "options": (write_model, "options.json", load_preset),
+    "weights": (write_model, "weights.hdf5", load_preset),
+    "softmax": (write_model, "softmax.hdf5", load_language_model),
+    "vocabulary": (write_model, "vocab.txt", load_language_model),
+    "zip": (write_zip, "preset.zip", load_preset),
+    "tar": (write_tar, "preset.tar.gz", load_preset),
+    "layers": (write_layers, "layers.hdf5", load_layers),
+    "index": (write_training, "model.ckpt-7.index", load_preset),
+    "shard": (write_training, "model.ckpt-7.data-00000-of-00001", load_preset),
+    "torch": (functools.partial(write_allennlp, is_zip=True), "weights.th", load_preset),
+    "old torch": (functools.partial(write_allennlp, is_zip=False), "weights.th", load_preset),
+    "dictionary": (write_many_langs, "char.dic", load_preset),
+    "architecture": (write_many_langs, "cnn.json", load_preset),
 }
 
 
-def attack(kind, seed, count, tell=lambda *_: None) -> list[str]:
+def attack(kind, seed, count):
     """Load mutants of a kind of file, and return a text for each failure."""
     wrong = []
-    write, load = KINDS[kind]
+    write, name, load = KINDS[kind]
     with tempfile.TemporaryDirectory() as folder:
-        path = write(pathlib.Path(folder))
+        path = pathlib.Path(folder) / name
+        write(path.parent)
         content = path.read_bytes()
         load(path)
         for number in range(count):
-            rng = np.random.default_rng([seed, number])
             mutate = (flip_bytes, truncate)[number % 2]
-            path.write_bytes(mutate(content, rng))
+            path.write_bytes(mutate(content, np.random.default_rng([seed, number])))
             what = f"{kind} {number} {mutate.__name__}"
-            tell(what)
+            print(what, flush=True)
+            signal.alarm(SECONDS)  # end the process if a library loops
             try:
                 load(path)
             except (ValueError, OSError) as error:
@@ -151,9 +140,7 @@ def attack(kind, seed, count, tell=lambda *_: None) -> list[str]:
                     wrong.append(f"{what}: without the file's name: {error}")
             except BaseException as error:
                 where = traceback.extract_tb(error.__traceback__)[-1]
-                wrong.append(
-                    f"{what}: {type(error).__name__}: {error} in {where.name}, line {where.lineno}"
-                )
+                wrong.append(f"{what}: {error!r} in {where.name}, line {where.lineno}")
     return wrong
 
 
@@ -165,18 +152,9 @@ def main(seed, count, *kinds):
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
-
-    def tell(what):
-        print(what, flush=True)
-        signal.alarm(SECONDS)  # end the process if a library loops
-
-    wrong = {
-        kind: found
-        for kind in kinds or KINDS
-        if (found := attack(kind, int(seed), int(count), tell))
-    }
+    wrong = {kind: attack(kind, int(seed), int(count)) for kind in kinds or KINDS}
     signal.alarm(0)
-    print(json.dumps(wrong))
+    print(json.dumps({kind: found for kind, found in wrong.items() if found}))
 
 
 if __name__ == "__main__":

@@ -17,24 +17,21 @@ TOLERANCE = 1e-5
 pytestmark = pytest.mark.skipif(not FIXTURES.is_dir(), reason="the peers' fixtures are not here")
 
 # File, reference, options.
+CHECKPOINT, HUB, ALLENNLP = "bilm_tf_checkpoint", "tf_hub_module", "allennlp_archive"
 MODELS = {
-    "checkpoint": ("bilm_tf_checkpoint/model", "bilm_tf_checkpoint/reference/layers", None),
-    "prefix": (
-        "bilm_tf_checkpoint/model/model.ckpt-400",
-        "bilm_tf_checkpoint/reference/layers",
-        None,
-    ),
-    "dumped": ("bilm_tf_checkpoint/dumped", "bilm_tf_checkpoint/reference/layers", None),
+    "checkpoint": (f"{CHECKPOINT}/model", f"{CHECKPOINT}/reference/layers", None),
+    "prefix": (f"{CHECKPOINT}/model/model.ckpt-400", f"{CHECKPOINT}/reference/layers", None),
+    "dumped": (f"{CHECKPOINT}/dumped", f"{CHECKPOINT}/reference/layers", None),
     "nlpl": ("nlpl_zip/model.zip", "nlpl_zip/reference/layers", None),
     "hub": (
-        "tf_hub_module/module",
-        "tf_hub_module/reference/reference",
-        "tf_hub_module/reference/options_of_the_reference.json",
+        f"{HUB}/module",
+        f"{HUB}/reference/reference",
+        f"{HUB}/reference/options_of_the_reference.json",
     ),
     "allennlp": (
-        "allennlp_archive/model.tar.gz",
-        "allennlp_archive/reference/reference",
-        "allennlp_archive/options.json",
+        f"{ALLENNLP}/model.tar.gz",
+        f"{ALLENNLP}/reference/reference",
+        f"{ALLENNLP}/options.json",
     ),
     "word_char": ("efml/word_char", "efml/reference/word_char", None),
     "char_only": ("efml/char_only", "efml/reference/char_only", None),

@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from keras_elmo import CharacterTokenizer, ElmoLayer, WordTokenizer, presets, released_models
+from keras_elmo import ElmoLayer, WordTokenizer, presets, released_models
 from keras_elmo.formats.hdf5 import read_arrays
 from keras_elmo.presets import Preset
 from tests.conftest import (
@@ -88,30 +88,20 @@ def test_bundled_are_found_inside_the_package_or_beside_it(tmp_path, monkeypatch
     assert released_models.bundled() == {"elmo_tiny": tmp_path / place / "elmo_tiny"}
 
 
-@pytest.mark.parametrize("bad", [None, 3, ""])
-def test_not_a_preset(bad):
-    with pytest.raises(ValueError, match=f"from_preset expects .* Received: preset={bad!r}"):
-        ElmoLayer.from_preset(bad)
-
-
-def test_a_misspelt_name():
-    for wrong in ("ELMO_MINI_EN", "elmo-mini-en", "weights/elmo_minni_en"):
-        message = (
-            f"preset='{wrong}'. Similar names: elmo_mini_en[.,] .*keras-elmo presets lists all"
-        )
-        with pytest.raises(ValueError, match=message):
-            ElmoLayer.from_preset(wrong)
-    with pytest.raises(ValueError, match="preset='xyz'. keras-elmo presets lists all names"):
-        ElmoLayer.from_preset("xyz")
-
-
-def test_urls(tmp_path):
-    for url in ("https://tfhub.dev/google/elmo/3", pathlib.Path("http://example.org/elmo.zip")):
-        message = f"a path on this machine. Received: a URL, {url}. Download the file .* by name"
-        with pytest.raises(ValueError, match=message):
-            ElmoLayer.from_preset(url)
-        with pytest.raises(ValueError, match=message):
-            ElmoLayer.from_hdf5(url, tmp_path / "weights.hdf5")
+@pytest.mark.parametrize(
+    "preset, message",
+    [
+        (None, "from_preset expects .* Received: preset=None"),
+        ("", "from_preset expects .* Received: preset=''"),
+        ("xyz", "preset='xyz'. keras-elmo presets lists all names"),
+        ("ELMO_MINI_EN", "Similar names: elmo_mini_en.*keras-elmo presets lists all names"),
+        ("weights/elmo_minni_en", "Similar names: elmo_mini_en"),
+        ("https://tfhub.dev/google/elmo/3", "path of a directory, .* preset='https://tfhub.dev/go"),
+    ],
+)
+def test_not_a_preset(preset, message):
+    with pytest.raises(ValueError, match=message):
+        ElmoLayer.from_preset(preset)
 
 
 def test_paths_in_the_home_folder(tmp_path, monkeypatch, tiny_preset):
@@ -163,23 +153,16 @@ def test_weights_hdf5_goes_before_model_hdf5(tmp_path, files, expected):
         ElmoLayer.from_preset(tarred(tmp_path / "two.tgz", more))
 
 
-@pytest.mark.parametrize("mode", ["w:", "w:bz2", "w:xz"])
-def test_tar_archives(tmp_path, files, expected, mode):
-    path = tarred(tmp_path / "elmo", files, mode)
+@pytest.mark.parametrize("mode", ["zip", "w:", "w:bz2", "w:xz"])
+def test_archives(tmp_path, files, expected, mode):
+    """The name of an archive can be any."""
+    path = tmp_path / "elmo"
+    path = zipped(path, files) if mode == "zip" else tarred(path, files, mode)
     np.testing.assert_array_equal(output(path), expected)
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(OSError, match="elmo cannot be unpacked to .* Fetch it again"):
-        ElmoLayer.from_preset(path)
-
-
-def test_damaged_archives(tmp_path, files):
-    path = zipped(tmp_path / "elmo.zip", files)
-    content = bytearray(path.read_bytes())
-    content[5000:5100] = b"\xff" * 100
-    for other in (content, content[:-200], b"not a zip", gzip.compress(files["weights.hdf5"])):
+    half = path.read_bytes()[: path.stat().st_size // 2]
+    for other in (half, b"not an archive", gzip.compress(files["weights.hdf5"])):
         path.write_bytes(other)
-        with pytest.raises(OSError, match="elmo.zip cannot be unpacked .* Is it a .zip, .tar, "):
+        with pytest.raises(OSError, match="elmo cannot be unpacked .* Is it a .zip, .* Fetch it"):
             ElmoLayer.from_preset(path)
 
 
@@ -245,7 +228,7 @@ def test_ambiguous_and_incomplete(tmp_path, files):
 def test_one_of_the_two_files(tiny_preset):
     with pytest.raises(OSError, match="options.json cannot be unpacked .* pass the directory of i"):
         ElmoLayer.from_preset(tiny_preset / "options.json")
-    with pytest.raises(OSError, match="Weight file .* is a directory"):
+    with pytest.raises(OSError, match="Weight file .* does not exist, or is not a file"):
         ElmoLayer.from_hdf5(tiny_preset / "options.json", tiny_preset)
 
 
@@ -289,12 +272,6 @@ def test_architecture_only(tiny_preset, tmp_path):
     assert layer.fingerprint() == ElmoLayer.from_preset(tiny_preset).fingerprint()
     with pytest.raises(ValueError, match=r"options as a dict.* Received: BiLMConfig.*to_options"):
         ElmoLayer.from_preset(tiny_preset, options=make_config())
-
-
-def test_tokenizer_of_a_preset(tiny_preset):
-    assert CharacterTokenizer.from_preset(tiny_preset).max_characters == 13
-    tokenizer = CharacterTokenizer.from_preset("elmo_mini_en", name="characters")
-    assert tokenizer.max_characters == 50 and tokenizer.name == "characters"
 
 
 def test_facts_of_the_bundled_presets():

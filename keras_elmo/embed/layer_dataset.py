@@ -258,7 +258,7 @@ class LayerDataset(keras.utils.PyDataset):
 
     def _array(self, sentence: int) -> np.ndarray:
         """Return the chosen layers of a sentence, (tokens, layers, width); check them."""
-        array = np.asarray(self._open().read_unchecked(str(sentence)))
+        array = self._open().read_unchecked(str(sentence))
         layers, width = self._shape
         if array.dtype.kind != "f" or _layers_and_width(array.shape) != self._shape:
             raise invalid(

@@ -35,7 +35,7 @@ class AllenNlpArchive(Format):
 
     name = "AllenNLP archive"
     tokenizer = "penn"
-    released_options = BiLMConfig().to_options()
+    released_config = BiLMConfig()
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:

@@ -108,14 +108,14 @@ class Format(abc.ABC):
         name: str. Name of the format.
         tokenizer: str or None. The ``WordTokenizer`` of its released models.
         tokens: str. The tokens of its released models, in words.
-        released_options: dict or None. The options of its released models, if the files of this
-            format need not contain options.
+        released_config: ``BiLMConfig`` or None. The options of its released models, if the files
+            of this format need not contain options.
     """
 
     name = ""
     tokenizer: str | None = None
     tokens = ""
-    released_options: dict | None = None
+    released_config: BiLMConfig | None = None
 
     def __init__(self, folder: Folder, options: dict | PathLike | None = None) -> None:
         self.folder = folder
@@ -131,40 +131,41 @@ class Format(abc.ABC):
     @functools.cached_property
     def config(self) -> BiLMConfig:
         """The config. The weights are not read for it."""
-        return BiLMConfig.from_options(*self.options)
+        options, place = self.options
+        if options is None and self.released_config:
+            return self.released_config
+        return BiLMConfig.from_options(options, place)
 
     @functools.cached_property
     def options(self) -> tuple[Any, object]:
-        """The options, given or in the files, and the name of their file or None."""
+        """The options, given or in the files, and the name of their file or None.
+
+        Without options they are None, and a warning says that the released models' are used.
+        """
         if isinstance(self.given_options, dict):
             return self.given_options, None
         if self.given_options is not None:
             return read_options(self.given_options), self.given_options
-        return self.read_options()
+        options, file = self.read_options()
+        if options is None:
+            warnings.warn(
+                f"{self.name} {self.folder.path} does not contain the options of its biLM. The "
+                f"options of the released models are used: {self.released_config}. Pass options= "
+                "(--options) if the biLM has others",
+                stacklevel=5,
+            )
+        return options, file
 
     def read_options(self) -> tuple[Any, object]:
-        """Read the options in the files.
+        """Return the content of an ``options.json``, and the name of the file for errors.
 
-        A container with its options inside overrides this.
-
-        Returns:
-            The content of an ``options.json``, and the name of the file for errors, or None.
+        A container with its options inside overrides this. Both are None without options.
         """
         names = self.folder.ending("options.json") or self.folder.named("options_file")
-        if not names and self.released_options:
-            return self.assume_options()
+        if not names and self.released_config:
+            return None, None
         file = self.folder.pick(_OPTIONS_NAMES, names)
         return read_options(file), file
-
-    def assume_options(self) -> tuple[dict | None, None]:
-        """Return the options of the released models, with a warning."""
-        warnings.warn(
-            f"{self.name} {self.folder.path} does not contain the options of its biLM. The options "
-            f"of the released models are used: {self.released_options}. Pass options= (--options) "
-            "if the biLM has others",
-            stacklevel=5,
-        )
-        return self.released_options, None
 
     # The weights.
 

@@ -83,14 +83,6 @@ class Hdf5Reader:
         with self._renamed_errors():
             return list(self._file)
 
-    def walk(self) -> list[str]:
-        """Return the names of all datasets, as ``group/dataset``."""
-        names: list[str] = []
-        with self._renamed_errors():
-            self._file.visit(names.append)  # opening each item would take 20 times longer
-        groups = {name.rpartition("/")[0] for name in names}
-        return sorted(name for name in names if name not in groups)
-
     def declared(self, name: str) -> h5py.Dataset:
         """Return a dataset, whose shape and dtype can be checked before it is read."""
         with self._renamed_errors():
@@ -103,17 +95,16 @@ class Hdf5Reader:
                 raise OSError(f"{self.name} is damaged: '{name}' is not stored. {self._remedy}")
         return dataset
 
-    def read(self, name: str, kinds: str = "fiu") -> np.ndarray:
-        """Read a dataset of finite numbers, of some kinds of NumPy dtypes."""
-        dataset = self.declared(name)
-        return self._read({name: dataset}, {name: dataset.shape}, kinds)[name]
-
     def read_unchecked(self, name: str) -> np.ndarray:
         """Read a dataset without checks."""
         with self._renamed_errors():
             dataset = self._file[name]
             # PyTorch takes native byte order only.
-            return dataset.astype(dataset.dtype.newbyteorder("="))[()]
+            return np.asarray(dataset.astype(dataset.dtype.newbyteorder("="))[()])
+
+    def read(self, name: str, kinds: str = "fiu") -> np.ndarray:
+        """Read a dataset of finite numbers, of some kinds of NumPy dtypes."""
+        return self._read([name], None, kinds)[name]
 
     def read_all(
         self, expected: dict | None = None, kinds: str = "f", **texts: str
@@ -122,28 +113,31 @@ class Hdf5Reader:
 
         The ``texts`` are ``fits`` and ``remedy`` of ``check_tensors``.
         """
-        datasets = {name: self.declared(name) for name in self.walk()}
-        if expected is None:
-            expected = {name: found.shape for name, found in datasets.items()}
-        return self._read(datasets, expected, kinds, **texts)
+        names: list[str] = []
+        with self._renamed_errors():
+            self._file.visit(names.append)  # opening each item would take 20 times longer
+        groups = {name.rpartition("/")[0] for name in names}
+        return self._read([x for x in names if x not in groups], expected, kinds, **texts)
 
     def _read(
-        self, datasets: dict[str, h5py.Dataset], expected: dict, kinds: str, **texts: str
+        self, names: list[str], expected: dict | None, kinds: str, **texts: str
     ) -> dict[str, np.ndarray]:
         texts = {"fits": "what was expected", "remedy": self._remedy, **texts}
+        datasets = {name: self.declared(name) for name in names}
+        if expected is None:
+            expected = {name: dataset.shape for name, dataset in datasets.items()}
         check_tensors(self.name, datasets, expected, kinds=kinds, **texts)
-        arrays = {name: np.asarray(self.read_unchecked(name)) for name in datasets}
+        arrays = {name: self.read_unchecked(name) for name in names}
         check_tensors(self.name, arrays, expected, kinds=kinds, **texts)
         return arrays
 
     def read_strings(self, name: str, start: int = 0, stop: int | None = None) -> list[str]:
-        """Read texts of a one-dimensional dataset. A scalar text is a list of one."""
+        """Read texts of a one-dimensional dataset."""
         dataset = self.declared(name)
-        if h5py.check_string_dtype(dataset.dtype) is None or dataset.ndim > 1:
+        if h5py.check_string_dtype(dataset.dtype) is None or dataset.ndim != 1:
             raise invalid(f"{self.name} must contain a list of text in '{name}'", "numbers")
         with self._renamed_errors():
-            rows = dataset[start:stop] if dataset.ndim else [dataset[()]]
-            return [bytes(row).decode("utf-8") for row in rows]
+            return [bytes(row).decode("utf-8") for row in dataset[start:stop]]
 
     def attribute(self, name: str) -> str:
         """Return an attribute of the file, which must be text."""

@@ -1,5 +1,6 @@
 """Models of ELMoForManyLangs: a biLM that reads code points and words."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -26,26 +27,6 @@ _LAYOUT = torch_layout(
 )
 
 
-# The field of a BiLMConfig for each key of an architecture file.
-_FIELDS = {
-    "token_embedder": {
-        "filters": "filters",
-        "char_dim": "character_embedding_dim",
-        "max_characters_per_token": "max_characters_per_token",
-        "activation": "activation",
-        "n_highway": "n_highway",
-    },
-    "encoder": {
-        "dim": "lstm_dim",
-        "projection_dim": "projection_dim",
-        "n_layers": "n_layers",
-        "cell_clip": "cell_clip",
-        "proj_clip": "projection_clip",
-    },
-}
-_RELEASED = BiLMConfig(character_embedding_dim=50)
-
-
 class ManyLangs(Format):
     """A directory of ELMoForManyLangs: two dictionaries, two PyTorch files, ``config.json``.
 
@@ -55,10 +36,7 @@ class ManyLangs(Format):
 
     name = "ELMoForManyLangs"
     tokens = "the words of Universal Dependencies (UDPipe)"
-    released_options = {
-        section: {key: getattr(_RELEASED, field) for key, field in fields.items()}
-        for section, fields in _FIELDS.items()
-    }
+    released_config = BiLMConfig(character_embedding_dim=50)
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
@@ -84,7 +62,7 @@ class ManyLangs(Format):
             if self.folder.named(name):
                 architecture = self.folder.pick(name)
                 return read_options(architecture), architecture
-        return self.assume_options()
+        return None, None
 
     @functools.cached_property
     def config(self) -> BiLMConfig:
@@ -93,19 +71,8 @@ class ManyLangs(Format):
             characters=tuple(self._characters), words=tuple(self._words), word_dim=words.shape[-1]
         )
         options, place = self.options
-        try:
-            fields = {
-                field: options[section][key]
-                for section, keys in _FIELDS.items()
-                for key, field in keys.items()
-            }
-            return BiLMConfig(**fields, code_points=code_points)
-        except (TypeError, LookupError, ValueError) as error:
-            raise invalid(
-                "ELMoForManyLangs expects its architecture, a JSON object with 'token_embedder' "
-                "and 'encoder'",
-                f"{place or 'options='}, {type(error).__name__}: {error}",
-            ) from None
+        config = self.released_config if options is None else _read_architecture(options, place)
+        return dataclasses.replace(config, code_points=code_points)
 
     def mapping(self) -> WeightMapping:
         rows = (_CHARACTERS, "c e", _reorder_rows(self._characters), "char_cnn/embeddings")
@@ -138,22 +105,42 @@ class ManyLangs(Format):
         try:
             row_of = _parse_dictionary(content.decode("utf-8"))
         except ValueError as error:
-            raise ValueError(
-                f"Dictionary {file} must consist of lines with a token, a tab and a number, in "
-                f"UTF-8. Received: {error}"
-            ) from None
+            expected = "lines with a token, a tab and a number, in UTF-8"
+            raise invalid(f"Dictionary {file} must consist of {expected}", error) from None
         n_rows = len(self.tensors[tensor]) if tensor in self.tensors else 0
         if sorted(row_of.values()) != list(range(n_rows)):
-            raise ValueError(
-                f"Dictionary {file} must number the {n_rows} rows of '{tensor}', each once. "
-                f"Received: {len(row_of)} tokens. Do the files belong to one model?"
+            raise invalid(
+                f"Dictionary {file} must number the {n_rows} rows of '{tensor}', each once",
+                f"{len(row_of)} tokens",
+                "Do the files belong to one model?",
             )
         if missing := [token for token in special if token not in row_of]:
-            raise ValueError(
-                f"Dictionary {file} must contain {special}. Received: a file without {missing}"
-            )
+            raise invalid(f"Dictionary {file} must contain {special}", f"a file without {missing}")
         tokens = [*special, *sorted(row_of.keys() - set(special), key=row_of.__getitem__)]
         return {token: row_of[token] for token in tokens}
+
+
+def _read_architecture(options: Any, place: object) -> BiLMConfig:
+    try:
+        embedder, encoder = options["token_embedder"], options["encoder"]
+        return BiLMConfig(
+            filters=embedder["filters"],
+            character_embedding_dim=embedder["char_dim"],
+            max_characters_per_token=embedder["max_characters_per_token"],
+            activation=embedder["activation"],
+            n_highway=embedder["n_highway"],
+            lstm_dim=encoder["dim"],
+            projection_dim=encoder["projection_dim"],
+            n_layers=encoder["n_layers"],
+            cell_clip=encoder["cell_clip"],
+            projection_clip=encoder["proj_clip"],
+        )
+    except (TypeError, LookupError, ValueError) as error:
+        raise invalid(
+            "ELMoForManyLangs expects its architecture, a JSON object with 'token_embedder' and "
+            "'encoder'",
+            f"{place or 'options='}, {type(error).__name__}: {error}",
+        ) from None
 
 
 def _parse_dictionary(text: str) -> dict[str, int]:

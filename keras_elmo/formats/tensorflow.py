@@ -128,7 +128,7 @@ class HubModule(_Variables):
 
     name = "TF-Hub module"
     tokenizer = "penn"
-    released_options = BiLMConfig().to_options()
+    released_config = BiLMConfig()
     cell = "RNN_{d}/RNN/MultiRNNCell/Cell{l}/rnn/lstm_cell"
     is_padded = True
 

@@ -14,13 +14,7 @@ SKIPPED = "!!!MAXTERMID"
 
 
 def write_vocabulary(path: PathLike, tokens: list[str]) -> None:
-    """Write a vocabulary, one token per line. Refuse a token that readers of vocabularies skip."""
-    if SKIPPED in tokens:
-        raise invalid(
-            f"A vocabulary must not contain {SKIPPED}, because readers skip this line",
-            f"{SKIPPED} as token {tokens.index(SKIPPED)} for {path}",
-            f"Remove it. In text it counts as {UNKNOWN}",
-        )
+    """Write a vocabulary, one token per line."""
     local_path(path).write_bytes("".join(f"{token}\n" for token in tokens).encode())
 
 

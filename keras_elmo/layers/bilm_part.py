@@ -20,7 +20,7 @@ class BiLMPart(keras.layers.Layer):
         frozen: bool. Create all weights non-trainable.
         saved: bool. Whether saved models contain the weights of this layer.
         missing: bool. Create all weights as NaN, so that nobody takes the results of random
-            weights for those of a biLM whose weights were not loaded yet.
+            weights as the weights of a biLM that were not loaded yet.
         **kwargs: Arguments of ``keras.layers.Layer``.
     """
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import pathlib
-import re
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,32 +14,17 @@ from typing import Any, TypeAlias
 from keras_elmo.utils.checks import invalid
 
 PathLike: TypeAlias = str | os.PathLike
-# pathlib removes one of the two slashes.
-_URL = re.compile(r"[a-z][a-z0-9+.-]+:/+", re.IGNORECASE)
 
 
 def local_path(path: PathLike) -> pathlib.Path:
-    """Return a path with ``~`` replaced by the home folder.
-
-    Raises:
-        ValueError: If the path is a URL.
-    """
-    expanded = pathlib.Path(os.path.expanduser(path))
-    if _URL.match(str(expanded)) and not expanded.exists():
-        raise ValueError(
-            f"Expected a path on this machine. Received: a URL, {path}. Download the file and pass "
-            "its path. keras-elmo presets lists the models that keras-elmo download fetches by name"
-        )
-    return expanded
+    """Return a path with ``~`` replaced by the home folder."""
+    return pathlib.Path(os.path.expanduser(path))
 
 
 def check_file(file: PathLike, name: str) -> None:
-    """Raise an ``OSError`` with the name of a file if it is missing or is not a plain file."""
-    path = local_path(file)
-    if not path.exists():
-        raise FileNotFoundError(f"{name} does not exist")
-    if not path.is_file():  # reading a pipe may never end
-        raise OSError(f"{name} is a directory, a device or a pipe, not a file")
+    """Raise a ``FileNotFoundError`` with the name of a file if it is missing or a directory."""
+    if not local_path(file).is_file():
+        raise FileNotFoundError(f"{name} does not exist, or is not a file")
 
 
 def read_bytes(file: PathLike, kind: str = "File") -> bytes:
@@ -74,7 +58,7 @@ def read_object(file: PathLike, kind: str = "Options file") -> dict[str, Any]:
 def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]:
     r"""Read the lines of a vocabulary in UTF-8, which gzip may have compressed.
 
-    Lines end in ``\n``, or most of them in ``\r\n``. The last line may lack its end. A byte-order
+    Lines end in ``\n`` or all of them in ``\r\n``. The last line may lack its end. A byte-order
     mark at the start is removed. Nothing else is stripped, because the lines are tokens.
 
     Raises:
@@ -88,10 +72,9 @@ def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
             raise OSError(f"{name} is damaged ({error}). Fetch it again") from error
-    end = "\r" if 2 * content.count(b"\r\n") > content.count(b"\n") else ""
+    end = "\r\n" if content.count(b"\r\n") == content.count(b"\n") else "\n"
     try:
-        lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
-        return [line.removesuffix(end) for line in lines]
+        return content.decode("utf-8-sig").removesuffix(end).split(end)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise invalid(
@@ -186,6 +169,5 @@ def check_new_directory(directory: pathlib.Path, receiver: str, remedy: str) -> 
 
 def digest_of(path: PathLike, algorithm: str = "sha256") -> str:
     """Return the digest of a file in hexadecimal."""
-    check_file(path, f"File {path}")
     with open(path, "rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()

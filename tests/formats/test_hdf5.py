@@ -12,7 +12,7 @@ def test_round_trip(tmp_path, filters):
     write_arrays(path, arrays, {"facts": "é"}, **filters)
     with Hdf5Reader(path) as file:
         assert file.attribute("facts") == "é"
-        assert file.names() == ["a", "b", "e"] and file.walk() == ["a", "b/c", "e"]
+        assert file.names() == ["a", "b", "e"]
         assert file.declared("a").shape == (300, 400)
         for name, array in arrays.items():
             found = file.read(name)
@@ -44,8 +44,6 @@ def test_damaged_and_missing_files(tmp_path):
             read_arrays(path)
     with pytest.raises(FileNotFoundError, match="Part .*gone.hdf5 does not exist"):
         Hdf5Reader(tmp_path / "gone.hdf5", kind="Part")
-    with pytest.raises(OSError, match="Weight file .* is a directory"):
-        read_arrays(tmp_path)
 
 
 def test_what_was_expected(tmp_path):
@@ -99,13 +97,12 @@ def test_text(tmp_path):
     with h5py.File(tmp_path / "w", "w") as file:
         file["lines"] = np.array(lines, h5py.string_dtype())
         file["fixed"] = np.array([b"ab", b"c"])
-        file["one"] = "one"
         file["bad"] = np.array([b"\xff"], h5py.string_dtype("ascii"))
         file["numbers"] = np.zeros(3)
     with Hdf5Reader(tmp_path / "w") as file:
         assert file.read_strings("lines") == lines
         assert file.read_strings("lines", 140, 999) == lines[140:]
-        assert file.read_strings("fixed") == ["ab", "c"] and file.read_strings("one") == ["one"]
+        assert file.read_strings("fixed") == ["ab", "c"]
         with pytest.raises(OSError, match="w is damaged"):
             file.read_strings("bad")
         with pytest.raises(ValueError, match="a list of text in 'numbers'. Received: numbers"):

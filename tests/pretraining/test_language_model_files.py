@@ -204,8 +204,6 @@ def test_paths_in_the_home_folder(preset, tmp_path, monkeypatch):
         assert read_vocabulary(path) == VOCABULARY
     with pytest.raises(FileNotFoundError, match="vocabs.txt does not exist"):
         read_vocabulary("~/again/vocabs.txt")
-    with pytest.raises(ValueError, match="a path on this machine. Received: a URL, s3://a/b"):
-        read_vocabulary("s3://a/b")
 
 
 def test_lines_with_blanks_in_a_list_of_tokens(tmp_path):

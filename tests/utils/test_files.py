@@ -14,11 +14,8 @@ from keras_elmo.utils.files import (
 
 
 def test_what_is_not_a_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match="Options file .*gone.json does not exist"):
-        read_options(tmp_path / "gone.json")
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(OSError, match="Options file .* is a directory, a device or a pipe"):
+    for path in (tmp_path / "gone.json", tmp_path):
+        with pytest.raises(FileNotFoundError, match=f"Options file {path} does not exist, or is"):
             read_options(path)
 
 
@@ -46,7 +43,7 @@ def test_lines(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes("a\né\r\n\nb".encode())
     assert read_vocabulary_lines(path) == ["a", "é\r", "", "b"]
-    for content in (b"\xef\xbb\xbfa\r\nb\r\n\r\nc", b"a\r\nb\r\n\r\nc\n", b"a\nb\r\n\r\nc\r\n"):
+    for content in (b"\xef\xbb\xbfa\r\nb\r\n\r\nc", b"a\r\nb\r\n\r\nc\r\n", b"a\nb\n\nc"):
         path.write_bytes(content)
         assert read_vocabulary_lines(path) == ["a", "b", "", "c"]
     path.write_bytes(b"a\nb\nc\xff\n")
@@ -76,15 +73,14 @@ def test_atomic_write_keeps_links(tmp_path):
         assert (tmp_path / "disk" / "file").read_text() == text
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0o002, 0o664), (0o077, 0o600)])
-def test_atomic_write_respects_the_umask(tmp_path, umask, mode):
-    before = os.umask(umask)
+def test_atomic_write_respects_the_umask(tmp_path):
+    before = os.umask(0o027)
     try:
         with atomic_write(tmp_path / "file") as temporary:
             temporary.write_text("text")
     finally:
         os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == mode
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
 
 
 def test_write_files(tmp_path):
