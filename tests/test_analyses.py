@@ -253,18 +253,3 @@ def test_korean_words_in_context(tmp_path, preset):
     assert out.startswith("배: 18 tokens, equal in layer 0\n  without context: 바다")
     praise, irony = "춤 도 [잘 하 ㄴ다] , 최고", "[잘 하 ㄴ다] , 이제 는 거짓말"
     assert "잘 하 ㄴ다: 12 tokens, " in out and praise in out and irony in out
-
-
-def test_the_picture_has_a_font_with_the_characters(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    from matplotlib import font_manager, rcParams
-
-    find_font = runpy.run_path(str(EXAMPLES / "words_in_context.py"))["find_font"]
-    usual = font_manager.findfont("DejaVu Sans")
-    (tmp_path / "broken.ttf").write_bytes(b"no font")
-    files = [str(tmp_path / "broken.ttf"), usual]
-    monkeypatch.setitem(rcParams, "font.sans-serif", ["cmr10"])  # it has no Cyrillic
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
-    assert find_font("бера га").get_file() == usual
-    with pytest.raises(ValueError, match=f"characters of the sentences. Received: {usual}"):
-        find_font("배", usual)

@@ -244,7 +244,7 @@ def test_embed_says_what_it_made(tmp_path, capsys):
     assert main(["embed", "elmo_mini_en", str(tmp_path / "none.txt"), output + "2"]) == 1
     assert capsys.readouterr().err.count("\n") == 1  # no progress bar
     assert main(["embed", "elmo_mini_en", table, output + "2"]) == 1
-    assert "column=None; columns text, label. Pass column" in capsys.readouterr().err
+    assert "column=None, and the columns text, label. Choose one" in capsys.readouterr().err
     (tmp_path / "empty.txt").touch()
     empty = ["embed", "elmo_mini_en", str(tmp_path / "empty.txt"), str(tmp_path / "empty.hdf5")]
     assert main([*empty, "--quiet"]) == 0 and "sentences       0" in capsys.readouterr().out

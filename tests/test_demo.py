@@ -147,17 +147,6 @@ def test_predictions(found, folder):
                 assert abs(p - table[word] / total) < 0.02
 
 
-def test_neighbours(found, embedder):
-    examples = json.loads((DEMO / "senses.json").read_text("utf-8"))["bank"]
-    sentences = embedder.tokenize(sum(examples.values(), []))
-    *layers, own = embedder.embed([*sentences, found["own"]["tokens"]], layers=2)
-    vectors = np.stack([x[t.index("bank")] for x, t in zip(layers, sentences, strict=True)])
-    exact = cosines(own[found["own"]["tokens"].index("bank")], vectors)
-    for number, cosine in found["own"]["near"]:
-        assert abs(exact[number] - cosine) < 0.02
-    assert found["own"]["near"][0][0] == exact.argmax()
-
-
 def test_the_page_asks_no_other_server(found):
     assert [host.split(":")[0] for host in found["hosts"]] == ["127.0.0.1"]
     assert found["status"] == "The biLM runs."

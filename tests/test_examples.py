@@ -140,12 +140,6 @@ def test_a_task_model(name, load, tmp_path, preset, vectors, eager):
     assert f", dev {measure} " in out
 
 
-def test_a_baseline(load, tmp_path, eager):
-    given = "--data", write_gap(tmp_path / "gap"), "--units", 4, "--epochs", 1, "--no-elmo"
-    out = run(EXAMPLES / "coreference.py", *given, "--scores", tmp_path / "scores.json")
-    assert check_last_line(out, tmp_path / "scores.json")["layer_weights"] == {}
-
-
 def test_proteins_pretrain_a_bilm(load, tmp_path, eager):
     pytest.importorskip("matplotlib")
     given = "--data", write_proteins(tmp_path / "data"), "--units", 4, "--epochs", 1
