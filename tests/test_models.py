@@ -58,6 +58,13 @@ def test_saved_model_is_self_contained(tmp_path):
 TOKENS = IDS.any(-1)
 
 
+@pytest.fixture
+def other_preset(tmp_path):
+    """A directory with a biLM of other weights."""
+    write_preset(tmp_path / "other", make_config(), make_arrays(make_config(), seed=1))
+    return tmp_path / "other"
+
+
 def is_missing(model):
     """Return whether a compiled model answers NaN, and check that an eager call raises an error."""
     with pytest.raises(ValueError, match="the weights of its biLM. .*Call load_preset"):
@@ -68,23 +75,26 @@ def is_missing(model):
     return np.isnan(found[:3]).all()  # The last sentence has no tokens.
 
 
-def test_saving_without_the_bilm(tiny_preset, tmp_path):
-    """The loaded model answers NaN until the right biLM is loaded, and right values after that."""
-    model = classifier(tiny_preset, save_bilm=False)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_saving_without_the_bilm(dtype, tiny_preset, other_preset, tmp_path):
+    """The loaded model answers NaN until the right biLM is loaded, and right values after that.
+
+    The fingerprint belongs to the weights as the layer stores them, also in bfloat16.
+    """
+    model = classifier(tiny_preset, save_bilm=False, dtype=dtype)
     expected = model.predict(IDS, verbose=0)
     small, whole = tmp_path / "small.keras", tmp_path / "whole.keras"
     model.save(small)
-    classifier(tiny_preset).save(whole)
-    assert small.stat().st_size < whole.stat().st_size - 4 * model.get_layer("elmo").count_params()
+    classifier(tiny_preset, dtype=dtype).save(whole)
+    assert small.stat().st_size < whole.stat().st_size - 2 * model.get_layer("elmo").count_params()
 
     keras.saving.load_model(small).save(small)  # The file gets the same fingerprint.
     again = keras.saving.load_model(small)
     assert is_missing(again)
     elmo, fingerprint = again.get_layer("elmo"), model.get_layer("elmo").fingerprint()
-    write_preset(tmp_path / "other", make_config(), make_arrays(make_config(), seed=1))
-    wrong = f"that the model was saved with, fingerprint={fingerprint}.*other/weights.hdf5"
+    wrong = f"that the model was saved with, fingerprint={fingerprint}.*weights.hdf5"
     with pytest.raises(ValueError, match=wrong):
-        elmo.load_preset(tmp_path / "other")
+        elmo.load_preset(other_preset)
     for refused in (elmo.fingerprint, lambda: elmo.save_hdf5(tmp_path / "unknown")):
         with pytest.raises(ValueError, match=f"with the biLM of fingerprint {fingerprint}"):
             refused()
@@ -93,7 +103,7 @@ def test_saving_without_the_bilm(tiny_preset, tmp_path):
     np.testing.assert_array_equal(again.predict(IDS, verbose=0), expected)
 
 
-def test_weights_file_without_the_bilm(tiny_preset, tmp_path):
+def test_weights_file_without_the_bilm(tiny_preset, other_preset, tmp_path):
     """load_weights compares the biLM of the layer with the fingerprint in the file."""
     model = classifier(tiny_preset, save_bilm=False)
     head, whole = tmp_path / "head.weights.h5", tmp_path / "whole.weights.h5"
@@ -111,8 +121,7 @@ def test_weights_file_without_the_bilm(tiny_preset, tmp_path):
     for target, file in ((full, head), (again, whole)):
         with pytest.raises(ValueError, match="a file written with the same save_bilm"):
             target.load_weights(file)
-    write_preset(tmp_path / "other", make_config(), make_arrays(make_config(), seed=1))
-    other = classifier(tmp_path / "other", save_bilm=False)
+    other = classifier(other_preset, save_bilm=False)
     for target in (other, keras.models.clone_model(other)):
         with pytest.raises(ValueError, match="a file that was saved with the biLM of this layer"):
             target.load_weights(head)
@@ -295,14 +304,3 @@ def test_empty_sentences(pool, tiny_preset):
     expected = model.predict(IDS, verbose=0)[3:]
     found = model.predict(tokenize([[]], 13), verbose=0)
     np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-def test_half_precision_without_the_bilm(tiny_preset, tmp_path):
-    """The fingerprint belongs to the weights as the layer stores them."""
-    settings = {"save_bilm": False, "dtype": "bfloat16", "name": "elmo"}
-    layer = keras_elmo.ElmoLayer.from_preset(tiny_preset, **settings)
-    ids = keras.Input((None, 13), dtype="int32")
-    keras.Model(ids, layer(ids)).save(tmp_path / "small.keras")
-    again = keras.saving.load_model(tmp_path / "small.keras").get_layer("elmo")
-    again.load_preset(tiny_preset)
-    assert again.fingerprint() == layer.fingerprint()

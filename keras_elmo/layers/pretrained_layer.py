@@ -15,7 +15,7 @@ from keras_elmo.formats.weight_mapping import fingerprint, variables_by_path
 from keras_elmo.layers.bilm import BiLM
 from keras_elmo.presets import Preset, bundled_facts
 from keras_elmo.utils.checks import invalid
-from keras_elmo.utils.files import PathLike, local_path
+from keras_elmo.utils.files import PathLike, check_output, local_path
 from keras_elmo.utils.forks import check_fork
 
 
@@ -173,13 +173,9 @@ class PretrainedLayer(keras.layers.Layer):
         """
         self.check_weights()
         directory = local_path(directory)
-        names = ("options.json", "weights.hdf5")
-        if not overwrite and any((directory / name).exists() for name in names):
-            raise invalid(
-                f"save_hdf5 expects a directory without {' and '.join(names)}",
-                f"directory={str(directory)!r}",
-                "Pass overwrite=True to replace them",
-            )
+        for name in ("options.json", "weights.hdf5"):
+            if directory.is_dir():
+                check_output(directory / name, overwrite)
         write_bilm(directory, self.config, variables_by_path(self.bilm))
 
     def save_to_preset(self, directory: PathLike, overwrite: bool = False) -> None:

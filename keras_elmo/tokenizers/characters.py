@@ -12,7 +12,7 @@ from keras import ops
 from keras_elmo.alphabets import Alphabet, ByteAlphabet, CodePointAlphabet, CodePoints
 from keras_elmo.presets import Preset
 from keras_elmo.tokenizers.string_layer import StringLayer, tensorflow_of
-from keras_elmo.tokenizers.token_lists import sentence_rows, unpadded
+from keras_elmo.tokenizers.token_lists import sentence_rows
 from keras_elmo.utils.checks import check_whole, invalid, shorten
 from keras_elmo.utils.typing import Tensor
 
@@ -137,18 +137,9 @@ class CharacterTokenizer(StringLayer):
         return [token for sentence in encoded for token in sentence]
 
     def _ids_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
-        if tokens.dtype != tf.string or tokens.shape.rank != 2:
-            raise invalid(
-                "CharacterTokenizer expects a tf.string tensor of shape (batch, tokens)",
-                f"dtype={tokens.dtype.name}, shape={tokens.shape}",
-                "Batch the sentences first, for example with ds.ragged_batch(...) or "
-                "tf.ragged.constant",
-            )
-        is_ragged = isinstance(tokens, tf.RaggedTensor)
-        if tf.executing_eagerly():
-            some = tokens[:32]
-            _warn_of_raw_text(some.to_list() if is_ragged else unpadded(some.numpy()))
-        if is_ragged:
+        advice = "Batch the sentences first, for example with ds.ragged_batch(...)"
+        self.check_tensor(tokens, "batch, tokens", advice)
+        if isinstance(tokens, tf.RaggedTensor):
             real = tf.ones_like(tokens, dtype=tf.bool).to_tensor()
             tokens = tokens.to_tensor()
         else:
@@ -191,7 +182,7 @@ class CharacterTokenizer(StringLayer):
     def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
         start = f'keras.Input((None, {self.alphabet.row_length}), dtype="int32")'
         advice = f"Call it before the model, and start the model with {start}"
-        self.check_symbolic(inputs, ("batch", "tokens"), advice)
+        self.check_tensor(inputs, "batch, tokens", advice)
         return keras.KerasTensor(self.compute_output_shape(inputs.shape), dtype="int32")
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:

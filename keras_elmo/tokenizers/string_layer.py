@@ -20,18 +20,16 @@ class StringLayer(keras.layers.Layer):
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
 
-    def check_symbolic(self, inputs: Any, axes: tuple[str, ...], advice: str) -> None:
-        """Refuse other inputs of a model than strings, and other backends than TensorFlow.
-
-        ``axes`` are the names of the axes of ``inputs``. ``advice`` is for other backends.
-        """
+    def check_tensor(self, inputs: Any, axes: str, advice: str) -> None:
+        """Refuse other tensors than strings with these axes, and models of other backends."""
         name, backend = type(self).__name__, keras.backend.backend()
-        if backend != "tensorflow":
+        if isinstance(inputs, keras.KerasTensor) and backend != "tensorflow":
             expected = f"{name} can be part of a model only on TensorFlow"
             raise invalid(expected, f"keras.backend.backend()={backend!r}", advice)
-        if inputs.dtype != "string" or len(inputs.shape) != len(axes):
-            expected = f"{name} expects strings of shape {str(axes).replace(chr(39), '')}"
-            raise invalid(expected, f"dtype={inputs.dtype}, shape={inputs.shape}")
+        dtype = keras.backend.standardize_dtype(inputs.dtype)
+        if dtype != "string" or len(inputs.shape) != len(axes.split()):
+            expected = f"{name} expects strings of shape ({axes})"
+            raise invalid(expected, f"dtype={dtype}, shape={inputs.shape}", advice)
 
 
 def tensorflow_of(inputs: Any) -> Any:

@@ -119,9 +119,8 @@ class WordTokenizer(StringLayer):
         return [self._tokenize(text) for text in checked]
 
     def _tokens_of_tensor(self, tf: Any, texts: Tensor) -> Tensor:
-        if texts.dtype != tf.string or texts.shape.rank not in (0, 1):
-            expected = "WordTokenizer expects a tf.string tensor of shape (batch,)"
-            raise invalid(expected, f"dtype={texts.dtype.name}, shape={texts.shape}")
+        if texts.shape.rank != 0:
+            self.check_tensor(texts, "batch,", "Pass one text in each row")
         if self.tokenizer == "whitespace":
             texts = tf.strings.regex_replace(texts, "[\r\n]+$", "")
             tokens = tf.strings.split(tf.strings.regex_replace(texts, "\r?\n|\t", " "), " ")
@@ -145,7 +144,7 @@ class WordTokenizer(StringLayer):
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         self._check_graph()
-        self.check_symbolic(inputs, ("batch",), "Call it before the model")
+        self.check_tensor(inputs, "batch,", "Call it before the model")
         return keras.KerasTensor((inputs.shape[0], None), dtype="string", ragged=True)
 
     def get_config(self) -> dict:

@@ -228,7 +228,7 @@ def test_saved_files(code_points, tmp_path):
     again = ElmoLayer.from_preset(saved)
     assert again.config == layer.config and again.fingerprint() == layer.fingerprint()
     before = (saved / "weights.hdf5").read_bytes()
-    with pytest.raises(ValueError, match="without options.json and weights.hdf5.*overwrite=True"):
+    with pytest.raises(ValueError, match="options.json, which exists. Pass overwrite=True"):
         ElmoLayer.from_preset(saved).save_hdf5(saved)
     assert (saved / "weights.hdf5").read_bytes() == before
 
