@@ -59,13 +59,12 @@ def main():
         with h5py.File(path) as file:
             plain = milliseconds(lambda part: [file[str(i)][()] for i in part], chosen)
         with keras_elmo.LayerDataset(path) as data:
-            first, again = (milliseconds(data.gather, chosen) for _ in range(2))
+            layers = milliseconds(data.gather, chosen)
     flat = [[token.encode() for sentence in batch for token in sentence] for batch in batches]
     rows = milliseconds(tokenizer.alphabet.rows, flat)
     ids = milliseconds(tokenizer, batches)
     print(f"layers, h5py alone          {plain:6.2f} ms")
-    print(f"layers, first epoch         {first:6.2f} ms  {first / plain:.1f} x")
-    print(f"layers, later epochs        {again:6.2f} ms  {again / plain:.1f} x")
+    print(f"layers, LayerDataset        {layers:6.2f} ms  {layers / plain:.1f} x")
     print(f"character ids, rows alone   {rows:6.2f} ms")
     print(f"character ids, a tokenizer  {ids:6.2f} ms  {ids / rows:.1f} x")
 

@@ -1,9 +1,11 @@
 """Choose between Keras and ONNX Runtime by the CPU."""
 
+import importlib.util
+
 import keras
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.embed.onnx_engine import missing_packages
+from keras_elmo.embed.onnx_engine import PACKAGES
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.extras import install_hint
 
@@ -38,7 +40,7 @@ def choose_engine(config: BiLMConfig, dtype: str = "float32") -> tuple[str, str]
         return engine, f"the only engine that computes in {dtype}"
     if config.code_points is not None:
         return "keras", "the biLM reads code points"
-    if missing := missing_packages():
+    if missing := [name for name in PACKAGES if not importlib.util.find_spec(name)]:
         return "keras", f"{' and '.join(missing)} missing. {install_hint('onnx')}"
     if not _computes_on_cpu():
         return "keras", f"{keras.backend.backend()} has an accelerator"

@@ -1,7 +1,6 @@
 """Compute the two halves of a biLM with ONNX Runtime, from NumPy arrays to NumPy arrays."""
 
 import concurrent.futures
-import importlib.util
 import os
 import threading
 from collections.abc import Callable
@@ -16,8 +15,10 @@ from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.onnx.bilm_graph import check_alphabet
 from keras_elmo.onnx.models import lstm_model, token_model
 from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
-from keras_elmo.utils.extras import install_hint
+from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.forks import check_fork
+
+PACKAGES = ("onnx", "onnxruntime")
 
 
 class OnnxEngine:
@@ -38,11 +39,8 @@ class OnnxEngine:
     """
 
     def __init__(self, elmo: ElmoLayer, dtype: str = "float32") -> None:
-        if missing := missing_packages():
-            raise ImportError(
-                'Embedder(engine="onnxruntime") needs ONNX and ONNX Runtime. Received: no '
-                f"module {missing[0]}. {install_hint('onnx')}"
-            )
+        for module in PACKAGES:
+            import_extra(module, 'Embedder(engine="onnxruntime")', "ONNX and ONNX Runtime", "onnx")
         check_alphabet(elmo.config)
         self.settings = {"dtype": dtype, "engine": "onnxruntime"}
         self._elmo = elmo
@@ -118,11 +116,6 @@ def _run_both(run: Callable[[str], Any], directions: tuple[str, str]) -> tuple[A
     finally:
         concurrent.futures.wait([forward])
     return forward.result(), backward
-
-
-def missing_packages() -> list[str]:
-    """Return the names of the packages that this engine needs and that are not installed."""
-    return [name for name in ("onnx", "onnxruntime") if not importlib.util.find_spec(name)]
 
 
 def _run_options() -> Any:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -130,9 +131,6 @@ def test_auto(tiny_preset, monkeypatch, dtype, chosen):
 
 
 def test_without_onnx_runtime(tiny_preset, monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == "onnxruntime" else find(name)
-    )
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ImportError, match=r"no module onnxruntime. .*\.\[onnx\]"):
         Embedder(tiny_preset, engine="onnxruntime")
