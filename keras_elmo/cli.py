@@ -459,31 +459,6 @@ def _substitutes(
     return _scorer(preset_or_run, options).substitutes([*left, word, *right], len(left), top)
 
 
-@_command("preset --options --force --json")
-def _word_vectors(
-    preset: str, vocabulary: str, output: str, overwrite: bool = False, **options: Any
-) -> dict[str, Any]:
-    """Write layer 0 of a vocabulary as word2vec text.
-
-    Command line:
-        vocabulary: Text with one token per line.
-        output: Text file to write.
-    """
-    from keras_elmo.embed.embedder import Embedder
-    from keras_elmo.utils.files import check_output, read_vocabulary_lines
-
-    path = str(check_output(output, overwrite, [vocabulary]))
-    tokens = read_vocabulary_lines(vocabulary)
-    embedder = Embedder(preset, **options)
-    embedder.write_word_vectors(tokens, output, overwrite)
-    return {
-        "tokens": len(tokens),
-        "width": embedder.config.projection_dim,
-        "output": output,
-        "read with": f"gensim.models.KeyedVectors.load_word2vec_format({path!r})",
-    }
-
-
 @_command("--heldout --force")
 def _export(**given: Any) -> None:
     """Write the last checkpoint of a run as a preset.

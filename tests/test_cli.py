@@ -314,19 +314,6 @@ def test_substitutes_reads_the_context_as_a_part_of_the_sentence(path, tmp_path,
     ]
 
 
-def test_word_vectors(tmp_path, capsys):
-    (tmp_path / "vocab.txt").write_text("bank\nriver\n")
-    vocabulary, output = str(tmp_path / "vocab.txt"), str(tmp_path / "vectors.txt")
-    assert main(["word-vectors", "elmo_mini_en", vocabulary, vocabulary, "--force"]) == 1
-    assert "vocab.txt, which is also an input" in capsys.readouterr().err
-    command = ["word-vectors", "elmo_mini_en", vocabulary, output]
-    assert main(command) == 0
-    assert "load_word2vec_format" in capsys.readouterr().out
-    assert main(command) == 1 and "which exists. Pass overwrite" in capsys.readouterr().err
-    assert main([*command, "--force"]) == 0
-    assert (tmp_path / "vectors.txt").read_text().startswith("2 128\nbank ")
-
-
 @pytest.mark.filterwarnings("always::UserWarning")
 def test_raw_text_without_raw(tmp_path, capsys):
     (tmp_path / "raw.txt").write_text("She works at Google.\nHe didn't pay.\nThe end.\n")

@@ -13,7 +13,7 @@ from keras_elmo.embed.embed_file import embed_file as embed_file_of
 from keras_elmo.embed.engine_choice import check_engine, choose_engine
 from keras_elmo.embed.keras_engine import KerasEngine
 from keras_elmo.embed.onnx_engine import OnnxEngine
-from keras_elmo.embed.token_table import TokenTable, write_word_vectors
+from keras_elmo.embed.token_table import TokenTable
 from keras_elmo.layer_choice import LayerChoice, Layers
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.presets import Preset
@@ -22,7 +22,7 @@ from keras_elmo.tokenizers.token_lists import sentence_rows
 from keras_elmo.tokenizers.words import WordTokenizer
 from keras_elmo.utils.batches import length_batches, token_batches
 from keras_elmo.utils.checks import check_whole, invalid, shorten
-from keras_elmo.utils.files import PathLike, check_output
+from keras_elmo.utils.files import PathLike
 from keras_elmo.utils.forks import check_fork
 from keras_elmo.utils.progress import progress_bar
 
@@ -319,27 +319,6 @@ class Embedder:
         return means
 
     embed_file = embed_file_of
-
-    def write_word_vectors(
-        self, tokens: Sequence[str | bytes], file: PathLike, overwrite: bool = False
-    ) -> None:
-        """Write the token representations of a vocabulary as word2vec text.
-
-        gensim reads the file: ``KeyedVectors.load_word2vec_format(file)``.
-
-        Args:
-            tokens: List of str or UTF-8 bytes. Distinct tokens without white space.
-            file: Path of the text to write: a line with the number of tokens and
-                ``projection_dim``, then one line for each token and its numbers.
-            overwrite: bool. Whether to replace a file that exists.
-
-        Raises:
-            OSError: If the file cannot be written.
-            ValueError: If the file exists and ``overwrite`` is False, or if a token is empty,
-                contains white space, is not UTF-8 or occurs twice.
-        """
-        output = check_output(file, overwrite, self.preset_files)
-        write_word_vectors(self.embed_tokens, CharacterTokenizer.check([tokens]), output)
 
     def _represent(self, tokens: list[bytes]) -> np.ndarray:
         """Return the token representations of distinct tokens; the CNN sees little padding."""

@@ -5,10 +5,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from keras_elmo.utils.batches import cut
-from keras_elmo.utils.checks import invalid
-from keras_elmo.utils.files import PathLike, atomic_write
-
 
 class TokenTable:
     """Remember the token representation of every token, up to a limit.
@@ -58,28 +54,3 @@ class TokenTable:
                 self._remembered = {}
             # Copy: the view of a row keeps the whole array in memory.
             self._remembered.update((tokens[i], rows[i].copy()) for i in new)
-
-
-def write_word_vectors(
-    look_up: Callable[[Sequence[bytes]], np.ndarray], tokens: Sequence[bytes], file: PathLike
-) -> None:
-    """Write the token representations of a vocabulary as word2vec text.
-
-    Raises:
-        ValueError: If a token is empty, contains white space, is not UTF-8 or occurs twice.
-    """
-    seen: set[bytes] = set()
-    for token in tokens:
-        if len(token.split()) != 1 or token.split()[0] != token or token in seen:
-            raise invalid(
-                "write_word_vectors expects distinct tokens, not empty and without white space",
-                repr(token.decode("utf-8", "replace")) + " twice" * (token in seen),
-            )
-        token.decode("utf-8")
-        seen.add(token)
-    with atomic_write(file) as temporary, open(temporary, "wb") as text:
-        text.write(b"%d %d\n" % (len(tokens), look_up([]).shape[1]))
-        for part in cut(tokens, len, 1000, 1 << 20):
-            for token, row in zip(part, look_up(part), strict=True):
-                # Nine digits give the same float32 again.
-                text.write(token + b" " + " ".join(f"{x:.9g}" for x in row).encode() + b"\n")

@@ -280,22 +280,3 @@ def test_several_embedders_log_no_retracing(tiny_preset, caplog):
         for layers in ("all", "top", 1):
             ours.embed(SENTENCES, layers)
     assert "retracing" not in caplog.text
-
-
-def test_word_vectors(embedder, tmp_path):
-    tokens = ["Dogs", "bark", "Ünï"]
-    embedder.write_word_vectors(tokens, tmp_path / "words.txt")
-    sizes, *rows = (tmp_path / "words.txt").read_text("utf-8").removesuffix("\n").split("\n")
-    words, *columns = zip(*(row.split(" ") for row in rows), strict=True)
-    assert sizes == "3 6" and list(words) == tokens
-    np.testing.assert_array_equal(np.float32(columns).T, embedder.embed_tokens(tokens))
-    for wrong, message in (
-        (["a", ""], "distinct tokens, not empty .* Received: ''"),
-        (["c", "a b"], "without white space. Received: 'a b'"),
-        (["a", "a"], "distinct tokens, .* Received: 'a' twice"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            embedder.write_word_vectors(wrong, tmp_path / "wrong.txt")
-    assert not (tmp_path / "wrong.txt").exists()
-    with pytest.raises(ValueError, match="words.txt, which exists. Pass overwrite=True"):
-        embedder.write_word_vectors(tokens, tmp_path / "words.txt")
