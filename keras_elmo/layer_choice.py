@@ -46,12 +46,10 @@ class LayerChoice:
         if isinstance(layers, cls):
             return layers
         every = tuple(range(n_layers))
-        if isinstance(layers, str) and layers == "all":
-            return cls(layers, every, None)
-        if isinstance(layers, str) and layers == "top":
-            return cls(layers, every[-1:], (1.0,))
-        if isinstance(layers, str) and layers == "average":
-            return cls(layers, every, (1 / n_layers,) * n_layers)
+        average = (1 / n_layers,) * n_layers
+        named = {"all": (every, None), "top": (every[-1:], (1.0,)), "average": (every, average)}
+        if isinstance(layers, str) and layers in named:
+            return cls(layers, *named[layers])
         if is_whole(layers, -n_layers) and layers < n_layers:
             layer = int(layers) % n_layers
             return cls(layer, (layer,), (1.0,))

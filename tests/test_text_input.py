@@ -5,8 +5,6 @@ import gzip
 import io
 import json
 import lzma
-import os
-import threading
 import types
 
 import pytest
@@ -44,6 +42,8 @@ def test_a_line_ends_at_a_line_feed(tmp_path):
     assert list(read_token_lists(tmp_path / "t.txt")) == sentences
     assert list(read_token_lists(io.BytesIO(text.encode()))) == sentences
     assert read_sentences(tmp_path / "t.txt") == [s for s in sentences if s]
+    spaces = "\u3000\n\u00a0 a\n \n"
+    assert read(tmp_path / "a.txt", spaces, None) == [["\u3000"], ["\u00a0", "a"], []]
 
 
 def test_a_byte_order_mark_belongs_to_a_file():
@@ -138,14 +138,6 @@ def test_bad_tables(tmp_path, name, content, message):
         read(tmp_path / name, content)
 
 
-def test_no_break_spaces_are_tokens(tmp_path):
-    assert read(tmp_path / "a.txt", "\u3000\n\u00a0 a\n \n", None) == [
-        ["\u3000"],
-        ["\u00a0", "a"],
-        [],
-    ]
-
-
 def test_fasta(tmp_path):
     records = ">sp|P1 a protein\nMKV\nLL\n\n>no sequence\n>last\nAA\n"
     sequences = [list("MKVLL"), [], list("AA")]
@@ -219,15 +211,6 @@ def test_the_command_tokenize(raw, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == "a b\n\nc\n"
     assert main(["tokenize", "-", "-", *given, "--sentences", "punkt"]) == 1
     assert "Punkt reads it twice. Received: sentences='punkt' with -" in capsys.readouterr().err
-
-
-def test_tokenize_reads_a_pipe(raw, tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    write = (tmp_path / "pipe").write_bytes
-    writer = threading.Thread(target=write, args=(raw.read_bytes(),), daemon=True)
-    writer.start()
-    assert tokenize_file(tmp_path / "pipe", tmp_path / "out", **PLAIN)["lines"] == 120
-    writer.join()
 
 
 def test_nothing_is_written_of_a_text_that_cannot_be_read(raw, tmp_path):
