@@ -12,11 +12,10 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.vocabulary import SPECIAL_TOKENS
 from keras_elmo.text_input import read_sentences
 from keras_elmo.utils.batches import group_by_length
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL_TOKENS))
-# Epoch, index in the order of files of the epoch, and index in the order of batches of the file.
-Position = tuple[int, int, int]
 
 
 class Batcher:
@@ -92,7 +91,7 @@ class Batcher:
         No sentence may be empty.
         """
         pieces = _pieces(sentences, max_tokens)
-        sentences = [piece for piece, _, _ in pieces]
+        sentences = [piece for piece, _ in pieces]
         types = {"<S>": _BEGIN, "</S>": _END}
         words = [types.setdefault(t, len(types)) for sentence in sentences for t in sentence]
         lengths = np.array([len(sentence) for sentence in sentences])
@@ -105,8 +104,7 @@ class Batcher:
             vocabulary_ids=np.array([self.vocabulary.get(t, _UNKNOWN) for t in types], "int32"),
             characters=ids,
             widths=alphabet.lengths(ids),
-            is_begin=np.array([is_begin for _, is_begin, _ in pieces], bool),
-            is_end=np.array([is_end for _, _, is_end in pieces], bool),
+            is_boundary=np.array([is_boundary for _, is_boundary in pieces], bool),
         )
 
     def arrange(
@@ -138,8 +136,7 @@ class Batcher:
         targets[every, :, lengths[:, 0]] = _END, _BEGIN
         targets *= inside
         # The first prediction reads one boundary token; the last one predicts the other.
-        is_boundary = np.stack([sentences.is_begin[rows], sentences.is_end[rows]], axis=1)
-        counts = np.repeat(inside, 2, axis=1)
+        is_boundary, counts = sentences.is_boundary[rows], np.repeat(inside, 2, axis=1)
         counts[:, :, 0] &= is_boundary
         counts[every, :, lengths[:, 0]] &= is_boundary[:, ::-1]
         total = np.maximum(counts.sum(axis=(0, 2), keepdims=True), 1)
@@ -184,8 +181,8 @@ class EncodedSentences:
         vocabulary_ids: array. Vocabulary id of each distinct token.
         characters: array. Character ids of each distinct token.
         widths: array. Number of character ids of each distinct token, without padding.
-        is_begin, is_end: array of bool. Whether each sentence begins or ends like a sentence of
-            the text. False where a long sentence was cut.
+        is_boundary: array of bool, shape ``(sentences, 2)``. Whether each sentence begins, and
+            whether it ends, like a sentence of the text. False where a long sentence was cut.
     """
 
     words: np.ndarray
@@ -194,8 +191,7 @@ class EncodedSentences:
     vocabulary_ids: np.ndarray
     characters: np.ndarray
     widths: np.ndarray
-    is_begin: np.ndarray
-    is_end: np.ndarray
+    is_boundary: np.ndarray
 
 
 class Corpus:
@@ -230,65 +226,51 @@ class Corpus:
         self.seed = seed
 
     def batches(
-        self, position: Position = (0, 0, 0)
-    ) -> Iterator[tuple[dict[str, np.ndarray], int, Position]]:
+        self, position: Sequence[int] = (0, 0, 0)
+    ) -> Iterator[tuple[dict[str, np.ndarray], int, Sequence[int]]]:
         """Yield batches from a position on, epoch after epoch without end.
 
         Yields:
-            Tuples of a batch, its number of tokens, and the position after it.
+            Tuples of a batch, its number of tokens, and the position after it: the epoch, the
+            index in its order of files, and the number of batches of the file up to there.
 
         Raises:
-            ValueError: If no file has a sentence, or none has one any more.
+            ValueError: If an epoch has no sentence.
         """
         epoch, start, done = position
         while True:
-            found = max(start, done) > 0
-            for place, file, rng in self._order(epoch, start):
-                sentences = self.batcher.encode(read_sentences(file), self.max_tokens)
-                for rows in self.batcher.arrange(sentences.lengths, rng)[done:]:
+            order = np.random.default_rng((self.seed, epoch)).permutation(len(self.files))
+            is_empty = not (start or done)
+            for place in range(start, len(order)):
+                sentences = read_sentences(self.files[order[place]])
+                encoded = self.batcher.encode(sentences, self.max_tokens)
+                rng = np.random.default_rng((self.seed, epoch, place))
+                for rows in self.batcher.arrange(encoded.lengths, rng)[done:]:
                     done += 1
-                    tokens = int(sentences.lengths[rows].sum())
-                    yield self.batcher.batch(sentences, rows), tokens, (epoch, place, done)
-                found, done = found or len(sentences.lengths) > 0, 0
-            if not found:
-                raise self._no_sentences()
+                    tokens = int(encoded.lengths[rows].sum())
+                    yield self.batcher.batch(encoded, rows), tokens, (epoch, place, done)
+                is_empty, done = is_empty and not sentences, 0
+            if is_empty:
+                raise invalid("Corpus expects sentences", f"none in {', '.join(self.files)}")
             epoch, start = epoch + 1, 0
 
     def steps(self, epochs: float) -> int:
-        """Return the number of batches of ``epochs`` passes over the files, whole or not.
-
-        Raises:
-            ValueError: If no file has a sentence.
-        """
+        """Return the number of batches of ``epochs`` passes over the files, whole or not."""
         batches = 0
         for file in self.files:
             pieces = _pieces(read_sentences(file), self.max_tokens)
-            batches += len(self.batcher.arrange(np.array([len(p) for p, _, _ in pieces], int)))
-        if not batches:
-            raise self._no_sentences()
+            batches += len(self.batcher.arrange(np.array([len(p) for p, _ in pieces], int)))
         return max(1, round(epochs * batches))
-
-    def _order(self, epoch: int, start: int = 0) -> Iterator[tuple[int, str, np.random.Generator]]:
-        """Yield the index, the path and the random generator of each file of an epoch."""
-        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.files))
-        for place in range(start, len(order)):
-            rng = np.random.default_rng((self.seed, epoch, place))
-            yield place, self.files[order[place]], rng
-
-    def _no_sentences(self) -> ValueError:
-        return ValueError(
-            f"Corpus expects sentences, one per line. Received: none in {', '.join(self.files)}"
-        )
 
 
 def _pieces(
     sentences: list[list[str]], max_tokens: int | None
-) -> list[tuple[list[str], bool, bool]]:
+) -> list[tuple[list[str], tuple[bool, bool]]]:
     """Cut long sentences; return each piece, and whether it begins and ends a sentence."""
     pieces = []
     for sentence in sentences:
         n, count = len(sentence), -(-len(sentence) // max_tokens) if max_tokens else 1
         for k in range(count):
             piece = sentence[k * n // count : (k + 1) * n // count]
-            pieces.append((piece, k == 0, k == count - 1))
+            pieces.append((piece, (k == 0, k == count - 1)))
     return pieces
