@@ -23,7 +23,7 @@ from keras_elmo.formats.vocabulary import (
 )
 from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.text_input import OPENERS, SentenceRules, read_lines
-from keras_elmo.utils.checks import FieldTable, invalid, is_number, is_whole
+from keras_elmo.utils.checks import check_whole, invalid, is_number
 from keras_elmo.utils.files import PathLike, local_path, write_json
 
 # Neighbouring lines often belong to one document, so they are held out together.
@@ -32,7 +32,8 @@ _LINES_PER_BLOCK = 200
 _FEWEST_BLOCKS = 4
 
 _Inputs = PathLike | Iterable[PathLike]
-_Run = Callable[[Iterable[list[str]]], Iterator[list[str]]]
+_Tokenize = Callable[[Iterable[list[str]]], Iterator[list[str]]]
+_Counts = collections.Counter[str]
 
 
 def prepare(
@@ -78,7 +79,8 @@ def prepare(
         heldout: str, path or list. Paths or glob patterns of texts to hold out whole. Text that
             also occurs in the inputs stays there.
         weights: dict. How often training reads an input in each epoch, by the file name without
-            endings; 1 for other inputs. A fraction is a probability for each sentence.
+            endings; 1 for other inputs. A fraction is a probability for each sentence. The second
+            file of a name has the name ``NAME-2``.
         shards: int. Number of training files. Training keeps one of them in memory, at about
             15 times its size.
         sentences: str. ``"punkt"`` uses NLTK's Punkt, trained without supervision on the start
@@ -112,139 +114,125 @@ def prepare(
     Reference:
         Kiss and Strunk, 2006, https://aclanthology.org/J06-4003 (Punkt).
     """
-    files, heldout_files = _find_files(inputs), _find_files(heldout)
-    settings = {
-        "vocabulary_size": vocabulary_size,
-        "heldout_share": heldout_share,
-        "weights": {name: _to_python(times) for name, times in (weights or {}).items()},
-        "shards": shards,
+    files = _find_files(inputs)
+    heldout_files = _find_files(heldout, files)
+    if not (is_number(heldout_share) and 0 <= heldout_share < 1):
+        expected = "prepare expects heldout_share to be 0 or more and below 1"
+        raise invalid(expected, f"heldout_share={heldout_share!r}")
+    weights = {name: float(times) for name, times in (weights or {}).items()}
+    if not (weights.keys() <= files.keys() and all(is_number(x, 0) for x in weights.values())):
+        expected = f"prepare expects weights above 0 for its inputs, {', '.join(files)}"
+        raise invalid(expected, f"weights={weights}")
+    given = None if vocabulary is None else read_vocabulary(vocabulary)
+    size = check_whole("prepare", "vocabulary_size", vocabulary_size, len(SPECIAL_TOKENS) + 1)
+    settings: dict[str, Any] = {
+        "vocabulary_size": size if given is None else None,
+        "heldout_share": float(heldout_share),
+        "weights": weights,
+        "shards": check_whole("prepare", "shards", shards),
         "sentences": sentences,
         "tokenizer": tokenizer,
-        "seed": seed,
+        "seed": check_whole("prepare", "seed", seed, 0),
     }
-    settings = {name: _to_python(value) for name, value in settings.items()}
-    _check(settings, workers, files, heldout_files)
-    given = None
-    if vocabulary is not None:
-        given, settings["vocabulary_size"] = read_vocabulary(vocabulary), None
+    workers = check_whole("prepare", "workers", workers)
     output = local_path(output).resolve()  # a link cannot be renamed over
     if output.exists():
         raise FileExistsError(f"{output} exists. Remove it, or choose another folder")
     rules = SentenceRules(sentences, tokenizer, files.values())
     output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f"{output.name}.") as folder:
-        work = pathlib.Path(folder) / "corpus"
-        work.mkdir()
-        counts = _write(files, heldout_files, work, settings, given, rules, workers, progress)
-        work.rename(output)
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f"{output.name}.") as temporary:
+        folder = pathlib.Path(temporary) / "corpus"
+        folder.mkdir()
+        with _start_workers(rules, workers) as tokenize:
+            found = _write_sentences(folder, files, heldout_files, settings, tokenize, progress)
+        counts = _write_vocabulary(folder, settings, given, *found)
+        facts = {"settings": settings, "inputs": list(files), "heldout": list(heldout_files)}
+        write_json(folder / "prepared.json", {**counts, **facts})
+        if tokenizer != "whitespace":  # which leaves open how the tokens were made
+            write_json(folder / TOKENIZER_FILE, {"name": tokenizer, "sentences": sentences})
+        folder.rename(output)
     return counts
 
 
-def _write(
+def _write_sentences(
+    folder: pathlib.Path,
     files: dict[str, str],
     heldout_files: dict[str, str],
-    folder: pathlib.Path,
     settings: dict[str, Any],
-    vocabulary: list[str] | None,
-    rules: SentenceRules,
-    workers: int,
+    tokenize: _Tokenize,
     progress: bool,
-) -> dict[str, Any]:
-    """Write all files of the folder, and return the counts."""
-    seen, heldout_seen, n_sentences = _write_sentences(
-        files, heldout_files, folder, settings, rules, workers, progress
-    )
+) -> tuple[_Counts, _Counts, int]:
+    """Write the sentences; count the tokens of both parts, and the sentences to train on."""
+    seed, n_shards = settings["seed"], settings["shards"]
+    draw = random.Random(seed)
+    seen, heldout_seen = _Counts(), _Counts()
+    n_sentences = 0
+    with contextlib.ExitStack() as stack:
+        shards = [
+            stack.enter_context(_append(folder / f"train-{i:05}-of-{n_shards:05}.txt"))
+            for i in range(n_shards)
+        ]
+        for name, file in [*files.items(), *heldout_files.items()]:
+            share = settings["heldout_share"] if name in files else 0
+            size, held_blocks = _choose_blocks(file, share, f"{seed} {name}")
+            times = settings["weights"].get(name, 1.0)
+            for number, sentences in enumerate(tokenize(_read_blocks(file, size, progress))):
+                if sentences and (name in heldout_files or number in held_blocks):
+                    with _append(folder / f"heldout-{name}.txt") as heldout:
+                        heldout.writelines(sentence + "\n" for sentence in sentences)
+                    for sentence in sentences:
+                        heldout_seen.update(sentence.split(" "))
+                    continue
+                for sentence in sentences:
+                    # A fraction of the weight is the probability of one more copy.
+                    for _ in range(int(times) + (times % 1 > 0 and draw.random() < times % 1)):
+                        shards[draw.randrange(n_shards)].write(sentence + "\n")
+                        seen.update(sentence.split(" "))
+                        n_sentences += 1
     if not seen:
         hint = "All of it was held out, so lower heldout_share" if heldout_seen else ""
         raise invalid("Expected text to train on", f"none in {', '.join(files.values())}", hint)
+    return seen, heldout_seen, n_sentences
+
+
+def _write_vocabulary(
+    folder: pathlib.Path,
+    settings: dict[str, Any],
+    given: list[str] | None,
+    seen: _Counts,
+    heldout_seen: _Counts,
+    n_sentences: int,
+) -> dict[str, Any]:
+    """Write the given vocabulary, or the most frequent tokens; return the counts."""
     n_tokens, n_heldout = seen.total(), heldout_seen.total()
     for token in (*SPECIAL_TOKENS, SKIPPED):
         seen.pop(token, None)
-    if vocabulary is None:
-        most = sorted(seen.items(), key=lambda item: (-item[1], item[0]))
-        kept = [token for token, _ in most[: settings["vocabulary_size"] - len(SPECIAL_TOKENS)]]
+    n_special = len(SPECIAL_TOKENS)
+    if given is None:
+        most = sorted(seen, key=lambda token: (-seen[token], token))
+        known = most[: settings["vocabulary_size"] - n_special]
     else:
-        kept = sorted(vocabulary[len(SPECIAL_TOKENS) :], key=lambda token: -seen[token])
-    vocabulary = [*SPECIAL_TOKENS, *kept]
-    write_vocabulary(folder / "vocab.txt", vocabulary)
-    known = set(vocabulary) - set(SPECIAL_TOKENS)
+        known = sorted(given[n_special:], key=lambda token: -seen[token])
+    write_vocabulary(folder / "vocab.txt", [*SPECIAL_TOKENS, *known])
     if settings["heldout_share"] and not n_heldout:
         warnings.warn(
             f"No text was held out: a share of {settings['heldout_share']} of the inputs has no "
             "sentence. To measure perplexity, prepare more text or give a file to hold out",
             stacklevel=3,
         )
-    unknown = sum(count for token, count in heldout_seen.items() if token not in known)
-    counts = {
+    n_unknown = n_heldout - sum(heldout_seen[token] for token in known)
+    return {
         "tokens": n_tokens,
         "sentences": n_sentences,
         "types": len(seen),
-        "vocabulary": len(vocabulary),
+        "vocabulary": n_special + len(known),
         "heldout_tokens": n_heldout,
-        "oov_share": unknown / n_heldout if n_heldout else None,
+        "oov_share": n_unknown / n_heldout if n_heldout else None,
     }
-    facts = {**counts, "settings": settings, "inputs": list(files), "heldout": list(heldout_files)}
-    write_json(folder / "prepared.json", facts)
-    if settings["tokenizer"] != "whitespace":  # which leaves open how the tokens were made
-        tokenizer = {"name": settings["tokenizer"], "sentences": settings["sentences"]}
-        write_json(folder / TOKENIZER_FILE, tokenizer)
-    return counts
 
 
-def _write_sentences(
-    files: dict[str, str],
-    heldout_files: dict[str, str],
-    folder: pathlib.Path,
-    settings: dict[str, Any],
-    rules: SentenceRules,
-    workers: int,
-    progress: bool,
-) -> tuple[collections.Counter[str], collections.Counter[str], int]:
-    """Write the sentences; count the tokens of both parts, and the sentences to train on."""
-    draw = random.Random(settings["seed"])
-    n_shards = settings["shards"]
-    seen: collections.Counter[str] = collections.Counter()
-    heldout_seen: collections.Counter[str] = collections.Counter()
-    n_sentences = 0
-    with contextlib.ExitStack() as stack:
-        shards = [
-            stack.enter_context(_create(folder / f"train-{i:05}-of-{n_shards:05}.txt"))
-            for i in range(n_shards)
-        ]
-        run = stack.enter_context(_start_workers(rules, workers))
-        for name, file in [*files.items(), *heldout_files.items()]:
-            is_heldout = file in heldout_files.values()
-            share = 0 if is_heldout else settings["heldout_share"]
-            size, held_blocks = _choose_blocks(file, share, f"{settings['seed']} {name}")
-            weight = settings["weights"].get(name, 1)
-            with _create(folder / f"heldout-{name}.txt") as heldout:
-                for number, sentences in enumerate(run(_read_blocks(file, size, progress))):
-                    if is_heldout or number in held_blocks:
-                        heldout.writelines(sentence + "\n" for sentence in sentences)
-                        for sentence in sentences:
-                            heldout_seen.update(sentence.split(" "))
-                        continue
-                    for sentence in _repeat(sentences, weight, draw):
-                        shards[draw.randrange(n_shards)].write(sentence + "\n")
-                        seen.update(sentence.split(" "))
-                        n_sentences += 1
-    for path in folder.glob("heldout-*.txt"):
-        if not path.stat().st_size:
-            path.unlink()
-    return seen, heldout_seen, n_sentences
-
-
-def _create(path: pathlib.Path) -> TextIO:
-    # An input and a held-out file may have one name: the first writes nothing then.
+def _append(path: pathlib.Path) -> TextIO:
     return open(path, "a", encoding="utf-8", newline="\n")
-
-
-def _repeat(sentences: list[str], weight: float, draw: random.Random) -> Iterator[str]:
-    """Yield every sentence as often as the weight of its input requires."""
-    whole, chance = int(weight), weight - int(weight)
-    for sentence in sentences:
-        for _ in range(whole + (chance > 0 and draw.random() < chance)):
-            yield sentence
 
 
 def _choose_blocks(file: str, share: float, seed: str) -> tuple[int, frozenset[int]]:
@@ -257,8 +245,8 @@ def _choose_blocks(file: str, share: float, seed: str) -> tuple[int, frozenset[i
     # Keep the incomplete last block for training, or else one block.
     blocks = lines // size
     most = blocks if lines % size else max(0, blocks - 1)
-    draw = random.Random(seed.encode("utf-8", "surrogateescape"))  # a file name may not be UTF-8
-    return size, frozenset(draw.sample(range(blocks), min(most, round(wanted / size))))
+    chosen = random.Random(seed).sample(range(blocks), min(most, round(wanted / size)))
+    return size, frozenset(chosen)
 
 
 def _read_blocks(file: str, size: int, progress: bool) -> Iterator[list[str]]:
@@ -268,7 +256,7 @@ def _read_blocks(file: str, size: int, progress: bool) -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def _start_workers(rules: SentenceRules, workers: int) -> Iterator[_Run]:
+def _start_workers(rules: SentenceRules, workers: int) -> Iterator[_Tokenize]:
     """Yield a function that tokenises blocks and keeps their order."""
     if workers == 1:
         yield lambda blocks: map(rules, blocks)
@@ -309,11 +297,11 @@ def _tokenize_in_worker(lines: list[str]) -> list[str]:
     return _rules_of_worker(lines)
 
 
-def _find_files(inputs: _Inputs) -> dict[str, str]:
-    """Return the files that match paths and patterns, by unique short names."""
-    files: dict[str, str] = {}
-    seen = set()
-    for pattern in [inputs] if isinstance(inputs, PathLike) else inputs:
+def _find_files(patterns: _Inputs, inputs: dict[str, str] | None = None) -> dict[str, str]:
+    """Return the files that match paths and patterns, by short names that ``inputs`` lack."""
+    taken = dict(inputs or {})
+    files: dict[str, str] = {}  # by real path: another name would get another held-out part
+    for pattern in [patterns] if isinstance(patterns, PathLike) else patterns:
         pattern = os.path.expanduser(pattern)
         found = [pattern] if os.path.isfile(pattern) else glob.glob(pattern, recursive=True)
         matches = [match for match in sorted(found) if os.path.isfile(match)]
@@ -323,57 +311,17 @@ def _find_files(inputs: _Inputs) -> dict[str, str]:
             hint = f", a folder. Pass its files, for example '{inside}'" if is_folder else ""
             raise FileNotFoundError(f"No file matches {pattern}{hint}")
         for match in matches:
-            real, path = os.path.realpath(match), pathlib.Path(match)
-            if real in seen:  # another name of a file would get another held-out part
-                continue
-            seen.add(real)
-            stem = path.stem
-            if path.suffix.lower() in OPENERS:
-                stem = stem.removesuffix(".txt")
-            name, n = stem, 1
-            while name in files:
-                n += 1
-                name = f"{stem}-{n}"
-            files[name] = match
-    return files
-
-
-def _to_python(value: Any) -> Any:
-    """Convert a NumPy number to a Python number, for JSON."""
-    return value.item() if hasattr(value, "item") else value
-
-
-_CHECKS: FieldTable = [
-    ("vocabulary_size", lambda x: is_whole(x, len(SPECIAL_TOKENS) + 1), "whole, 4 or more"),
-    ("shards workers", lambda x: is_whole(x, 1), "whole, 1 or more"),
-    ("seed", is_whole, "whole, 0 or more"),
-    ("heldout_share", lambda x: is_number(x) and 0 <= x < 1, "0 or more and below 1"),
-]
-
-
-def _check(
-    settings: dict[str, Any], workers: int, files: dict[str, str], heldout_files: dict[str, str]
-) -> None:
-    values = {**settings, "workers": workers}
-    for names, is_valid, expected in _CHECKS:
-        for name in names.split():
-            if not is_valid(values[name]):
-                raise invalid(f"prepare expects {name} to be {expected}", f"{name}={values[name]}")
-    for name, weight in settings["weights"].items():
-        if name not in files:
-            raise invalid(f"prepare expects weights for its inputs, {', '.join(files)}", repr(name))
-        if not is_number(weight, above=0):
-            raise invalid("prepare expects weights above 0", f"a weight of {weight!r} for {name}")
-    real = {os.path.realpath(file) for file in files.values()}
-    if both := sorted(real & {os.path.realpath(file) for file in heldout_files.values()}):
-        raise invalid(
-            "prepare expects heldout to be other files than the inputs", f"{both[0]} as both"
-        )
-    both = sorted(files.keys() & heldout_files.keys())
-    if settings["heldout_share"] and both:
-        raise invalid(
-            "prepare expects heldout files to have other names than the inputs, because both "
-            "write heldout-NAME.txt",
-            f"{both[0]} twice",
-            f"Rename {heldout_files[both[0]]}",
-        )
+            files.setdefault(os.path.realpath(match), match)
+    if both := [file for file in map(os.path.realpath, taken.values()) if file in files]:
+        expected = "prepare expects heldout to be other files than the inputs"
+        raise invalid(expected, f"{both[0]} as both")
+    named = {}
+    for file in files.values():
+        path = pathlib.Path(file)
+        stem = path.stem.removesuffix(".txt" if path.suffix.lower() in OPENERS else "")
+        name, n = stem, 1
+        while name in taken:
+            n += 1
+            name = f"{stem}-{n}"
+        named[name] = taken[name] = file
+    return named
