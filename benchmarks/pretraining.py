@@ -24,8 +24,7 @@ from keras_elmo.formats.vocabulary import read_vocabulary
 from keras_elmo.pretraining.corpus import Batcher, Corpus
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.optimizers import make_optimizer
-from keras_elmo.pretraining.recipe import Recipe
-from keras_elmo.pretraining.settings import SIZES
+from keras_elmo.recipe import SIZES, Recipe
 
 
 def compiled(function):

@@ -198,7 +198,7 @@ def main():
         tokenizer = {"name": WordTokenizer.from_preset(arguments.preset).tokenizer}
     except ValueError:  # the preset does not record it
         tokenizer = None
-    write_language_model(arguments.output, larger, vocabulary, card, (23, 23), tokenizer)
+    write_language_model(arguments.output, larger, vocabulary, card, 23, tokenizer)
     print(f"{model.count_params():,} weights became {larger.count_params():,}: {arguments.output}")
 
 

@@ -2,18 +2,21 @@
 
 The arguments are parsed before Keras is imported, so each subcommand imports what it calls. The
 docstring of a subcommand lists its arguments; ``_SHARED`` lists the shared ones. A flag
-with ``INT`` or ``FLOAT`` takes a number, one without a name in capitals takes nothing.
+with ``INT`` or ``FLOAT`` takes a number, one without a name in capitals takes nothing. ``pretrain``
+also has a flag for each field of ``Recipe``, and for the sizes of a biLM.
 """
 
 import argparse
-import contextlib
+import dataclasses
 import inspect
 import io
 import json
 import os
+import pathlib
 import re
 import sys
 import textwrap
+import typing
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -34,54 +37,23 @@ _SHARED = """
     --quiet: Show no progress bar.
     --json: Print the result as JSON.
 """
-# Fields of BiLMConfig and of Recipe.
-_SIZES = """
-    --filters WIDTH:COUNT,...: Convolutions: their width in characters and number of filters, as
-        1:32,2:32,3:64.
-    --character-embedding-dim INT: Features of a character embedding. Default: 16.
-    --n-highway INT: Highway layers of the character CNN. Default: 2.
-    --n-layers INT: LSTM layers in each direction. Default: 2.
-    --lstm-dim INT: Features of the cell state of an LSTM. Default: 4096.
-    --projection-dim INT: Features of the output of one LSTM. Default: 512.
-"""
-_RECIPE = """
-    --steps INT: Updates of the weights. Default: 30000, unless --epochs is given.
-    --epochs FLOAT: Passes over the corpus, instead of --steps.
-    --batch-tokens INT: Largest number of rows times longest sentence of a batch. Default: 2048.
-    --max-tokens INT: Longer sentences are read in pieces of this length. Default: 200.
-    --optimizer NAME: adam or muon. Default: muon.
-    --learning-rate FLOAT: Highest learning rate. Default: 0.002.
-    --warmup INT: Steps until the highest learning rate. Default: 500.
-    --decay FLOAT: Share of the steps, 0 to 1, over which the learning rate falls. Default: 0.3.
-    --decay-shape NAME: linear, or 1-sqrt: one minus the square root of the share of the decay
-        that is over. Default: 1-sqrt.
-    --clip-norm FLOAT: Largest global norm of the gradient. Default: 10.0.
-    --dropout FLOAT: Dropout rate of the inputs and the last output of the LSTMs. Default: 0.1.
-    --negatives INT: Negatives of the sampled softmax; 0 for the full softmax. Default: 4096.
-    --precision NAME: float32 or bfloat16, the dtype of large matrix products. Default: float32.
-    --seed INT: Seed of the weights, the order of the text, the negatives and the dropout.
-        Default: 0.
-    --frozen-bilm: Update the softmax only, and keep the biLM as it was.
-"""
+# The fields of BiLMConfig that have a flag.
+_SIZES = (
+    *("filters", "character_embedding_dim", "n_highway"),
+    *("n_layers", "lstm_dim", "projection_dim"),
+)
 
 
-def _parse_filters(text: str) -> tuple[tuple[int, int], ...]:
-    try:
-        return tuple((int(w), int(n)) for w, n in (pair.split(":") for pair in text.split(",")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"expects width:count, as in 1:32,2:32,3:64. Received: {text}"
-        ) from None
+def widths_and_counts(text: str) -> tuple[tuple[int, int], ...]:
+    """Return the filters of a text such as ``1:32,2:32``."""
+    pairs = (pair.split(":") for pair in text.split(","))
+    return tuple((int(width), int(count)) for width, count in pairs)
 
 
-def _parse_weight(text: str) -> tuple[str, float]:
-    name, _, number = text.rpartition("=")
-    try:
-        return name, float(number)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"expects NAME=TIMES, as in news=2. Received: {text}"
-        ) from None
+def name_and_times(text: str) -> tuple[str, float]:
+    """Return the name and the number of a text such as ``news=2``."""
+    name, _, times = text.rpartition("=")
+    return name, float(times)
 
 
 def _parse_layers(text: str) -> Any:
@@ -92,17 +64,15 @@ def _parse_layers(text: str) -> Any:
         return text
 
 
-# Options of ``add_argument`` that do not follow from the text.
+# Options of ``add_argument`` that do not follow from the text. Errors name the function ``type``.
 _SPECIAL: dict[str, dict[str, Any]] = {
     "--force": {"dest": "overwrite"},
     "--quiet": {"dest": "progress", "action": "store_false"},
     "--json": {"dest": "as_json"},
     "--heldout": {"nargs": "*", "action": "extend"},
-    "--config": {"dest": "file"},
-    "--filters": {"type": _parse_filters},
+    "--filters": {"type": widths_and_counts, "metavar": "WIDTH:COUNT,..."},
     "--layers": {"type": _parse_layers},
-    "--weight": {"type": _parse_weight, "action": "append"},
-    "--bits": {"type": int, "nargs": 2, "metavar": ("BILM", "SOFTMAX")},
+    "--weight": {"type": name_and_times, "action": "append"},
     "inputs": {"nargs": "+", "metavar": "INPUT"},
     "folder": {"metavar": "RUN"},
 }
@@ -126,10 +96,7 @@ def _show_json(facts: Any) -> None:
 def _show_presets(presets: list[dict[str, Any]]) -> None:
     for facts in presets:
         size = f"{facts['bytes'] / 1e6:.0f} MB" if facts.get("bytes") else ""
-        text = facts["description"]
-        if facts["state"] == "bundled":
-            text = f"{facts['layers']} layers of width {facts['width']}. {text}"
-        text = textwrap.shorten(text, 70, placeholder=" ...")
+        text = textwrap.shorten(facts["description"], 70, placeholder=" ...")
         print(f"{facts['name']:26} {facts['language']:8} {facts['state']:11} {size:>8}  {text}")
 
 
@@ -158,9 +125,8 @@ def _command(shared: str, show: Callable = _show) -> Callable[[Callable], Callab
     return register
 
 
-def _pop(given: dict[str, Any], arguments: Iterable[str]) -> dict[str, Any]:
+def _pop(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Take the values of these arguments out of those that were given."""
-    names = [argument.removeprefix("--").replace("-", "_") for argument in arguments]
     return {name: given.pop(name) for name in names if name in given}
 
 
@@ -267,23 +233,13 @@ def _embed(preset: str, input_file: str, output_file: str, **given: Any) -> dict
             onnxruntime) by 1 to 2%. Default: float32.
         --batch-tokens INT: Tokens in a batch of the LSTMs, padding included. Default: 2048.
     """
-    import h5py
-
     from keras_elmo.embed.embedder import Embedder
-    from keras_elmo.utils.files import local_path
 
     source = sys.stdin.buffer if input_file == "-" else input_file
-    embedder = Embedder(
-        preset, **_pop(given, ("--dtype", "--batch-tokens", "--options", "--engine"))
-    )
-    facts = {**embedder.embed_file(source, output_file, **given), "output": output_file}
-    output = local_path(output_file)
-    with h5py.File(output) as file:
-        if "0" in file:
-            shape = file["0"].shape
-            axes = "layers, tokens, width" if len(shape) == 3 else "tokens, width"
-            facts["dataset 0"] = f"{shape}: {axes} of the first sentence"
-    return {**facts, "read with": f"h5py.File({str(output)!r})['0'][:]"}
+    embedder = Embedder(preset, **_pop(given, ("dtype", "batch_tokens", "options", "engine")))
+    facts = embedder.embed_file(source, output_file, **given)
+    read = f"h5py.File({output_file!r})['0'][:]  # the first sentence"
+    return {**facts, "output": output_file, "read with": read}
 
 
 @_command("--options --json")
@@ -345,9 +301,9 @@ def _prepare(weight: Iterable[tuple[str, float]] = (), **given: Any) -> dict[str
 def _pretrain(
     corpus: str,
     folder: str,
-    tensorboard: str | None = None,
+    size: str | None = None,
+    resume: bool = False,
     progress: bool = True,
-    save_every: int = 500,
     **given: Any,
 ) -> dict[str, Any]:
     """Train a biLM on a corpus, or fine-tune one.
@@ -355,71 +311,43 @@ def _pretrain(
     Command line:
         corpus: Folder that keras-elmo prepare made.
         folder: Folder of the run, with checkpoint and log.
-        --config FILE: JSON file, {"options": {...}, "recipe": {...}}, as a run stores them. Flags
-            win.
         --init-from PRESET: Preset to start from, for fine-tuning, with its sizes.
         --own-vocabulary: Predict the tokens of the corpus, with a new softmax, instead of the
             preset's.
-        --resume: Continue the run in the folder, if there is one.
+        --resume: Continue the run in the folder with its settings, if there is one.
         --save-every INT: Steps between checkpoints. Default: 500.
-        --tensorboard DIR: Also write a log for TensorBoard.
-        --size NAME: Named sizes of a biLM: mini, small, medium or original.
+        --size NAME: Named sizes of a biLM: mini, small, medium or original. Default: original.
     """
-    import keras
-
-    from keras_elmo.pretraining.settings import merge_settings
+    from keras_elmo.pretraining.run_folder import RunFolder
     from keras_elmo.pretraining.train import Pretraining
-    from keras_elmo.utils.extras import import_extra
-    from keras_elmo.utils.files import local_path
+    from keras_elmo.recipe import SIZES, Recipe
 
-    callbacks = []
-    if tensorboard:
-        import_extra("tensorboard", "--tensorboard", "TensorBoard", "pretrain")
-        callbacks.append(keras.callbacks.TensorBoard(local_path(tensorboard)))
-    sizes, recipe = (_pop(given, _read_arguments(text)) for text in (_SIZES, _RECIPE))
-    if recipe.get("negatives") == 0:
-        recipe["negatives"] = None
-    settings = merge_settings(folder, sizes=sizes, recipe=recipe, **given)
-    resume = given.get("resume", False)
-    run = Pretraining(folder, corpus, **settings, save_every=save_every, resume=resume)
-    run.run(callbacks, progress)
+    sizes = _pop(given, _SIZES)
+    changes = _pop(given, [field.name for field in dataclasses.fields(Recipe)])
+    config, recipe, run_folder = None, Recipe(), RunFolder(folder)
+    if resume and run_folder.settings.is_file():
+        config, recipe, _ = run_folder.read_settings()
+    if size is not None:
+        config = SIZES[size]
+    if sizes:
+        config = dataclasses.replace(config or SIZES["original"], **sizes)
+    if changes.keys() & {"steps", "epochs"}:  # they replace each other
+        changes = {"steps": None, "epochs": None, **changes}
+    recipe = dataclasses.replace(recipe, **changes)
+    run = Pretraining(folder, corpus, config, recipe, resume=resume, **given)
+    run.run(progress=progress)
     return {name: run.facts[name] for name in ("step", "tokens", "seconds", "perplexity")}
 
 
-def _is_run(path: str) -> bool:
-    from keras_elmo.pretraining.run_folder import RunFolder
-    from keras_elmo.released_models import bundled, is_released
-
-    return not (path in bundled() or is_released(path)) and RunFolder(path).has_checkpoint
-
-
-def _tokenizer_of(path: str, options: str | None) -> Callable[[str], list[str]]:
-    """Return the tokenizer that a preset or a run records, or one that splits at spaces."""
-    from keras_elmo.presets import Preset
-    from keras_elmo.pretraining.run_folder import RunFolder
-    from keras_elmo.tokenizers.token_lists import split_tokens
-    from keras_elmo.tokenizers.words import WordTokenizer
-
-    name: Any = None
-    if _is_run(path):
-        name = (RunFolder(path).read_tokenizer() or {}).get("name")
-    else:
-        with contextlib.suppress(ValueError):  # the tokenizer is not known
-            name = Preset(path, options).read_tokenizer()
-    return split_tokens if name is None else WordTokenizer(name)
-
-
 def _scorer(path: str, options: str | None) -> Any:
+    """Return the ``Scorer`` of a preset or a run."""
     from keras_elmo.pretraining.language_model_files import read_language_model
     from keras_elmo.pretraining.scores import Scorer
     from keras_elmo.pretraining.train import read_run
-    from keras_elmo.utils.checks import invalid
 
-    if not _is_run(path):
-        return Scorer(*read_language_model(path, options=options))
-    if options:
-        raise invalid("--options are for a preset", f"{path}, a run, which has options")
-    return Scorer(*read_run(path)[:2])
+    if pathlib.Path(path, "run.json").is_file():
+        return Scorer(*read_run(path)[:2])
+    return Scorer(*read_language_model(path, options=options))
 
 
 @_command("preset_or_run --options --json")
@@ -452,8 +380,11 @@ def _substitutes(
         raise ValueError(
             f"Expected one word in brackets, as in 'Out of [order].'. Received: {sentence!r}"
         )
+    from keras_elmo.pretraining.train import tokenizer_of
+    from keras_elmo.tokenizers.words import WordTokenizer
+
     before, word, after = marked.groups()
-    tokenize = _tokenizer_of(preset_or_run, options)
+    tokenize = WordTokenizer((tokenizer_of(preset_or_run) or {"name": "whitespace"})["name"])
     # With a word after it, the period of "Mr." stays in the token.
     left, right = tokenize(f"{before} x")[:-1], tokenize(after)
     return _scorer(preset_or_run, options).substitutes([*left, word, *right], len(left), top)
@@ -469,8 +400,7 @@ def _export(**given: Any) -> None:
         --data FILE: Markdown on data sources, licence and credit.
         --license NAME: Licence of the weights, as the Hugging Face Hub writes it.
         --language CODE: Language of the text, an ISO 639 code: en.
-        --bits: Significant bits of the weights of the biLM and of the softmax. A softmax of 8 bits
-            gets a scale for each token. Default: 16 8.
+        --bits INT: Significant bits of the weights of the biLM. Default: 16.
     """
     from keras_elmo.pretraining.export import export_run
     from keras_elmo.text_input import read_lines
@@ -495,17 +425,48 @@ def _export_onnx(**given: Any) -> dict[str, Any]:
     return export_onnx(**given)
 
 
-def _read_arguments(text: str) -> dict[str, tuple[str, str]]:
-    """Return the metavar and the help of each argument in a text like ``_SHARED``."""
+def _read_arguments(text: str) -> dict[str, dict[str, Any]]:
+    """Return what ``add_argument`` needs for each argument in a text like ``_SHARED``."""
     entry = r"^    ([\w-]+)(?: (\S+))?: (.*(?:\n        .*)*)"
-    return {
-        name: (metavar, " ".join(text.split()))
-        for name, metavar, text in re.findall(entry, text, re.MULTILINE)
-    }
+    arguments = {}
+    for name, metavar, words in re.findall(entry, text, re.MULTILINE):
+        options: dict[str, Any] = {"help": " ".join(words.split()).replace("%", "%%")}
+        if not name.startswith("--"):
+            options["metavar"] = name.removesuffix("_file").upper()
+        elif metavar:
+            kind = {"INT": int, "FLOAT": float}.get(metavar, str)
+            options |= {"metavar": metavar, "type": kind}
+        else:
+            options["action"] = "store_true"
+        arguments[name] = options | _SPECIAL.get(name, {})
+    return arguments
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of ``keras-elmo``. A flag that is not given is absent from its result."""
+def _field_arguments(cls: type, names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
+    """Return what ``add_argument`` needs for each field of a dataclass, or for some fields."""
+    described = _read_arguments(inspect.getdoc(cls) or "")
+    metavars = {int: "INT", float: "FLOAT", str: "NAME"}
+    arguments = {}
+    for field in dataclasses.fields(cls):
+        if names and field.name not in names:
+            continue
+        name = f"--{field.name.replace('_', '-')}"
+        kind = (typing.get_args(field.type) or (field.type,))[0]  # int of int | None
+        # The text of an attribute begins with its kind: "int or None. Updates of the weights."
+        text = described[field.name]["help"].partition(". ")[2].replace("`", "")
+        if kind in metavars and field.default is not None:
+            text += f" Default: {field.default}."
+        options = {"metavar": metavars.get(kind), "type": kind}
+        options = {"action": "store_true"} if kind is bool else options
+        arguments[name] = {"help": text, **options, **_SPECIAL.get(name, {})}
+    return arguments
+
+
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """Return the parser of ``keras-elmo``, with the arguments of one command.
+
+    A flag that is not given is absent from the result.
+    """
     parser = argparse.ArgumentParser(
         prog="keras-elmo", description="Deep contextualized word representations for Keras 3."
     )
@@ -515,32 +476,29 @@ def make_parser() -> argparse.ArgumentParser:
     shared_arguments = _read_arguments(_SHARED)
     for name, (run, shared, show) in _COMMANDS.items():
         description, _, own = (inspect.getdoc(run) or "").partition("\n\nCommand line:\n")
-        command = commands.add_parser(
+        subparser = commands.add_parser(
             name,
             help=description.partition(".")[0],
             description=description,
             argument_default=argparse.SUPPRESS,
         )
-        command.set_defaults(run=run, show=show)
+        subparser.set_defaults(run=run, show=show)
         arguments = {name: shared_arguments[name] for name in shared} | _read_arguments(own)
-        if run is _pretrain:
-            arguments |= _read_arguments(_SIZES + _RECIPE)
-        for argument, (metavar, text) in arguments.items():
-            options: dict[str, Any] = {"help": text.replace("%", "%%")}
-            if not argument.startswith("--"):
-                options["metavar"] = argument.removesuffix("_file").upper()
-            elif metavar:
-                kind = {"INT": int, "FLOAT": float}.get(metavar, str)
-                options |= {"metavar": metavar, "type": kind}
-            elif "nargs" not in _SPECIAL.get(argument, {}):
-                options["action"] = "store_true"
-            command.add_argument(argument, **(options | _SPECIAL.get(argument, {})))
+        if name == command == "pretrain":  # Recipe imports NumPy, which takes 0.2 seconds
+            from keras_elmo.config import BiLMConfig
+            from keras_elmo.recipe import SIZES, Recipe
+
+            arguments["--size"]["choices"] = SIZES
+            arguments |= _field_arguments(BiLMConfig, _SIZES) | _field_arguments(Recipe)
+        for argument, options in arguments.items():
+            subparser.add_argument(argument, **options)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``keras-elmo`` and return its exit status."""
-    given = vars(make_parser().parse_args(argv))
+    argv = sys.argv[1:] if argv is None else argv
+    given = vars(make_parser(argv[0] if argv else "").parse_args(argv))
     command, run, show = given.pop("command"), given.pop("run"), given.pop("show")
     if given.pop("as_json", False):
         show = _show_json

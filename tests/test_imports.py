@@ -16,7 +16,7 @@ LINES = [
     "utils",
     "alphabets layer_choice",
     "config",
-    "formats released_models",
+    "recipe formats released_models",
     "presets",
     "tokenizers",
     "text_input",

@@ -3,26 +3,18 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 import warnings
 from collections.abc import Iterable
-from typing import Any
 
-from keras_elmo.pretraining.language_model import BiLanguageModel
-from keras_elmo.pretraining.language_model_files import (
-    BITS,
-    check_bits,
-    round_weights,
-    write_language_model,
-)
+from keras_elmo.config import BiLMConfig
+from keras_elmo.pretraining.language_model_files import read_language_model, write_language_model
 from keras_elmo.pretraining.run_folder import RunFolder
 from keras_elmo.pretraining.scores import Scorer
-from keras_elmo.pretraining.train import read_run
+from keras_elmo.pretraining.train import read_run, tokenizer_of
 from keras_elmo.text_input import read_sentences
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike, check_new_directory, local_path
-
-# Held-out sentences that measure the effect of rounding the weights.
-_ROUNDING_SENTENCES = 500
 
 
 def export_run(
@@ -32,7 +24,7 @@ def export_run(
     data: str = "",
     license: str | None = None,
     language: str | None = None,
-    bits: tuple[int, int] = BITS,
+    bits: int = 16,
     overwrite: bool = False,
 ) -> dict:
     """Write the last checkpoint of a run as a preset, with model card and log.
@@ -41,13 +33,12 @@ def export_run(
         folder: str or path. Folder of the run.
         output: str or path. A new or empty directory, unless ``overwrite`` is True.
         heldout: str, path or list of them. Tokenised texts, one sentence per line, to measure
-            the perplexity on.
+            the perplexity of the preset on.
         data: str. Markdown on sources, licence and credit, for the model card.
         license: str or None. Licence of the weights, as the Hugging Face Hub writes it, for
             example cc-by-sa-4.0.
         language: str or None. Language of the text as an ISO 639 code, for example en.
-        bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23. A softmax
-            of 8 bits gets a scale for each token.
+        bits: int. Significant bits of the stored biLM, 2 to 23.
         overwrite: bool. Whether to replace the files of a preset that exists.
 
     Returns:
@@ -57,7 +48,6 @@ def export_run(
         FileNotFoundError: If the run or a text does not exist.
         ValueError: If the directory has files, a text is empty, or ``bits`` is out of range.
     """
-    check_bits(bits)
     output = local_path(output)
     if not overwrite:
         remedy = "Choose another directory, or pass overwrite=True (--force)"
@@ -77,52 +67,24 @@ def export_run(
         )
     run = RunFolder(folder)
     model, vocabulary, facts = read_run(folder)
-    scorer = Scorer(model, vocabulary)
-    few = next(iter(texts.values()), [])[:_ROUNDING_SENTENCES]
-    before = scorer.perplexity(few)["perplexity"] if few else None
-    round_weights(model, bits)
-    after = scorer.perplexity(few)["perplexity"] if few else None
-    rounding = (*bits, len(few), before, after) if few else None
+    write_language_model(output, model, vocabulary, "", bits, tokenizer_of(run.path))
+    scorer = Scorer(*read_language_model(output))  # with the rounded weights
     scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
-    recipe = dataclasses.asdict(run.read_settings()[1])
-    front = {"license": license, "language": language}
-    name = output.resolve().name
-    card = _front_matter(front) + _model_card(name, model, recipe, facts, rounding, scores, data)
-    write_language_model(output, model, vocabulary, card, bits, run.read_tokenizer())
-    (output / "log.csv").write_text(run.read_log(facts["step"]), "utf-8")
+    front = {"library_name": "keras", "license": license, "language": language}
+    front = {name: value for name, value in front.items() if value is not None}
+    card = _model_card(output.resolve().name, run, facts, front, data, scores)
+    (output / "README.md").write_text(card, "utf-8")
+    shutil.copyfile(run.log, output / "log.csv")
     return scores
 
 
-def _front_matter(facts: dict[str, Any]) -> str:
-    """Return the YAML at the start of a model card, which the Hugging Face Hub reads."""
-    facts = {"library_name": "keras", **facts, "pipeline_tag": "feature-extraction"}
-    lines = [f"{name}: {value}" for name, value in facts.items() if value is not None]
-    return "\n".join(["---", *lines, "tags:", "- elmo", "- keras-elmo", "---", "", ""])
-
-
 def _model_card(
-    name: str,
-    model: BiLanguageModel,
-    recipe: dict,
-    facts: dict,
-    rounding: tuple | None,
-    scores: dict,
-    data: str,
+    name: str, run: RunFolder, facts: dict, front: dict, data: str, scores: dict
 ) -> str:
-    """Return a model card in Markdown.
-
-    ``rounding`` has the significant bits of biLM and softmax, the number of held-out sentences
-    and their perplexity before and after.
-    """
-    config = model.config
-    filters = ", ".join(f"{count} of width {width}" for width, count in config.filters)
-    rounding_text = ""
-    if rounding:
-        bits, softmax_bits, count, before, after = rounding
-        rounding_text = f"""
-The weights are rounded to {bits} significant bits, the softmax to {softmax_bits}.
-This changes the perplexity of {count} held-out sentences from {before:.3f} to {after:.3f}.
-"""
+    """Return a model card in Markdown, after the YAML that the Hugging Face Hub reads."""
+    config, recipe, _ = run.read_settings()
+    recipe_text = json.dumps(dataclasses.asdict(recipe), indent=2)
+    metadata = "".join(f"{key}: {value}\n" for key, value in front.items())
     rows = "".join(
         f"| {text} | {s['tokens']:,} | {s['oov_share']:.1%} | {s['forward']:.1f} | "
         f"{s['backward']:.1f} | {s['perplexity']:.1f} |\n"
@@ -131,8 +93,15 @@ This changes the perplexity of {count} held-out sentences from {before:.3f} to {
     origin, start = "", facts["init_from"]
     if start:  # a card does not show the folders of a machine
         preset = pathlib.Path(start).name if pathlib.Path(start).is_absolute() else start
-        origin = f"Fine-tuned from `{preset}`.\n\n"
-    return f"""# {name}
+        origin = f"Fine-tuned from `{preset}`. "
+    return f"""---
+{metadata}pipeline_tag: feature-extraction
+tags:
+- elmo
+- keras-elmo
+---
+
+# {name}
 
 A bidirectional language model (biLM) for ELMo, trained with keras-elmo.
 
@@ -143,13 +112,7 @@ embedder = keras_elmo.Embedder("{name}")  # gives arrays from lists of tokens
 layer = keras_elmo.ElmoLayer.from_preset("{name}")  # for a Keras model, frozen
 ```
 
-## Sizes
-
-- {config.n_layers} layers of {config.lstm_dim} LSTM cells, projected to \
-{config.projection_dim}, in each direction: {config.n_layers + 1} layer \
-representations of width {2 * config.projection_dim}
-- character filters: {filters}; {config.n_highway} highway
-- a softmax over {model.vocabulary_size:,} tokens
+{_sizes(config)}
 
 ## Data
 
@@ -158,20 +121,27 @@ representations of width {2 * config.projection_dim}
 ## Training
 
 {origin}{facts["tokens"]:,} tokens in {facts["step"]:,} steps and {facts["seconds"] / 60:.0f} \
-minutes. The recipe:
+minutes. `log.csv` contains the loss and the held-out perplexity. The recipe:
 
 ```json
-{json.dumps(recipe, indent=2)}
+{recipe_text}
 ```
-
-`log.csv` contains the loss and the held-out perplexity, one row per checkpoint.
 
 ## Perplexity
 
-Full softmax, whole sentences, zero initial state. Forward also predicts `</S>`, backward
-`<S>`. The biLM reads tokens outside the vocabulary by their characters; they are scored
-as `<UNK>`.
+Full softmax, whole sentences. Tokens outside the vocabulary are read by their characters and
+scored as `<UNK>`. Forward also predicts `</S>`, backward `<S>`.
 
 | text | tokens | OOV | forward | backward | joint |
 |---|---|---|---|---|---|
-{rows}{rounding_text}"""
+{rows}"""
+
+
+def _sizes(config: BiLMConfig) -> str:
+    filters = ", ".join(f"{count} of width {width}" for width, count in config.filters)
+    return (
+        f"Each direction has {config.n_layers} layers of {config.lstm_dim} LSTM cells, projected "
+        f"to {config.projection_dim}. This gives {config.n_layers + 1} layer representations of "
+        f"width {2 * config.projection_dim}. Character filters: {filters}. Highway layers: "
+        f"{config.n_highway}."
+    )

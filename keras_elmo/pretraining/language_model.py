@@ -19,7 +19,6 @@ from keras_elmo.utils.forks import check_fork
 from keras_elmo.utils.typing import Tensor
 
 
-@keras.saving.register_keras_serializable(package="keras_elmo")
 class BiLanguageModel(keras.Model):
     """Train a biLM by the joint log-likelihood of both directions.
 
@@ -101,7 +100,6 @@ class BiLanguageModel(keras.Model):
         self.softmax_bias = self.add_weight(
             shape=(vocabulary_size,), initializer="zeros", name="softmax_bias"
         )
-        self.seed = seed
         seed %= 2**31 - 1  # PyTorch takes no larger seeds
         self.dropout = keras.layers.Dropout(dropout, seed=seed, dtype="float32", name="dropout")
         self.seed_generator = keras.random.SeedGenerator(seed + 1)
@@ -173,18 +171,3 @@ class BiLanguageModel(keras.Model):
         # The replicas of TensorFlow sum their gradients. On one device this divides by 1.
         replicas = 1 if keras.backend.backend() == "jax" else count_devices()
         return y_pred / replicas
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "config": self.config.to_options(),
-            "vocabulary_size": self.vocabulary_size,
-            "n_negatives": self.n_negatives,
-            "dropout": self.dropout.rate,
-            "product_dtype": self.product_dtype,
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict) -> "BiLanguageModel":
-        return cls(**{**config, "config": BiLMConfig.from_options(config["config"])})

@@ -1,12 +1,11 @@
 """Read and write a language model as a preset: biLM, vocabulary and softmax."""
 
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from keras_elmo.formats.bilm_hdf5 import to_eight_bits, write_softmax
+from keras_elmo.formats.bilm_hdf5 import write_softmax
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabulary
@@ -15,9 +14,6 @@ from keras_elmo.presets import TOKENIZER_FILE, Preset
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike, local_path, write_files, write_json
-
-# Bits of the stored weights of the biLM and of the softmax.
-BITS = (16, 8)
 
 
 def read_language_model(
@@ -90,13 +86,14 @@ def write_language_model(
     model: BiLanguageModel,
     vocabulary: list[str],
     card: str = "",
-    bits: tuple[int, int] = BITS,
+    bits: int = 16,
     tokenizer: dict | None = None,
 ) -> None:
     """Write the files of a preset.
 
-    The weights are float32, rounded to fewer significant bits and compressed, about the size of
-    float16. AllenNLP, bilm-tf and simple_elmo read the biLM; only keras-elmo reads the softmax.
+    The weights of the biLM are float32, rounded to fewer significant bits and compressed, about
+    the size of float16. AllenNLP, bilm-tf and simple_elmo read them. The softmax, which only
+    keras-elmo reads, has 8 bits for each number, and a scale for each token.
 
     Args:
         directory: str or path. Directory to write to; made if it does not exist. Existing files
@@ -104,8 +101,7 @@ def write_language_model(
         model: BiLanguageModel. The model.
         vocabulary: list of str. Vocabulary of the model.
         card: str. Text of ``README.md``.
-        bits: pair of int. Significant bits of the stored biLM and softmax, 2 to 23. A softmax
-            of 8 bits gets a scale for each token.
+        bits: int. Significant bits of the stored biLM, 2 to 23.
         tokenizer: dict or None. Content of ``tokenizer.json``, with the ``name`` of a
             ``WordTokenizer``.
 
@@ -113,21 +109,17 @@ def write_language_model(
         OSError: If a file cannot be written.
         ValueError: If ``bits`` is out of range.
     """
-    check_bits(bits)
+    if not 2 <= bits <= 23:
+        raise invalid("Expected bits from 2 to 23", f"bits={bits}")
     arrays = extract(bilm_mapping(model.config), variables_by_path(model.bilm))
-    softmax = {
-        "softmax/W": to_float32(model.softmax_kernel),
-        "softmax/b": to_float32(model.softmax_bias),
-    }
+    arrays = {name: rounded(array, bits) for name, array in arrays.items()}
+    kernel, bias = to_float32(model.softmax_kernel), to_float32(model.softmax_bias)
+    filters: dict[str, Any] = {"shuffle": True, "compression": "gzip", "compression_opts": 9}
     writers: dict[str, Callable] = {
         "options.json": lambda path: write_json(path, model.config.to_options()),
-        "weights.hdf5": lambda path: _write_rounded(path, arrays, bits[0]),
+        "weights.hdf5": lambda path: write_arrays(path, arrays, **filters),
         "vocab.txt": lambda path: write_vocabulary(path, vocabulary),
-        "softmax.hdf5": lambda path: (
-            write_softmax(path, *softmax.values())
-            if bits[1] == 8
-            else _write_rounded(path, softmax, bits[1])
-        ),
+        "softmax.hdf5": lambda path: write_softmax(path, kernel, bias),
         "README.md": lambda path: path.write_text(card.rstrip() + "\n", "utf-8"),
     }
     if tokenizer is not None:
@@ -136,29 +128,6 @@ def write_language_model(
     # Files of an older preset, which belong to another biLM.
     for name in {TOKENIZER_FILE, "scalar_mix.json"} - writers.keys():
         (local_path(directory) / name).unlink(missing_ok=True)
-
-
-def _write_rounded(path: pathlib.Path, arrays: dict, bits: int) -> None:
-    filters: dict[str, Any] = {"shuffle": True, "compression": "gzip", "compression_opts": 9}
-    write_arrays(path, {name: rounded(a, bits) for name, a in arrays.items()}, **filters)
-
-
-def round_weights(model: BiLanguageModel, bits: tuple[int, int] = BITS) -> None:
-    """Round the weights of a ``BiLanguageModel`` as ``write_language_model`` does."""
-    for weight in model.bilm.weights:
-        weight.assign(rounded(to_float32(weight), bits[0]))
-    if bits[1] == 8:
-        numbers, scale = to_eight_bits(to_float32(model.softmax_kernel))
-        model.softmax_kernel.assign(numbers * scale[:, None])
-        return
-    for weight in (model.softmax_kernel, model.softmax_bias):
-        weight.assign(rounded(to_float32(weight), bits[1]))
-
-
-def check_bits(bits: tuple[int, int]) -> None:
-    """Raise a ``ValueError`` if the significant bits of biLM and softmax are out of range."""
-    if not all(2 <= n <= 23 for n in bits):
-        raise invalid("Expected bits from 2 to 23", f"bits={tuple(bits)}")
 
 
 def rounded(array: np.ndarray, bits: int) -> np.ndarray:

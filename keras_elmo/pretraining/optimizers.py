@@ -1,18 +1,41 @@
-"""The optimizers of pretraining: Adam and Muon of Keras, with a clip of the global norm."""
+"""The optimizers of pretraining, Adam and Muon of Keras, and the schedule of the learning rate."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_elmo.pretraining.recipe import Recipe, Schedule
+from keras_elmo.recipe import Recipe
 from keras_elmo.utils.typing import Tensor
 
 # Coefficients of the Newton-Schulz iteration (Jordan et al., 2024).
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
-@keras.saving.register_keras_serializable(package="keras_elmo")
+class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Compute the learning rate of a ``Recipe``, whose ``steps`` are known, after every step.
+
+    Examples:
+        >>> linear = {"decay": 0.5, "decay_shape": "linear"}
+        >>> recipe = Recipe(steps=1000, warmup=100, learning_rate=1.0, **linear)
+        >>> [round(float(Schedule(recipe)(step)), 2) for step in (49, 300, 750)]
+        [0.5, 1.0, 0.5]
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+
+    def __call__(self, step: Any) -> Tensor:
+        recipe = self.recipe
+        step = ops.cast(step, "float32")
+        rising = (step + 1) / max(1, recipe.warmup)
+        # 1 until the decay begins, 0 at the last step.
+        steps = recipe.steps or 0
+        remaining = ops.clip((steps - step) / max(1.0, steps * recipe.decay), 0.0, 1.0)
+        falling = remaining if recipe.decay_shape == "linear" else 1 - ops.sqrt(1 - remaining)
+        return recipe.learning_rate * ops.minimum(ops.minimum(rising, 1.0), falling)
+
+
 class Muon(keras.optimizers.Muon):
     """Muon of Keras, with a faster Newton-Schulz iteration for wide matrices.
 
@@ -33,9 +56,6 @@ class Muon(keras.optimizers.Muon):
     def __init__(self, *args: Any, product_dtype: str = "float32", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.product_dtype = product_dtype
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "product_dtype": self.product_dtype}
 
     def zeropower_via_newtonschulz5(self, x: Tensor, steps: int) -> Tensor:
         is_tall = x.shape[0] > x.shape[1]

@@ -175,19 +175,3 @@ def negative_log_likelihood(
         for rows in _parts(ops.shape(outputs)[0], int(kernel.shape[0]))
     ]
     return ops.concatenate(totals) - true
-
-
-def draws_fit(ids: np.ndarray, vocabulary_size: int) -> bool:
-    """Return whether ``sample_log_uniform`` draws the tokens of a text about often enough.
-
-    It does if the vocabulary is ordered by frequency, the most frequent tokens first. Otherwise
-    it draws them more than ``e`` times too rarely, by the geometric mean.
-
-    Args:
-        ids: array of int. Vocabulary ids of the tokens of a text.
-        vocabulary_size: int. Number of ids.
-    """
-    counts = np.bincount(ids, minlength=vocabulary_size)
-    log_p = np.log(np.log1p(1 / (np.arange(vocabulary_size) + 1)))
-    lost = np.sort(counts)[::-1] @ log_p - counts @ log_p
-    return bool(lost <= len(ids))

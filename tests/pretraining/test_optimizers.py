@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from keras_elmo.pretraining.language_model import BiLanguageModel
-from keras_elmo.pretraining.optimizers import Muon, make_optimizer
-from keras_elmo.pretraining.recipe import Recipe, Schedule
+from keras_elmo.pretraining.optimizers import Muon, Schedule, make_optimizer
+from keras_elmo.recipe import Recipe
 from tests.conftest import make_config, numpy
 
 pytestmark = pytest.mark.backends

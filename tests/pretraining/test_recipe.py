@@ -1,4 +1,4 @@
-"""Recipes: the values that they refuse, and the schedule of the learning rate."""
+"""Recipes: the values that they refuse, the named sizes, and the schedule of the learning rate."""
 
 import dataclasses
 import json
@@ -6,7 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from keras_elmo.pretraining.recipe import Recipe, Schedule
+from keras_elmo.presets import Preset
+from keras_elmo.pretraining.optimizers import Schedule
+from keras_elmo.recipe import SIZES, Recipe
 from tests.conftest import numpy
 
 
@@ -24,8 +26,6 @@ def test_schedule(shape, falling):
     np.testing.assert_allclose(rates[:10], np.arange(1, 11) / 5, rtol=1e-6)
     np.testing.assert_allclose(rates[10:51], 2.0)
     np.testing.assert_allclose(rates[50:], 2 * falling, atol=1e-6)
-    again = Schedule.from_config(json.loads(json.dumps(Schedule(recipe).get_config())))
-    assert again.recipe == recipe
     constant = Schedule(Recipe(warmup=0, decay=0.0, learning_rate=0.5, steps=9))
     assert [float(numpy(constant(step))) for step in (0, 8)] == [0.5, 0.5]
 
@@ -37,6 +37,20 @@ def test_defaults():
     assert Recipe(**json.loads(json.dumps(dataclasses.asdict(Recipe(epochs=1))))) == Recipe(
         epochs=1
     )
+
+
+def test_named_sizes():
+    sizes = {
+        name: (config.lstm_dim, config.projection_dim, config.n_filters, config.n_highway)
+        for name, config in SIZES.items()
+    }
+    assert sizes == {
+        "mini": (512, 128, 512, 1),
+        "small": (1024, 256, 768, 1),
+        "medium": (2048, 256, 1024, 1),
+        "original": (4096, 512, 2048, 2),
+    }
+    assert SIZES["mini"] == Preset("elmo_mini_en").read_config()
 
 
 def test_numbers_of_numpy_are_kept_as_json_has_them():
@@ -56,7 +70,7 @@ def test_numbers_of_numpy_are_kept_as_json_has_them():
         ({"clip_norm": float("inf")}, "clip_norm to be more than 0. Received: clip_norm=inf"),
         ({"decay": 1.5}, "decay to be from 0 to 1. Received: decay=1.5"),
         ({"dropout": 1}, "dropout to be 0 or more and below 1. Received: dropout=1"),
-        ({"negatives": 0}, "negatives to be whole, 1 or more, or None. Received: negatives=0"),
+        ({"negatives": -1}, "negatives to be whole, 0 or more, or None. Received: negatives=-1"),
         ({"seed": 2**32}, r"seed to be whole, from 0 to 2\*\*32 - 1. Received: seed=4294967296"),
         ({"epochs": 0}, "more than 0 and at most 1,000,000, or None. Received: epochs=0"),
         ({"epochs": 1, "steps": 9}, "steps or epochs, not both. Received: steps=9, epochs=1"),
