@@ -46,9 +46,9 @@ class ElmoLayer(PretrainedLayer):
             eager calls only. On PyTorch, ``fit`` and ``predict`` are eager too.
         trainable_bilm: bool. Make the weights of the biLM trainable, for fine-tuning.
         save_bilm: bool. Whether saved models contain the weights of the biLM. With False they
-            contain only its fingerprint, and the weights of a layer start at NaN.
+            contain only its fingerprint, and the weights are NaN until ``from_preset``,
             ``load_preset`` or ``load_hdf5`` loads them. After ``load_model`` or
-            ``load_weights`` they accept only the biLM with that fingerprint.
+            ``load_weights`` only the biLM with that fingerprint is accepted.
         **kwargs: Arguments of ``keras.layers.Layer``.
 
     Call arguments:
