@@ -322,8 +322,9 @@ def tokenize_file(
     rules = SentenceRules(sentences, tokenizer, files)
     counts = {"lines": 0, "sentences": 0, "tokens": 0}
     with contextlib.ExitStack() as stack:
-        output: BinaryIO = sys.stdout.buffer
-        if output_file != "-":
+        if output_file == "-":
+            output: BinaryIO = sys.stdout.buffer
+        else:
             path = stack.enter_context(atomic_write(check_output(output_file, overwrite, files)))
             output = stack.enter_context(open(path, "wb"))
         for line in read_lines(files[0] if files else sys.stdin.buffer, progress):

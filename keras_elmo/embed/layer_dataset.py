@@ -27,8 +27,8 @@ class LayerDataset(keras.utils.PyDataset):
 
     A batch is a dict of ``layers``, float32, shape ``(batch, tokens, layers, width)``, and
     ``mask``, bool, shape ``(batch, tokens)``. With labels it is a pair of this dict and the
-    array of labels; with weights it is a triple. On TensorFlow, the first two batches can have one
-    more column of padding. ``gather`` makes a batch of the sentences you choose.
+    array of labels; with weights it is a triple. On TensorFlow, the second batch can have one more
+    column of padding. ``gather`` makes a batch of the sentences you choose.
 
     For ``predict``, use ``shuffle=False``: the results have the order of the batches. If the model
     has an output for each token, also give ``length``: Keras cannot join batches of several
@@ -123,6 +123,7 @@ class LayerDataset(keras.utils.PyDataset):
         self._random = np.random.default_rng(seed) if shuffle else None
         self._order = self._draw()
         self._read = 0  # batches since then
+        self._first_width = 0
 
     @classmethod
     def from_sentences(
@@ -228,10 +229,11 @@ class LayerDataset(keras.utils.PyDataset):
                 f"LayerDataset expects sentences of at most length={width} tokens",
                 f"{lengths.max()} in sentence {chosen[lengths.argmax()]}",
             )
-        if not self._length and index in (0, 1) and keras.backend.backend() == "tensorflow":
-            # Keras assumes that all batches have the width that the first two share. So the first
-            # has an even width, and the second an odd one.
-            width += (width - index) % 2
+        if index == 0:
+            self._first_width = width
+        elif index == 1 and width == self._first_width and not self._length:
+            # Keras on TensorFlow assumes that all batches have the width that the first two share.
+            width += keras.backend.backend() == "tensorflow"
         layers = _pad(arrays, width, "float32")
         if not np.isfinite(layers).all():
             expected = f"LayerDataset expects finite layers in {self._path}"
