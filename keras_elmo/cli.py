@@ -38,10 +38,7 @@ _SHARED = """
     --json: Print the result as JSON.
 """
 # The fields of BiLMConfig that have a flag.
-_SIZES = (
-    *("filters", "character_embedding_dim", "n_highway"),
-    *("n_layers", "lstm_dim", "projection_dim"),
-)
+_SIZES = "filters character_embedding_dim n_highway n_layers lstm_dim projection_dim".split()
 
 
 def widths_and_counts(text: str) -> tuple[tuple[int, int], ...]:

@@ -7,7 +7,6 @@ import shutil
 import warnings
 from collections.abc import Iterable
 
-from keras_elmo.config import BiLMConfig
 from keras_elmo.pretraining.language_model_files import read_language_model, write_language_model
 from keras_elmo.pretraining.run_folder import RunFolder
 from keras_elmo.pretraining.scores import Scorer
@@ -84,6 +83,7 @@ def _model_card(
     """Return a model card in Markdown, after the YAML that the Hugging Face Hub reads."""
     config, recipe, _ = run.read_settings()
     recipe_text = json.dumps(dataclasses.asdict(recipe), indent=2)
+    filters = ", ".join(f"{count} of width {width}" for width, count in config.filters)
     metadata = "".join(f"{key}: {value}\n" for key, value in front.items())
     rows = "".join(
         f"| {text} | {s['tokens']:,} | {s['oov_share']:.1%} | {s['forward']:.1f} | "
@@ -112,7 +112,9 @@ embedder = keras_elmo.Embedder("{name}")  # gives arrays from lists of tokens
 layer = keras_elmo.ElmoLayer.from_preset("{name}")  # for a Keras model, frozen
 ```
 
-{_sizes(config)}
+Each direction has {config.n_layers} layers of {config.lstm_dim} LSTM cells, projected to \
+{config.projection_dim}, so a layer representation has the width {2 * config.projection_dim}. \
+Character filters: {filters}. Highway layers: {config.n_highway}.
 
 ## Data
 
@@ -135,13 +137,3 @@ scored as `<UNK>`. Forward also predicts `</S>`, backward `<S>`.
 | text | tokens | OOV | forward | backward | joint |
 |---|---|---|---|---|---|
 {rows}"""
-
-
-def _sizes(config: BiLMConfig) -> str:
-    filters = ", ".join(f"{count} of width {width}" for width, count in config.filters)
-    return (
-        f"Each direction has {config.n_layers} layers of {config.lstm_dim} LSTM cells, projected "
-        f"to {config.projection_dim}. This gives {config.n_layers + 1} layer representations of "
-        f"width {2 * config.projection_dim}. Character filters: {filters}. Highway layers: "
-        f"{config.n_highway}."
-    )
