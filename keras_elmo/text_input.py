@@ -213,9 +213,10 @@ def _cells_of_parquet(path: pathlib.Path, column: str | None) -> Iterator[Any]:
 
 
 def _check_column(column: Any, names: Iterable[str], place: str) -> None:
-    if column not in names:
+    names = list(names)
+    if names.count(column) != 1:
         raise invalid(
-            f"Expected column (--column) to be a column of {place}",
+            f"Expected column (--column) to be the name of one column of {place}",
             f"column={column!r}, and the columns {', '.join(names) or 'none'}",
             "Choose one, or rename the file if it is plain text",
         )

@@ -90,8 +90,13 @@ TOKENS = [["A", '"', "fine", '"', "film", ".", "Too", "long", "!"], ["It", "rain
 )
 def test_a_column_of_raw_text(tmp_path, name, content):
     assert read(tmp_path / name, content, tokenize=WordTokenizer("penn")) == TOKENS
-    with pytest.raises(ValueError, match="to be a column of .*column=None, and the columns .*text"):
+    with pytest.raises(ValueError, match="the name of one column of .*column=None, and the columns .*text"):
         read(tmp_path / name, content, column=None)
+
+
+def test_two_columns_of_one_name(tmp_path):
+    with pytest.raises(ValueError, match="one column of .*column='text', and the columns text, te"):
+        read(tmp_path / "t.csv", "text,text\na,b\n")
 
 
 def test_parquet(tmp_path):
@@ -122,12 +127,12 @@ def test_cells(tmp_path):
         ("t.csv", 'text\n"open\n', "as many fields .*t.csv. Received: unexpected end .* in line 2"),
         ("t.csv", "label,text\n1,Good, but long.\n", "another number of fields in line 2. Quote"),
         ("t.csv", "text;label\nGood.;1\n", "column='text', and the columns text;label. Choose"),
-        ("t.csv", "", "a column of .*column='text', and the columns none. Choose"),
+        ("t.csv", "", "one column of .*column='text', and the columns none. Choose"),
         ("t.csv", "text\n\"['A', 'film']\"\n", "row 0 of .*, a printed list of tokens. Drop"),
         ("t.tsv", "id\ttext\n7\ta\n8\tb\tc\n", "another number of fields in line 3"),
         ("t.jsonl", '{"text": "a"}\n{"text": null}\n', "row 1 of .*t.jsonl: 'None', NoneType"),
         ("t.jsonl", '{"text": {"a": "b"}}\n', "Received: row 0 of .*, dict"),
-        ("t.jsonl", '{"text": "a"}\n[1]\n', "a column of line 2 of .*, and the columns none"),
+        ("t.jsonl", '{"text": "a"}\n[1]\n', "one column of line 2 of .*, and the columns none"),
         ("t.jsonl", f'{{"text": {"1" * 5000}}}', "JSON object .* Received: .* in line 1 of .*t.js"),
         ("t.jsonl", "[" * 10**6, "Expected a JSON object in each line. Received: .* in line 1 of"),
         ("t.txt", "text\n", "a file that ends with .csv, .tsv, .jsonl, .ndjson, .parquet. Rec"),

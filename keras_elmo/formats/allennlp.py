@@ -60,7 +60,9 @@ class AllenNlpArchive(Format):
         mixes: list[Mix] = []
         while (gamma := f"{self._prefix}scalar_mix_{len(mixes)}.gamma") in self.tensors:
             stem = gamma.removesuffix("gamma") + "scalar_parameters."
-            names = [gamma, *sorted(name for name in self.tensors if name.startswith(stem))]
+            names = [gamma]
+            while (scalar := f"{stem}{len(names) - 1}") in self.tensors:
+                names.append(scalar)
             arrays = self.read_tensors(names)
             check_tensors(self.source, arrays, dict.fromkeys(names, (1,)), fits="scalar mixes")
             value, *scalars = (array.item() for array in arrays.values())
