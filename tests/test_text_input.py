@@ -90,7 +90,7 @@ TOKENS = [["A", '"', "fine", '"', "film", ".", "Too", "long", "!"], ["It", "rain
 )
 def test_a_column_of_raw_text(tmp_path, name, content):
     assert read(tmp_path / name, content, tokenize=WordTokenizer("penn")) == TOKENS
-    with pytest.raises(ValueError, match="the name of one column of .*column=None, and the columns .*text"):
+    with pytest.raises(ValueError, match="one column of .*column=None, and the columns .*text"):
         read(tmp_path / name, content, column=None)
 
 
