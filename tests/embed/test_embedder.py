@@ -2,6 +2,7 @@ import collections
 import gc
 import json
 import pickle
+import sys
 import weakref
 
 import keras
@@ -262,12 +263,14 @@ def test_raw_texts(monkeypatch):
     np.testing.assert_allclose(means[0] * np.linalg.norm(plain[0]), plain[0], atol=1e-6)
 
 
-def test_a_bar_for_long_calls(embedder, capsys):
+def test_a_bar_for_long_calls(embedder, capsys, monkeypatch):
     embedder.embed(SENTENCES)
     embedder.embed(SENTENCES, progress=False)
     assert capsys.readouterr().err == ""
     embedder.embed_means(SENTENCES, progress=True)
     assert f"{len(SENTENCES)}/{len(SENTENCES)}" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stderr", None)  # as in a process without a console
+    assert len(embedder.embed(SENTENCES, progress=True)) == len(SENTENCES)
 
 
 @only_tensorflow
