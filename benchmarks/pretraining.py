@@ -1,18 +1,33 @@
-"""Time a training step of a biLM, and its matrix products alone.
+"""Time a training step of a biLM, its matrix products alone, and other trainers.
 
     TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=2 python benchmarks/pretraining.py CORPUS
+    python benchmarks/pretraining.py CORPUS --peer peer.py --peer-python peer/bin/python
 
-CORPUS is a folder of ``keras-elmo prepare``. It times the products of the LSTMs (forward, and
-twice as many backward), the softmax and the character CNN, with the mean sizes of the batches.
-They are timed in the same run on the same threads, once in float32 and once in the dtype of
---products. The products of one time step always stay in float32. Those of Muon are not counted.
+CORPUS is a folder of ``keras-elmo prepare``. The first command times the products of the LSTMs
+(forward, and twice as many backward), the softmax and the character CNN, with the mean sizes of
+the batches. They are timed in the same run on the same threads, once in float32 and once in the
+dtype of --products. The products of one time step always stay in float32. Those of Muon are not
+counted. Batches are made before the time is taken; in training, another thread makes them.
+
+The second command prints a table: the sizes mini and small, with Adam in float32, then with Muon
+in bfloat16 against the peer with --autocast bfloat16. It runs keras-elmo and the peer in turn, on
+the same tokens, vocabulary and number of threads. The peer is a program that trains the same biLM:
+
+    peer.py TOKENS --impl NAME --size SIZE --vocab VOCAB --batch-tokens N --negatives N --steps N
+            --threads N --autocast DTYPE
+
+Its last line must be a JSON object with the key "tokens_per_s", the words a second of the steps
+after its first ones, without boundary tokens.
 """
 
 import argparse
 import functools
 import itertools
 import json
+import os
 import pathlib
+import subprocess
+import sys
 import time
 
 import keras
@@ -107,6 +122,48 @@ def products(config, tokens, rows, distinct, characters, negatives, dtype):
     return lambda: run(lstms, pairs)
 
 
+def compare(arguments):
+    """Print the tokens/s of keras-elmo and of every peer, one process at a time."""
+    print("| size | optimizer, products | trainer | tokens/s | ours / theirs | share of products |")
+    print("|---|---|---|---|---|---|")
+    shared = ["--batch-tokens", arguments.batch_tokens, "--negatives", arguments.negatives]
+    shared += ["--steps", arguments.steps]
+    corpus, threads = arguments.corpus, str(arguments.threads)
+    tokens = sorted(corpus.glob("train-*.txt"))[0]
+    of_peer = [arguments.peer_python, arguments.peer, tokens, "--vocab", corpus / "vocab.txt"]
+    for size, (optimizer, dtype) in itertools.product(
+        ("mini", "small"), (("adam", "float32"), ("muon", "bfloat16"))
+    ):
+        ours = ["--optimizer", optimizer, "--products", dtype, "--size", size]
+        commands = {"keras-elmo": [sys.executable, __file__, corpus, *ours, *shared]}
+        for name in arguments.impl:
+            theirs = ["--impl", name, "--autocast", dtype, "--size", size, "--threads", threads]
+            commands[name] = [*of_peer, *theirs, *shared]
+        found = {name: [] for name in commands}
+        for _ in range(arguments.rounds):
+            for name, command in commands.items():
+                found[name].append(last_object(command, threads))
+        rates = {n: np.median([f["tokens_per_s"] for f in facts]) for n, facts in found.items()}
+        shares = [facts[f"share_of_{dtype}_limit"] for facts in found["keras-elmo"]]
+        for name, rate in rates.items():
+            is_ours = name == "keras-elmo"
+            ratio, share = rates["keras-elmo"] / rate, np.median(shares)
+            cells = f"{rate:.0f} | {'' if is_ours else f'{ratio:.2f}'} | "
+            cells += f"{share:.2f}" if is_ours else ""
+            print(f"| {size} | {optimizer}, {dtype} | {name} | {cells} |", flush=True)
+
+
+def last_object(command, threads):
+    """Run a command; return the JSON object at the end of what it prints."""
+    variables = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": threads}
+    finished = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, env=os.environ | variables
+    )
+    if finished.returncode:
+        raise RuntimeError(f"{command} failed:\n{finished.stderr[-2000:]}")
+    return json.loads(finished.stdout[finished.stdout.rindex("{") :])
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -114,11 +171,19 @@ def main():
     parser.add_argument("corpus", type=pathlib.Path)
     parser.add_argument("--size", default="mini", choices=SIZES)
     parser.add_argument("--optimizer", default="adam", choices=("adam", "muon"))
-    parser.add_argument("--batch-tokens", type=int, default=2048)
+    parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--negatives", type=int, default=2048)
     parser.add_argument("--products", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--peer", type=pathlib.Path, help="program to compare with")
+    parser.add_argument("--peer-python", default=sys.executable, help="Python for the peer")
+    parser.add_argument("--impl", nargs="+", default=["allennlp", "torch", "cell"])
+    parser.add_argument("--threads", type=int, default=2, help="threads of each side, with --peer")
+    parser.add_argument("--rounds", type=int, default=3, help="processes a row, with --peer")
     arguments = parser.parse_args()
+    if arguments.peer:
+        compare(arguments)
+        return
 
     config = SIZES[arguments.size]
     is_jax = keras.backend.backend() == "jax"

@@ -132,7 +132,7 @@ def _info(preset: str, options: str | None = None) -> dict[str, Any]:
     """Show the sizes of a biLM, whose files are read and checked."""
     from keras_elmo.embed.engine_choice import choose_engine
     from keras_elmo.presets import Preset
-    from keras_elmo.utils.cpu import advise_bfloat16, cpu_flags
+    from keras_elmo.utils.cpu import advise_bfloat16, advise_int8, cpu_flags
 
     files = Preset(preset, options)
     bilm = files.read()
@@ -149,6 +149,7 @@ def _info(preset: str, options: str | None = None) -> dict[str, Any]:
         "fingerprint": bilm.fingerprint(),
         "engine": ": ".join(choose_engine(config)),
         "bfloat16": advise_bfloat16(cpu_flags()),
+        "int8": advise_int8(cpu_flags()),
         "options": stored,
     }
 

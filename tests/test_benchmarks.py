@@ -34,6 +34,20 @@ def test_a_step_of_pretraining_beside_its_products(corpus, optimizer):
     assert facts["share_of_float32_limit"] > 0
 
 
+def test_pretraining_beside_another_trainer(corpus, tmp_path):
+    peer = tmp_path / "peer.py"
+    peer.write_text("import sys; print('{\"tokens_per_s\": 2.0}')")
+    given = "--steps", 2, "--batch-tokens", 60, "--negatives", 4, "--rounds", 1, "--peer", peer
+    rows = run(BENCHMARKS / "pretraining.py", corpus, *given, "--impl", "torch").splitlines()[2:]
+    cells = [row.strip("| ").split(" | ") for row in rows]
+    assert [row[:3] for row in cells[:2]] == [
+        ["mini", "adam, float32", "keras-elmo"],
+        ["mini", "adam, float32", "torch"],
+    ]
+    assert len(cells) == 8 and cells[1][3] == "2"
+    assert float(cells[1][4]) == pytest.approx(float(cells[0][3]) / 2, abs=1)
+
+
 def test_adam_and_muon_at_equal_tokens_and_time(corpus, tmp_path):
     given = "--steps", 4, "--seeds", 1, "--batch-tokens", 60, "--negatives", 4, "--warmup", 1
     printed = run(BENCHMARKS / "optimizers.py", corpus, tmp_path / "runs", *given)

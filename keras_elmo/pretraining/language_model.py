@@ -128,7 +128,7 @@ class BiLanguageModel(keras.Model):
 
         Returns two tensors, float32, shape ``(batch, tokens, projection_dim)``.
         """
-        token = self.bilm.char_cnn(inputs["characters"], product_dtype=self.product_dtype)
+        token = self._represent(inputs["characters"])
         drop_out = functools.partial(self.dropout, training=training)
         top = []
         for d, direction in enumerate(DIRECTIONS):
@@ -142,6 +142,18 @@ class BiLanguageModel(keras.Model):
             outputs = drop_out(outputs[f"{direction}_{self.config.n_layers}"])
             top.append(ops.transpose(outputs, (1, 0, 2)))
         return top
+
+    def _represent(self, characters: Tensor) -> Tensor:
+        """Return the token representations of the distinct tokens of a batch."""
+        char_cnn = functools.partial(self.bilm.char_cnn, product_dtype=self.product_dtype)
+        if keras.backend.backend() != "tensorflow":  # JAX would compile for every shape
+            return char_cnn(characters)
+        # Few tokens are long, and they come last. The others need fewer characters.
+        n = 3 * ops.shape(characters)[0] // 4
+        filled = characters[:n] != self.config.alphabet.pad
+        longest = ops.max(ops.count_nonzero(filled, axis=1))
+        short = characters[:n, : longest + self.config.widest_filter]
+        return ops.concatenate([char_cnn(short), char_cnn(characters[n:])])
 
     def score(self, inputs: dict) -> Tensor:
         """Return the negative log-likelihoods of a batch under the full softmax.

@@ -27,6 +27,15 @@ def advise_bfloat16(flags: Collection[str] | None) -> str:
     return "does not pay: the CPU has neither amx_bf16 nor avx512_bf16"
 
 
+def advise_int8(flags: Collection[str] | None) -> str:
+    """Return whether ``dtype="int8"`` pays on a CPU with these ``cpu_flags``, in words."""
+    if flags is None:
+        return "unknown: this system does not list the CPU's instructions; measure it"
+    if overflows_in_int8(flags):
+        return "pays little in batches: the CPU has neither avx512_vnni nor avx_vnni"
+    return "pays: the CPU has VNNI"
+
+
 def overflows_in_int8(flags: Collection[str] | None) -> bool:
     """Return whether sums of eight-bit products can overflow on a CPU with these ``cpu_flags``."""
     return not {"avx512_vnni", "avx_vnni"}.intersection(flags or ())
