@@ -95,9 +95,10 @@ def centroids(embedder, sentences):
             of_lemma[instance.lemma].update(instance.keys)
             for key in instance.keys:
                 place.setdefault(key, len(place))
-    shape = (len(place), embedder.config.n_layers + 2, 2 * embedder.config.projection_dim)
-    sums = np.zeros(shape, "float32")
+    sums = None
     for instance, vectors in represent(embedder, sentences):
+        if sums is None:
+            sums = np.zeros((len(place), *vectors.shape), "float32")
         for key in instance.keys:
             sums[place[key]] += vectors
     sums /= np.maximum(np.linalg.norm(sums, axis=-1, keepdims=True), 1e-12)

@@ -2,7 +2,9 @@
 
 import json
 import pathlib
+import runpy
 
+import numpy as np
 import pytest
 
 from tests.example_runs import run
@@ -69,3 +71,25 @@ def test_curves_of_runs_one_after_the_other(tmp_path):
     with pytest.raises(SystemExit, match="log of a run with held-out text. Received: .*empty.csv"):
         run(script, tmp_path / "none.png", f"one={empty}")
     assert not (tmp_path / "none.png").exists()
+
+
+def test_the_probe_of_the_alternatives_finds_the_layer_with_the_labels(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    names = runpy.run_path(BENCHMARKS / "alternatives.py")
+    x = np.random.default_rng(0).normal(size=(2, 600, 8)).astype("float32")
+    labels = x[1, :, :3].argmax(axis=-1)
+    dev = labels[400:]
+    predict = names["train_probe"](
+        x[:, :400], labels[:400], x[:, 400:], lambda found: (found == dev).mean(), 3
+    )
+    assert (predict(x[:, 400:]) == dev).mean() > 0.9
+
+
+def test_the_alternatives_score_names_with_a_chosen_word(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    score = runpy.run_path(BENCHMARKS / "alternatives.py")["score"]
+    labels = [["B-PER", "E-PER", "O"], ["S-LOC"]]
+    found = ["B-PER", "E-PER", "O", "S-ORG"]
+    assert score("names", found, labels) == 50
+    assert score("names", found, labels, [[False, True, False], [False]]) == 100
+    assert score("tags", found, labels) == 75
