@@ -12,7 +12,6 @@ import inspect
 import io
 import json
 import os
-import pathlib
 import re
 import sys
 import textwrap
@@ -342,8 +341,11 @@ def _scorer(path: str, options: str | None) -> Any:
     from keras_elmo.pretraining.language_model_files import read_language_model
     from keras_elmo.pretraining.scores import Scorer
     from keras_elmo.pretraining.train import read_run
+    from keras_elmo.utils.files import local_path
 
-    if pathlib.Path(path, "run.json").is_file():
+    if local_path(os.path.join(path, "run.json")).is_file():
+        if options:
+            raise ValueError(f"--options are for a preset. Received: {path}, a run with options")
         return Scorer(*read_run(path)[:2])
     return Scorer(*read_language_model(path, options=options))
 

@@ -22,6 +22,7 @@ from keras_elmo.utils.files import (
     check_new_directory,
     local_path,
     read_options,
+    read_vocabulary_lines,
     write_files,
     write_json,
 )
@@ -209,6 +210,9 @@ def convert(
         writers["vocab.txt"] = lambda path: write_vocabulary(path, softmax.vocabulary)
         arrays = {name: array.astype("float32") for name, array in softmax.arrays.items()}
         writers["softmax.hdf5"] = lambda path: write_arrays(path, arrays)
+    elif vocabulary := preset.format.vocabulary_file():
+        lines = read_vocabulary_lines(vocabulary)
+        writers["vocab.txt"] = lambda path: path.write_text("\n".join(lines) + "\n", "utf-8")
     if mixes:
         values = [dataclasses.asdict(mix) for mix in mixes]
         writers["scalar_mix.json"] = lambda path: write_json(path, values)

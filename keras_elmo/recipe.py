@@ -94,3 +94,4 @@ class Recipe:
             raise invalid("Recipe expects steps or epochs, not both", received)
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "steps", 30_000)
+        object.__setattr__(self, "negatives", self.negatives or None)

@@ -206,10 +206,14 @@ def _cells_of_json(path: pathlib.Path, column: str | None) -> Iterator[Any]:
 
 def _cells_of_parquet(path: pathlib.Path, column: str | None) -> Iterator[Any]:
     parquet = import_extra("pyarrow.parquet", "Parquet", "PyArrow", "ray")
-    with parquet.ParquetFile(path) as file:
-        _check_column(column, file.schema_arrow.names, str(path))
-        for batch in file.iter_batches(batch_size=64, columns=[column]):
-            yield from batch.column(0).to_pylist()
+    arrow = import_extra("pyarrow", "Parquet", "PyArrow", "ray")
+    try:
+        with parquet.ParquetFile(path) as file:
+            _check_column(column, file.schema_arrow.names, str(path))
+            for batch in file.iter_batches(batch_size=64, columns=[column]):
+                yield from batch.column(0).to_pylist()
+    except arrow.ArrowException as error:
+        raise OSError(f"{path} is damaged or not a Parquet file ({error})") from None
 
 
 def _check_column(column: Any, names: Iterable[str], place: str) -> None:

@@ -309,7 +309,9 @@ def test_converted_weights_are_float32(tmp_path, dtype):
     config = make_config()
     arrays = {name: x.astype(dtype) for name, x in make_arrays(config).items()}
     write_preset(tmp_path / "source", config, arrays)
+    (tmp_path / "source" / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
     presets.convert(tmp_path / "source", tmp_path / "out")
+    assert (tmp_path / "out" / "vocab.txt").read_text() == "<S>\n</S>\n<UNK>\n"
     for name, array in read_arrays(tmp_path / "out" / "weights.hdf5").items():
         assert array.dtype == "float32", name
         np.testing.assert_array_equal(array, arrays[name].astype("float32"))

@@ -164,10 +164,10 @@ class _LayerFile:
         path = self._output if self._is_finished else self._next_part()
         if not path.exists():
             return False
-        start = self.count if self._is_finished else 0
+        span = (self.count, self.count + len(lines)) if self._is_finished else ()
         with self._open(path) as file:
             self._check_settings(path, json.loads(file.attribute("settings")))
-            if file.read_strings("sentences", start, start + len(lines)) != lines:
+            if file.read_strings("sentences", *span) != lines:
                 raise _differs(path, "other sentences")
         if not self._is_finished:
             self._parts.append(path)

@@ -119,7 +119,7 @@ class Embedder:
                 self._tokenizer = files.read_tokenizer()
         self.config = self.elmo.config
         if engine == "auto":
-            kind = dtype if dtype == "int8" else self.elmo.compute_dtype
+            kind = self.elmo.compute_dtype if dtype == "float32" else dtype
             engine, _ = choose_engine(self.config, kind)
         self._engine_name = engine
         self._dtype = self.elmo.compute_dtype if engine == "keras" else dtype

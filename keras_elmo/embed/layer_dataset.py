@@ -260,6 +260,7 @@ class LayerDataset(keras.utils.PyDataset):
 
     def _array(self, sentence: int) -> np.ndarray:
         """Return the chosen layers of a sentence, (tokens, layers, width); check them."""
+        self._open().declared(str(sentence))  # HDF5 reads zeros for what is not stored
         array = self._open().read_unchecked(str(sentence))
         layers, width = self._shape
         if array.dtype.kind != "f" or _layers_and_width(array.shape) != self._shape:
@@ -330,10 +331,12 @@ def _to_arrays(name: str, column: Any, count: int) -> np.ndarray | list[np.ndarr
     dtype = np.result_type("int8", *{array.dtype for array in filled})
     if dtype.kind not in "biuf":
         raise invalid(f"LayerDataset expects {name} to be numbers", shorten(rows))
-    is_table = isinstance(column, np.ndarray) and column.dtype != object
+    is_table = isinstance(column, np.ndarray) and column.dtype != object and column.ndim < 3
     if is_table or not any(array.ndim for array in arrays):
         return np.array(arrays, dtype)
     shape = filled[0].shape[1:] if filled else ()
+    if any(not array.ndim or array.shape[1:] != shape for array in filled):
+        raise invalid(f"LayerDataset expects {name} of one shape for all tokens", shorten(rows))
     return [array.reshape(-1, *shape).astype(dtype) for array in arrays]
 
 

@@ -130,9 +130,9 @@ class Format(abc.ABC):
 
     @functools.cached_property
     def config(self) -> BiLMConfig:
-        """The config. The weights are not read for it."""
+        """The config."""
         options, place = self.options
-        if options is None and self.released_config:
+        if options is None and self.given_options is None and self.released_config:
             return self.released_config
         return BiLMConfig.from_options(options, place)
 

@@ -152,8 +152,7 @@ class Hdf5Reader:
         """Copy a dataset, still compressed, into an ``h5py.File`` that is open for writing."""
         dataset = self.declared(name)
         check_room(target, dataset.nbytes)
-        with self._renamed_errors():
-            self._file.copy(dataset, target, name)
+        self._file.copy(dataset, target, name)  # an error may be the target's
 
     @contextlib.contextmanager
     def _renamed_errors(self) -> Iterator[None]:

@@ -156,7 +156,7 @@ class CRF(keras.layers.Layer):
             )
         scores = self(_as_array(scores))  # checks the shape, and casts
         tags = ops.convert_to_tensor(_per_token("tags", tags, scores))
-        real = tags >= 0
+        real = ops.greater_equal(tags, 0)
         if mask is not None:
             mask = _as_mask(mask, scores)
             real, tags = real & mask, ops.where(mask, tags, 0)

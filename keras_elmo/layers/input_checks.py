@@ -12,7 +12,7 @@ from keras_elmo.tokenizers.characters import CharacterTokenizer
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.typing import Tensor
 
-# The other dtypes cannot represent every id.
+# Smaller dtypes cannot represent the ids of every alphabet.
 _DTYPES = ("int32", "int64", "uint32", "uint64", "float32", "float64")
 _ADVICE = (
     "CharacterTokenizer.from_preset(preset) makes them from tokens, for the preset of the biLM"
@@ -36,7 +36,7 @@ def check_inputs(inputs: Any, config: BiLMConfig) -> Tensor:
             inputs = np.asarray(inputs)
         except (TypeError, ValueError) as error:  # lists of unequal lengths; a tensor of Keras 2
             expected = "ElmoLayer expects character ids in an array"
-            raise invalid(expected, str(type(inputs)), _ADVICE) from error
+            raise invalid(expected, f"{type(inputs)}: {error}", _ADVICE) from error
     dtype = keras.backend.standardize_dtype(inputs.dtype) if is_tensor else inputs.dtype.name
     if dtype not in _DTYPES:
         raise invalid(
@@ -110,6 +110,8 @@ def _check_ids(ids: np.ndarray, config: BiLMConfig) -> None:
             f"{wrong[0]}, an id of another alphabet",
             _ADVICE,
         )
+    if (ids != np.floor(ids)).any():
+        raise invalid("ElmoLayer expects whole numbers as character ids", "fractions", _ADVICE)
     # Look for a token in the sentences that begin with padding.
     if (first[:, :1] == 0).any() and (first[first[:, 0] == 0] != 0).any():
         raise invalid(

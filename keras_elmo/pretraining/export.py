@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import pathlib
-import shutil
+import tempfile
 import warnings
 from collections.abc import Iterable
 
 from keras_elmo.pretraining.language_model_files import read_language_model, write_language_model
-from keras_elmo.pretraining.run_folder import RunFolder
+from keras_elmo.pretraining.run_folder import RunFolder, write_log
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.train import read_run, tokenizer_of
 from keras_elmo.text_input import read_sentences
@@ -66,14 +66,15 @@ def export_run(
         )
     run = RunFolder(folder)
     model, vocabulary, facts = read_run(folder)
-    write_language_model(output, model, vocabulary, "", bits, tokenizer_of(run.path))
-    scorer = Scorer(*read_language_model(output))  # with the rounded weights
+    with tempfile.TemporaryDirectory() as rounded:
+        write_language_model(rounded, model, vocabulary, bits=bits)
+        scorer = Scorer(*read_language_model(rounded))
     scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
     front = {"library_name": "keras", "license": license, "language": language}
     front = {name: value for name, value in front.items() if value is not None}
     card = _model_card(output.resolve().name, run, facts, front, data, scores)
-    (output / "README.md").write_text(card, "utf-8")
-    shutil.copyfile(run.log, output / "log.csv")
+    write_language_model(output, model, vocabulary, card, bits, tokenizer_of(run.path))
+    write_log(output / "log.csv", facts["log"])
     return scores
 
 

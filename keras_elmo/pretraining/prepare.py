@@ -245,7 +245,8 @@ def _choose_blocks(file: str, share: float, seed: str) -> tuple[int, frozenset[i
     # Keep the incomplete last block for training, or else one block.
     blocks = lines // size
     most = blocks if lines % size else max(0, blocks - 1)
-    chosen = random.Random(seed).sample(range(blocks), min(most, round(wanted / size)))
+    draw = random.Random(seed.encode("utf-8", "surrogateescape"))  # a name may not be UTF-8
+    chosen = draw.sample(range(blocks), min(most, round(wanted / size)))
     return size, frozenset(chosen)
 
 

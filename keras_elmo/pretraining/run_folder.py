@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import json
 import zipfile
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -16,7 +17,14 @@ from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.recipe import Recipe
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.file_lock import locked
-from keras_elmo.utils.files import PathLike, atomic_write, local_path, read_object, write_json
+from keras_elmo.utils.files import (
+    PathLike,
+    atomic_write,
+    local_path,
+    read_object,
+    write_files,
+    write_json,
+)
 
 
 class RunFolder:
@@ -81,11 +89,15 @@ class RunFolder:
             "recipe": dataclasses.asdict(recipe),
             "origin": origin,
         }
-        with atomic_write(self.settings) as temporary:
-            write_json(temporary, sections)
-        write_vocabulary(self.vocabulary, vocabulary)
+        writers: dict[str, Callable] = {
+            self.vocabulary.name: lambda path: write_vocabulary(path, vocabulary),
+            self.settings.name: lambda path: write_json(path, sections),
+        }
         if tokenizer is not None:
-            write_json(self.path / TOKENIZER_FILE, tokenizer)
+            writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
+        elif not self.checkpoint.is_file():  # of a run that saved nothing
+            (self.path / TOKENIZER_FILE).unlink(missing_ok=True)
+        write_files(self.path, writers)
 
     def save(self, variables: dict, facts: dict) -> None:
         """Write a checkpoint, which replaces the one before, and the log.
@@ -97,10 +109,7 @@ class RunFolder:
         arrays: dict[str, Any] = {name: to_numpy(x) for name, x in _named(variables).items()}
         with atomic_write(self.checkpoint) as temporary, open(temporary, "wb") as file:
             np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
-        with open(self.log, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, facts["log"][0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(facts["log"])
+        write_log(self.log, facts["log"])
 
     def load(self, variables: dict) -> dict:
         """Read some groups of variables from the checkpoint, and return its facts.
@@ -122,8 +131,22 @@ class RunFolder:
             expected = f"Expected a complete checkpoint of the run in {self.path}"
             raise invalid(expected, f"{self.checkpoint}, {error}", "Begin anew") from error
         for name, variable in named.items():
+            if arrays[name].shape != tuple(variable.shape):
+                expected = f"Expected the shape {tuple(variable.shape)} of {name}"
+                raise invalid(expected, f"{arrays[name].shape} in {self.checkpoint}", "Begin anew")
             variable.assign(arrays[name])
         return json.loads(str(arrays["facts"]))
+
+
+def write_log(path: PathLike, rows: list[dict]) -> None:
+    """Write a log as CSV, one row per checkpoint."""
+    with (
+        atomic_write(path) as temporary,
+        open(temporary, "w", encoding="utf-8", newline="") as file,
+    ):
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def to_numpy(variable: Any) -> np.ndarray:

@@ -68,7 +68,8 @@ class Pretraining:
     Raises:
         ValueError: If the folder contains a run and ``resume`` is False, or a run with other
             settings or another corpus; if the corpus is not a prepared one; if ``save_every`` is
-            less than 1; or if ``config`` has other sizes than ``init_from``.
+            less than 1; if ``config`` has other sizes than ``init_from``; or if the recipe has
+            ``frozen_bilm`` and there is no ``init_from``.
 
     Examples:
         >>> from keras_elmo.pretraining import Recipe, prepare
@@ -103,11 +104,12 @@ class Pretraining:
             expected = "Pretraining expects a folder of keras-elmo prepare"
             raise invalid(expected, f"{corpus}, without train-*.txt")
         is_started = resume and self.folder.settings.is_file()
-        if not is_started and self.folder.vocabulary.exists():
+        has_other_files = self.folder.vocabulary.exists() and not self.folder.settings.is_file()
+        if has_other_files or (self.folder.checkpoint.is_file() and not resume):
             raise invalid(
                 "Pretraining expects a folder without a run",
-                f"{self.folder.path}, with vocab.txt",
-                "Resume the run (resume=True, --resume), or choose another folder",
+                f"{self.folder.path}, with {'vocab.txt' if has_other_files else 'a checkpoint'}",
+                "Resume a run (resume=True, --resume), or choose another folder",
             )
         digests = "".join(digest_of(file) for file in (*files, corpus / "vocab.txt"))
         self._origin: dict[str, Any] = {
@@ -200,21 +202,30 @@ class Pretraining:
             # Keras wants equally many steps in every epoch, so the last steps are apart.
             whole, rest = divmod(max(0, self.steps - self.facts["step"]), self.save_every)
             for epochs, steps in ((whole, self.save_every), (1, rest)):
-                if not (epochs and steps) or self.model.stop_training:
-                    continue
-                # TensorBoard counts epochs from the start of the run.
-                before = -(-self.facts["step"] // self.save_every)
-                self.model.fit(
-                    self._feed(),
-                    steps_per_epoch=steps,
-                    initial_epoch=before,
-                    epochs=before + epochs,
-                    shuffle=False,  # the feed shuffles
-                    verbose=0,
-                    callbacks=[keeper, *callbacks],
-                )
+                if epochs and steps and not (signals or self.model.stop_training):
+                    self._fit(epochs, steps, [keeper, *callbacks])
         if signals:
             raise KeyboardInterrupt(*signals)
+
+    def _fit(self, epochs: int, steps: int, callbacks: list) -> None:
+        self._failure: Exception | None = None
+        # TensorBoard counts epochs from the start of the run.
+        before = -(-self.facts["step"] // self.save_every)
+        try:
+            self.model.fit(
+                self._feed(),
+                steps_per_epoch=steps,
+                initial_epoch=before,
+                epochs=before + epochs,
+                shuffle=False,  # the feed shuffles
+                verbose=0,
+                callbacks=callbacks,
+            )
+        except Exception:
+            # tf.data keeps only the message; raise the original error again.
+            if self._failure is not None:
+                raise self._failure from None
+            raise
 
     def _feed(self) -> Any:
         """Return the batches after the checkpoint; put tokens and position of each step ahead."""
@@ -223,12 +234,16 @@ class Pretraining:
         is_tensorflow = keras.backend.backend() == "tensorflow"
 
         def batches() -> Iterator[tuple[dict]]:
-            for step, found in enumerate(self._corpus.batches(position), first):
-                batch, self.ahead[step] = found[0], found[1:]
-                if is_tensorflow and self.devices > 1:
-                    yield from ((x,) for x in batches_of_replicas(batch, self.devices))
-                else:
-                    yield (rows_of_process(batch),)
+            try:
+                for step, found in enumerate(self._corpus.batches(position), first):
+                    batch, self.ahead[step] = found[0], found[1:]
+                    if is_tensorflow and self.devices > 1:
+                        yield from ((x,) for x in batches_of_replicas(batch, self.devices))
+                    else:
+                        yield (rows_of_process(batch),)
+            except (OSError, ValueError) as error:
+                self._failure = error
+                raise
 
         if not is_tensorflow:
             return batches()
@@ -282,6 +297,8 @@ class _Keeper(keras.callbacks.Callback):
         self.bar.set_description("measuring held-out text")
         # The loss is from before the last update, the perplexity from after it.
         facts["perplexity"] = run.heldout_perplexity()
+        if facts["perplexity"] is not None:
+            self._check("held-out perplexity", facts["perplexity"])
         facts["seconds"] = self.seconds_before + time.monotonic() - self.began
         row = {
             "step": facts["step"],
@@ -337,6 +354,9 @@ def _first_model(
     settings, vocabulary = model_settings(recipe), read_vocabulary(corpus / "vocab.txt")
     preset = origin["init_from"]
     if preset is None:
+        if recipe.frozen_bilm:
+            expected = "Pretraining expects a preset to start from (init_from) with frozen_bilm"
+            raise invalid(expected, "init_from=None", "A random biLM predicts nothing")
         return BiLanguageModel(config or BiLMConfig(), len(vocabulary), **settings), vocabulary
     wanted = vocabulary if origin["own_vocabulary"] else None
     model, vocabulary = read_language_model(preset, wanted, softmax_needed=False, **settings)
@@ -371,7 +391,7 @@ def read_run(folder: PathLike) -> tuple[BiLanguageModel, list[str], dict]:
 def model_settings(recipe: Recipe) -> dict:
     """Return the arguments of ``BiLanguageModel`` that come from a recipe."""
     return {
-        "n_negatives": recipe.negatives or None,
+        "n_negatives": recipe.negatives,
         "dropout": recipe.dropout,
         "product_dtype": recipe.precision,
         "seed": recipe.seed,

@@ -1,8 +1,12 @@
 """A file lock. The operating system frees it when its process ends."""
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
+from typing import TextIO
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
@@ -18,18 +22,29 @@ def locked(path: str | os.PathLike, purpose: str) -> Iterator[None]:
     """
     with open(path, "a+") as file:
         try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            _lock(file, True)
+        except (BlockingIOError, PermissionError):
             file.seek(0)
             raise OSError(
                 f"Process {file.read()} {purpose} already. Received: its lock {path}. Wait for "
                 "it, or stop it first"
             ) from None
-        except (ImportError, OSError):  # Windows, or a file system without locks
-            pass
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        try:
+            yield
+        finally:
+            _lock(file, False)  # closing would leave it with processes forked in the meantime
+
+
+def _lock(file: TextIO, is_locked: bool) -> None:
+    """Lock or free a file. On Windows, and on a file system without locks, do nothing."""
+    with contextlib.suppress(ImportError):  # Windows has no fcntl
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB if is_locked else fcntl.LOCK_UN)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise

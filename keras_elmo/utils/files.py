@@ -58,7 +58,7 @@ def read_object(file: PathLike, kind: str = "Options file") -> dict[str, Any]:
 def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]:
     r"""Read the lines of a vocabulary in UTF-8, which gzip may have compressed.
 
-    Lines end in ``\n`` or all of them in ``\r\n``. The last line may lack its end. A byte-order
+    Lines end in ``\n``, or most of them in ``\r\n``. The last line may lack its end. A byte-order
     mark at the start is removed. Nothing else is stripped, because the lines are tokens.
 
     Raises:
@@ -72,9 +72,10 @@ def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
             raise OSError(f"{name} is damaged ({error}). Fetch it again") from error
-    end = "\r\n" if content.count(b"\r\n") == content.count(b"\n") else "\n"
+    end = "\r" if 2 * content.count(b"\r\n") > content.count(b"\n") else ""
     try:
-        return content.decode("utf-8-sig").removesuffix(end).split(end)
+        lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
+        return [line.removesuffix(end) for line in lines]
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise invalid(

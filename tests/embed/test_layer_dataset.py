@@ -64,14 +64,15 @@ def test_orders_and_labels(layers):
             (["a"] * count, f"{name} to be numbers. Received: ..a"),
             ([1, None] * (count // 2), f"{name} to be numbers. Received: .1, None"),
             ([[[0, 1], [1]]] * count, "inhomogeneous shape"),
+            ([[[0, 1]], [0, 1]] * (count // 2), f"{name} of one shape for all tokens"),
+            ([0, [0]] * (count // 2), f"{name} of one shape for all tokens"),
         ):
             with pytest.raises(ValueError, match=message):
                 LayerDataset(layers, **{"labels": labels, name: wrong})
     with pytest.raises(ValueError, match="sample_weight with labels. Received: no labels"):
         LayerDataset(layers, sample_weight=[1] * count)
-    for wrong in ([[0]] * count, [0, [0]] * (count // 2)):
-        with pytest.raises(ValueError, match="each of the 5 tokens of sentence 0, .*: 1 labels"):
-            LayerDataset(layers, wrong)[0]
+    with pytest.raises(ValueError, match="each of the 5 tokens of sentence 0, .*: 1 labels"):
+        LayerDataset(layers, [[0]] * count)[0]
     with pytest.raises(ValueError, match="batch_size to be a whole number, 1 or more. Rec.*=0"):
         LayerDataset(layers, batch_size=0)
 

@@ -283,7 +283,14 @@ def test_bad_arguments():
         (np.pad(tokenize([["a"]], 13), [(0, 1), (1, 0), (0, 0)]), 'begins with padding. .*"post"'),
         (np.full((1, 1, 13), 0.5), "begin with the id 259. Received: 0.5"),
         ([["not", "ids"]], "numbers of 32 or 64 bits. Received: dtype=str96. Pass int32"),
-        ([["not"], ["even", "even"]], "in an array. Received: <class 'list'>. CharacterTokenizer"),
+        (
+            [["not"], ["even", "even"]],
+            "in an array. Received: <class 'list'>: .* inhomog.*Character",
+        ),
+        (
+            np.array([[[259, 98.5, *[260] * 11]]]),
+            "whole numbers as .*. Received: fractions",
+        ),
     ],
 )
 def test_bad_ids(ids, message, tiny_layer):

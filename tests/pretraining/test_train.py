@@ -80,7 +80,7 @@ def test_one_run_in_a_folder(corpus, finished):
         with pytest.raises(OSError, match="trains .*run already. Received: its lock"):
             run.run(progress=False)
     for folder in (finished, corpus):
-        with pytest.raises(ValueError, match="a folder without a run. .* with vocab.txt. Resume"):
+        with pytest.raises(ValueError, match="a folder without a run. .* with .*. Resume a run"):
             make_run(folder, corpus, 8)
 
 
@@ -207,6 +207,7 @@ def test_a_frozen_bilm_gets_a_softmax(corpus, small_preset, tmp_path):
     [
         ({"corpus": "none"}, "folder of keras-elmo prepare. Received: none, without train"),
         ({"save_every": 0}, "save_every to be a whole number, 1 or more"),
+        ({"recipe": Recipe(frozen_bilm=True)}, "with frozen_bilm. Received: init_from=None"),
         ({"config": make_config(), "init_from": "preset"}, "a preset of the same sizes.*grow.py"),
     ],
 )
@@ -216,6 +217,15 @@ def test_errors(settings, message, corpus, small_preset, tmp_path):
     settings = {"corpus": corpus, "recipe": Recipe(steps=4), **settings}
     with pytest.raises(ValueError, match=message):
         Pretraining(tmp_path / "run", **settings)
+
+
+def test_an_error_of_the_corpus_keeps_its_type(corpus, tmp_path):
+    other = shutil.copytree(corpus, tmp_path / "other")
+    run = make_run(tmp_path / "run", other, 8)
+    for file in other.glob("train-*"):
+        file.write_bytes(b"\xff\n")
+    with pytest.raises(ValueError, match="Expected UTF-8 text"):
+        run.run(progress=False)
 
 
 DEVICES = """

@@ -1,7 +1,9 @@
 import errno
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -44,3 +46,18 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", refuse)
     with locked(tmp_path / "lock", "writes"), locked(tmp_path / "lock", "writes"):
         pass
+
+
+def test_a_forked_process_does_not_keep_the_lock(tmp_path):
+    pytest.importorskip("fcntl")
+    with locked(tmp_path / "lock", "writes"):
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(0)
+    try:
+        with locked(tmp_path / "lock", "writes"):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

@@ -43,7 +43,8 @@ def test_lines(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes("a\né\r\n\nb".encode())
     assert read_vocabulary_lines(path) == ["a", "é\r", "", "b"]
-    for content in (b"\xef\xbb\xbfa\r\nb\r\n\r\nc", b"a\r\nb\r\n\r\nc\r\n", b"a\nb\n\nc"):
+    mixed = b"a\r\nb\r\n\nc"
+    for content in (b"\xef\xbb\xbfa\r\nb\r\n\r\nc", mixed, b"a\r\nb\r\n\r\nc\r\n", b"a\nb\n\nc"):
         path.write_bytes(content)
         assert read_vocabulary_lines(path) == ["a", "b", "", "c"]
     path.write_bytes(b"a\nb\nc\xff\n")
