@@ -145,7 +145,10 @@ class BiLanguageModel(keras.Model):
 
     def _represent(self, characters: Tensor) -> Tensor:
         """Return the token representations of the distinct tokens of a batch."""
-        char_cnn = functools.partial(self.bilm.char_cnn, product_dtype=self.product_dtype)
+
+        def char_cnn(ids: Tensor) -> Tensor:
+            return self.bilm.char_cnn(ids, product_dtype=self.product_dtype)
+
         if keras.backend.backend() != "tensorflow":  # JAX would compile for every shape
             return char_cnn(characters)
         # Few tokens are long, and they come last. The others need fewer characters.
