@@ -279,17 +279,11 @@ def report(results, picture):
     of_task = {title: (task, "test") for task, title in TITLES.items()}
     print(table(of_task | {x: ("speed", key) for x, key in zip(titles, figures)}, results), "\n")
     keys = {"typos": "errors", "rare": "rare", "1000": "1000", "100": "100"}
-    print(
-        table(
-            {
-                f"{TITLES[task]}: {title}": (task, key)
-                for task in READERS
-                for key, title in keys.items()
-                if (task, key) != ("sentiment", "rare")
-            },
-            results,
-        )
-    )
+    for task in READERS:  # one table would be too wide for a page
+        columns = {title: (task, key) for key, title in keys.items()}
+        if task == "sentiment":
+            del columns["rare"]
+        print(table(columns, results).replace("encoder", TITLES[task], 1), "\n")
 
     from matplotlib import pyplot
 
