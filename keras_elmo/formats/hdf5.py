@@ -102,9 +102,9 @@ class Hdf5Reader:
             # PyTorch takes native byte order only.
             return np.asarray(dataset.astype(dataset.dtype.newbyteorder("="))[()])
 
-    def read(self, name: str, kinds: str = "fiu") -> np.ndarray:
-        """Read a dataset of finite numbers, of some kinds of NumPy dtypes."""
-        return self._read([name], None, kinds)[name]
+    def read(self, name: str) -> np.ndarray:
+        """Read a dataset of finite numbers."""
+        return self._read([name], None, "fiu")[name]
 
     def read_all(
         self, expected: dict | None = None, kinds: str = "f", **texts: str

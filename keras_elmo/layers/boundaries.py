@@ -15,7 +15,7 @@ from keras_elmo.utils.typing import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
 class TokenMask(keras.layers.Layer):
-    """Return the ``token_mask`` of character ids, or with ``boundaries`` that of ``<S> .. </S>``.
+    """Return the ``token_mask`` of character ids; with ``boundaries``, also for both boundaries.
 
     It is a layer because the mask is then one node in the graph of a functional model.
     """

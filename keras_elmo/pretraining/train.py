@@ -129,7 +129,9 @@ class Pretraining:
         keras.utils.set_random_seed(recipe.seed)
         resumes = is_started and self.folder.checkpoint.is_file()
         if resumes:
-            self.model, self.vocabulary, _ = read_run(folder)
+            assert config is not None  # of the run
+            self.vocabulary = read_vocabulary(self.folder.vocabulary)
+            self.model = BiLanguageModel(config, len(self.vocabulary), **model_settings(recipe))
         else:
             self.model, self.vocabulary = _first_model(config, recipe, corpus, self._origin)
         tokens = self.vocabulary[len(SPECIAL_TOKENS) :]
