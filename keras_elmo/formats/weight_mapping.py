@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import keras
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
@@ -150,4 +149,6 @@ def to_float32(value: Any) -> np.ndarray:
     """Return a NumPy array, or the value of a Keras variable, as a float32 array."""
     if isinstance(value, np.ndarray):
         return value.astype("float32")
+    import keras  # files are read without it
+
     return keras.ops.convert_to_numpy(keras.ops.cast(value.value, "float32"))

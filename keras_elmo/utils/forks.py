@@ -3,8 +3,6 @@
 import os
 import sys
 
-import keras
-
 # The process that first computed. A forked process inherits this number.
 _computing: int | None = None
 
@@ -31,5 +29,6 @@ def check_fork() -> None:
 
 def _is_single_threaded() -> bool:
     """Return whether PyTorch computes without other threads, as in workers of its DataLoader."""
-    is_torch = keras.backend.backend() == "torch"
+    keras = sys.modules.get("keras")  # ONNX Runtime needs no Keras
+    is_torch = keras is not None and keras.backend.backend() == "torch"
     return is_torch and sys.modules["torch"].get_num_threads() == 1
