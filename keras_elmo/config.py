@@ -18,6 +18,8 @@ from keras_elmo.alphabets import (
 )
 from keras_elmo.utils.checks import check_fields, invalid, is_number, is_whole, shorten
 
+DIRECTIONS = ("forward", "backward")
+
 
 def _are_filters(value: object) -> bool:
     return (
@@ -184,6 +186,11 @@ class BiLMConfig:
         if self.code_points is None:
             return ByteAlphabet(self.max_characters_per_token)
         return CodePointAlphabet(self.code_points, self.max_characters_per_token)
+
+    @property
+    def lstm_names(self) -> list[str]:
+        """Names of the LSTMs: ``forward_1`` .. ``forward_L``, ``backward_1`` .. ``backward_L``."""
+        return [f"{d}_{layer}" for d in DIRECTIONS for layer in range(1, self.n_layers + 1)]
 
     @property
     def widest_filter(self) -> int:

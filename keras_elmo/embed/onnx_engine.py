@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_elmo.config import DIRECTIONS
 from keras_elmo.formats.weight_mapping import to_float32, variables_by_path
 from keras_elmo.layer_choice import LayerChoice
-from keras_elmo.layers.bilm import DIRECTIONS
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.onnx.bilm_graph import check_alphabet
 from keras_elmo.onnx.models import lstm_model, token_model

@@ -12,10 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_elmo.config import BiLMConfig
+from keras_elmo.config import DIRECTIONS, BiLMConfig
 from keras_elmo.formats.checks import Arrays, Shape
-
-DIRECTIONS = ("forward", "backward")
 
 
 @dataclasses.dataclass(frozen=True)

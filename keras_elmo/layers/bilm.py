@@ -4,24 +4,12 @@ from collections.abc import Callable
 
 from keras import ops
 
-from keras_elmo.config import BiLMConfig
+from keras_elmo.config import DIRECTIONS
 from keras_elmo.layers.backend.distinct_rows import distinct_rows
 from keras_elmo.layers.bilm_part import BiLMPart
 from keras_elmo.layers.char_cnn import CharCNN
 from keras_elmo.layers.lstm import ProjectedLSTM
 from keras_elmo.utils.typing import Tensor
-
-DIRECTIONS = ("forward", "backward")
-
-
-def lstm_names(config: BiLMConfig) -> list[str]:
-    """Return ``forward_1`` .. ``forward_L``, ``backward_1`` .. ``backward_L``."""
-    return [f"{d}_{layer}" for d in DIRECTIONS for layer in range(1, config.n_layers + 1)]
-
-
-def representation_names(config: BiLMConfig) -> list[str]:
-    """Return the names of the 2L + 1 representations of a token."""
-    return ["token", *lstm_names(config)]
 
 
 class BiLM(BiLMPart):
@@ -51,7 +39,7 @@ class BiLM(BiLMPart):
         ``(h, c)`` of ``forward_1`` to ``backward_L``.
 
     Examples:
-        >>> bilm = BiLM(BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6),)))
+        >>> bilm = BiLM(keras_elmo.BiLMConfig(lstm_dim=8, projection_dim=4, filters=((1, 6),)))
         >>> representations, state = bilm(keras.ops.ones((2, 7, 50), dtype="int32"))
         >>> keras.ops.shape(representations["backward_2"])
         (2, 7, 4)
@@ -65,7 +53,7 @@ class BiLM(BiLMPart):
         self.char_cnn.build(input_shape)
         # A flat list, because Keras before 3.15 does not save layers in lists inside a dict.
         self.lstms = [
-            ProjectedLSTM(name=name, **self.part_arguments) for name in lstm_names(self.config)
+            ProjectedLSTM(name=name, **self.part_arguments) for name in self.config.lstm_names
         ]
         for lstm in self.lstms:
             lstm.build((None, None, self.config.projection_dim))

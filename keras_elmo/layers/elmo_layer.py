@@ -11,7 +11,7 @@ from keras import ops
 from keras_elmo.config import BiLMConfig
 from keras_elmo.layer_choice import LayerChoice
 from keras_elmo.layers.backend.eager import in_few_shapes, is_eager
-from keras_elmo.layers.bilm import BiLM, layer_representation, representation_names
+from keras_elmo.layers.bilm import BiLM, layer_representation
 from keras_elmo.layers.boundaries import TokenMask, add_boundaries, token_mask, with_boundaries
 from keras_elmo.layers.carried_state import CarriedState
 from keras_elmo.layers.input_checks import check_inputs, check_shape
@@ -202,7 +202,7 @@ class ElmoLayer(PretrainedLayer):
         else:
             mask = in_few_shapes(self.output_mask.call, inputs, 2 * self.keep_boundaries)
         if self.choice is None:
-            return {name: mask for name in representation_names(self.config)}
+            return {name: mask for name in ("token", *self.config.lstm_names)}
         return mask
 
     def compute_output_shape(self, input_shape: tuple) -> Any:
@@ -211,7 +211,7 @@ class ElmoLayer(PretrainedLayer):
             tokens += 2
         width = self.config.projection_dim
         if self.choice is None:
-            return {name: (batch, tokens, width) for name in representation_names(self.config)}
+            return {name: (batch, tokens, width) for name in ("token", *self.config.lstm_names)}
         if self.choice.weights is None:
             return (batch, tokens, self.config.n_layers + 1, 2 * width)
         return (batch, tokens, 2 * width)

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from keras_elmo.config import BiLMConfig
-from keras_elmo.layers.bilm import DIRECTIONS
+from keras_elmo.config import DIRECTIONS, BiLMConfig
 from keras_elmo.onnx.graph import Graph
 
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_elmo.config import BiLMConfig
-from keras_elmo.layers.bilm import DIRECTIONS, lstm_names
+from keras_elmo.config import DIRECTIONS, BiLMConfig
 from keras_elmo.onnx.bilm_graph import BiLMGraph
 from keras_elmo.onnx.graph import Graph, Values
 
@@ -126,4 +125,4 @@ def _split_state(graph: Graph, config: BiLMConfig) -> dict[str, tuple[str, str]]
         ]
         halves = [graph.split_op("Split", x, outputs=2, axis=-1, num_outputs=2) for x in layers]
         parts.append([half[d] for d in range(len(DIRECTIONS)) for half in halves])
-    return dict(zip(lstm_names(config), zip(*parts), strict=True))
+    return dict(zip(config.lstm_names, zip(*parts), strict=True))

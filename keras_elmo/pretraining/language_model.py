@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_elmo.config import BiLMConfig
-from keras_elmo.layers.bilm import DIRECTIONS, BiLM
+from keras_elmo.config import DIRECTIONS, BiLMConfig
+from keras_elmo.layers.bilm import BiLM
 from keras_elmo.pretraining.distribution import count_devices
 from keras_elmo.pretraining.softmax import (
     negative_log_likelihood,
