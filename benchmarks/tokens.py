@@ -16,7 +16,7 @@ from nltk.tokenize.punkt import PunktSentenceTokenizer
 
 from keras_elmo.text_input import read_lines
 from keras_elmo.tokenizers.penn import penn_tokens, penn_tokens_in_graph
-from keras_elmo.tokenizers.words import plain_quotes
+from keras_elmo.tokenizers.text_tokens import plain_quotes
 
 
 def read_sentences(file: str, lines: int) -> list[str]:

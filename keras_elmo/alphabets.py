@@ -62,13 +62,7 @@ class Alphabet(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
-        """Encode UTF-8 tokens.
-
-        Returns:
-            Three values: the tokens as ``word_ids`` reads them; the ids of their characters, int32,
-            shape ``(len(tokens), longest)``; and the number of characters of each token, at most
-            ``longest``. The ids after the last character of a token are arbitrary.
-        """
+        """Return the tokens, ids and lengths that ``join_rows`` reads, for UTF-8 tokens."""
 
     def rows(self, tokens: Sequence[bytes]) -> np.ndarray:
         """Return the rows of UTF-8 tokens: int32, shape ``(len(tokens), row_length)``.
@@ -80,20 +74,27 @@ class Alphabet(abc.ABC):
             array([[259, 117, 112, 260, 261, 261]], dtype=int32)
         """
         tokens, ids, lengths = self.encode(tokens)
-        rows = np.full((len(tokens), self.row_length), self.pad, "int32")
-        characters = rows[:, self.leading :]  # a view: writing to it fills rows
-        characters[:, 0] = self.begin
-        inside = np.arange(self.longest) < lengths[:, None]
-        np.copyto(characters[:, 1:-1], ids, where=inside)
-        characters[np.arange(len(tokens)), lengths + 1] = self.end
+        word_ids = self.word_ids(tokens) if self.leading else 0
+        return self.join_rows(np, np.array(tokens, object), ids, lengths, word_ids)
+
+    def join_rows(self, xp: Any, tokens: Any, ids: Any, lengths: Any, word_ids: Any = 0) -> Any:
+        """Return the rows of tokens: int32, shape ``(*tokens.shape, row_length)``.
+
+        ``xp`` is NumPy, or TensorFlow for tensors. ``tokens`` are bytes, and ``ids`` the ids of
+        their characters, shape ``(*tokens.shape, longest)``. ``lengths`` are the numbers of their
+        characters; later ids are arbitrary. ``word_ids`` are 0 for an alphabet without words.
+        """
+        place = np.arange(self.row_length, dtype="int32") - self.leading
+        ids = xp.pad(ids, [(0, 0)] * (len(ids.shape) - 1) + [(1 + self.leading, 1)])
+        ids = xp.where(lengths[..., None] < place, self.pad, ids)
+        ids = xp.where(lengths[..., None] + 1 == place, self.end, ids)
+        ids = xp.where(place == 0, self.begin, ids)
         if self.leading:
-            rows[:, 0] = self.word_ids(tokens)
+            ids = xp.where(place < 0, word_ids[..., None], ids)
         # A user may write boundary tokens. ElmoLayer adds them to every sentence itself.
-        boundaries = dict(zip(self.boundary_tokens, self.boundary_rows(self.row_length)))
-        for row, token in enumerate(tokens):
-            if token in boundaries:
-                rows[row] = boundaries[token]
-        return rows
+        for token, row in zip(self.boundary_tokens, self.boundary_rows(self.row_length)):
+            ids = xp.where((tokens == token)[..., None], row, ids)
+        return ids
 
     def boundary_rows(self, row_length: int) -> np.ndarray:
         """Return the rows of both boundary tokens: int32, shape ``(2, row_length)``.
@@ -106,7 +107,7 @@ class Alphabet(abc.ABC):
             row[self.leading : self.leading + 3] = self.begin, boundary, self.end
         return rows
 
-    def word_ids(self, tokens: Sequence[bytes]) -> list[int]:
+    def word_ids(self, tokens: Sequence[bytes]) -> np.ndarray:
         """Return the word ids of UTF-8 tokens, for an alphabet with words."""
         raise NotImplementedError
 
@@ -241,5 +242,5 @@ class CodePointAlphabet(Alphabet):
         lengths = np.array([len(text) for text in texts], "int32")
         return [text.encode() for text in texts], ids, lengths
 
-    def word_ids(self, tokens: Sequence[bytes]) -> list[int]:
-        return [self.word_table.get(token, self.WORD_OOV) for token in tokens]
+    def word_ids(self, tokens: Sequence[bytes]) -> np.ndarray:
+        return np.array([self.word_table.get(token, self.WORD_OOV) for token in tokens], "int32")

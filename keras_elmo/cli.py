@@ -502,8 +502,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     command, run, show = given.pop("command"), given.pop("run"), given.pop("show")
     if given.pop("as_json", False):
         show = _show_json
-    if isinstance(sys.stdout, io.TextIOWrapper):  # it may be unable to encode a name or a token
-        sys.stdout.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # The locale may be unable to encode a token, and UTF-8 a file name.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda warning, *_, **__: print(

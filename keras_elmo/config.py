@@ -5,7 +5,6 @@ import functools
 import hashlib
 import json
 import re
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from keras_elmo.alphabets import (
     CodePointAlphabet,
     CodePoints,
 )
-from keras_elmo.utils.checks import check_fields, invalid, is_number, is_whole, shorten
+from keras_elmo.utils.checks import check_fields, invalid, is_number, is_whole, shorten, warn
 
 DIRECTIONS = ("forward", "backward")
 
@@ -290,9 +289,7 @@ def _parse_options(options: object, origin: object) -> dict[str, Any]:
         )
     if unknown:
         file = "the options" if origin is None else f"options file {origin}"
-        warnings.warn(
-            f"BiLMConfig ignores the unknown keys {shorten(unknown)} of {file}", stacklevel=3
-        )
+        warn(f"BiLMConfig ignores the unknown keys {shorten(unknown)} of {file}", stacklevel=3)
     return arguments
 
 

@@ -1,6 +1,5 @@
 """Presets: biLMs by name, and paths of files in any format of ``FORMATS``."""
 
-import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from keras_elmo.utils.files import (
     PathLike,
     check_new_directory,
     local_path,
-    read_options,
+    read_object,
     read_vocabulary_lines,
     write_files,
     write_json,
@@ -130,30 +129,25 @@ class Preset:
         """Read the softmax and its vocabulary, if there are any. For errors see ``read``."""
         return self.format.read_softmax()
 
-    def read_tokenizer(self) -> str:
-        """Read the name of the ``WordTokenizer`` whose tokens the biLM was trained on.
+    def read_tokenizer(self) -> str | None:
+        """Read the name of the ``WordTokenizer`` whose tokens the biLM was trained on, if known.
 
         Presets record it in ``tokenizer.json``. The released models of AllenNLP and TF-Hub were
         trained on Penn Treebank tokens.
 
         Raises:
-            ValueError: If the preset does not record its tokenizer.
+            ValueError: If ``tokenizer.json`` is damaged.
         """
         for file in self._folder.named(TOKENIZER_FILE):
-            content = read_options(file, "Tokenizer file")
-            if isinstance(content, dict) and isinstance(content.get("name"), str):
-                return content["name"]
-        released = self._released or {"tokenizer": None, "tokens": self.format.tokens}
-        if known := released["tokenizer"] or self.format.tokenizer:
-            return known
-        tokens = released["tokens"]
-        trained_on = f", trained on {tokens}" if tokens else ""
-        raise invalid(
-            f"WordTokenizer.from_preset expects a preset with its tokenizer in {TOKENIZER_FILE}",
-            f"{self.path}{trained_on}",
-            "Pass tokens of that kind to embed, or choose a tokenizer, for example "
-            'WordTokenizer("penn")',
-        )
+            name = read_object(file, "Tokenizer file").get("name")
+            if isinstance(name, str):  # other programs write other files of this name
+                return name
+        return (self._released or {}).get("tokenizer") or self.format.tokenizer
+
+    @property
+    def tokens(self) -> str:
+        """The tokens that the biLM was trained on, in words; empty if they are not known."""
+        return (self._released or {"tokens": self.format.tokens})["tokens"]
 
     def card(self) -> str:
         """Return the text of the model card ``README.md``, or an empty text without one."""
@@ -216,8 +210,7 @@ def convert(
     if mixes:
         values = [dataclasses.asdict(mix) for mix in mixes]
         writers["scalar_mix.json"] = lambda path: write_json(path, values)
-    with contextlib.suppress(ValueError):  # the tokenizer is not known
-        tokenizer = {"name": preset.read_tokenizer()}
-        writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
+    if tokenizer := preset.read_tokenizer():
+        writers[TOKENIZER_FILE] = lambda path: write_json(path, {"name": tokenizer})
     write_files(directory, writers)
     return {"recognised": preset.format.name, "files": list(writers)}

@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, TextIO, TypeAlias
 
+from keras_elmo.tokenizers.text_tokens import make_tokenizer, plain_quotes
 from keras_elmo.tokenizers.token_lists import check_text, split_tokens
-from keras_elmo.tokenizers.words import WordTokenizer, plain_quotes
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.files import PathLike, atomic_write, check_output, local_path
@@ -30,13 +30,16 @@ OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 _FASTA = (".fasta", ".faa", ".fas", ".fa")
 
-SENTENCES = ("punkt", "stops", "lines")
-# A sentence up to a mark that ends it. The full stop of an initial or a number does not. Chinese,
-# Japanese, Arabic and Hindi marks need no blank after them.
-_STOPS = re.compile(
-    r"""\S.*?(?:(?:(?<!\b[A-Za-z])(?<!\d)\.|[!?])["')\]]*(?=\s)"""
-    r"""|[。！？؟।]+["')\]”’」』）】》]*|$)"""
-)
+# Patterns that find the sentences of a line.
+_SENTENCES = {
+    # Up to a mark that ends it. The full stop of an initial or a number does not. Chinese,
+    # Japanese, Arabic and Hindi marks need no blank after them.
+    "stops": re.compile(
+        r"""\S.*?(?:(?:(?<!\b[A-Za-z])(?<!\d)\.|[!?])["')\]]*(?=\s)"""
+        r"""|[。！？؟।]+["')\]”’」』）】》]*|$)"""
+    ),
+    "lines": re.compile(r"\A.*", re.DOTALL),
+}
 # Punkt learns abbreviations from this many characters of each file.
 _PUNKT_CHARACTERS = 3_000_000
 
@@ -90,11 +93,7 @@ def read_token_lists(
     if column is None and ending not in TABLES:
         if ending in _FASTA and tokenize is None:
             raise invalid("A FASTA file is raw text", f"{source} as tokens", "Pass raw (--raw)")
-        for line in read_lines(source):
-            if tokenize is None:
-                yield split_tokens(line)
-            else:
-                yield tokenize(line) if line.strip() else []
+        yield from map(tokenize or split_tokens, read_lines(source))
         return
     for number, cell in enumerate(_cells(source, ending, column)):
         if isinstance(cell, list) and all(isinstance(token, str) for token in cell):
@@ -150,15 +149,14 @@ def _decoded_lines(file: Iterable[str | bytes], name: str) -> Iterator[str]:
 
 def _sequences(lines: Iterable[str]) -> Iterator[str]:
     """Yield the sequence of each record of FASTA: a header after ``>``, then wrapped lines."""
-    parts: list[str] | None = None
+    sequence = None
     for line in itertools.chain(lines, [">"]):
         if line.startswith(">"):
-            if parts is not None:
-                yield "".join(parts)
-            parts = []
+            if sequence is not None:
+                yield sequence
+            sequence = ""
         elif line.strip():
-            parts = parts or []
-            parts.append(line.strip())
+            sequence = (sequence or "") + line.strip()
 
 
 def _cells(source: Source, ending: str, column: str | None) -> Iterator[Any]:
@@ -197,11 +195,19 @@ def _cells_of_json(path: pathlib.Path, column: str | None) -> Iterator[Any]:
             continue
         place = f"line {number} of {path}"
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
             raise invalid("Expected a JSON object in each line", f"{error} in {place}") from None
         _check_column(column, row if isinstance(row, dict) else [], place)
         yield row[column]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; raise a ``ValueError`` if it has two values of one name."""
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two values of one name among {', '.join(names)}")
+    return dict(pairs)
 
 
 def _cells_of_parquet(path: pathlib.Path, column: str | None) -> Iterator[Any]:
@@ -240,15 +246,15 @@ class SentenceRules:
     """
 
     def __init__(self, sentences: str, tokenizer: str, files: Iterable[PathLike]) -> None:
-        if sentences not in SENTENCES:
-            expected = f"Expected sentences to be one of {', '.join(SENTENCES)}"
+        make_tokenizer(tokenizer)  # raises errors before Punkt reads the files
+        if sentences == "punkt":
+            self._split: Any = _train_punkt(files)
+        elif sentences in _SENTENCES:
+            self._split = _SENTENCES[sentences].findall
+        else:
+            expected = f"Expected sentences to be one of punkt, {', '.join(_SENTENCES)}"
             raise invalid(expected, f"sentences={sentences!r}")
-        self._split: Any = _train_punkt(files) if sentences == "punkt" else _STOPS.findall
-        if sentences == "lines":
-            self._split = _whole_line
-        # The text is cut into sentences already.
-        self._tokenize = WordTokenizer(tokenizer, split_sentences=False)
-        self._is_tokenized = tokenizer == "whitespace"
+        self._tokenizer = tokenizer
 
     def __call__(self, lines: Iterable[str]) -> list[str]:
         """Return the sentences of the lines, each one str with spaces between the tokens."""
@@ -256,12 +262,9 @@ class SentenceRules:
 
     def of_line(self, line: str) -> list[list[str]]:
         """Return the tokens of each sentence of a line; a blank line may have no sentence."""
-        text = line.rstrip("\r\n") if self._is_tokenized else plain_quotes(line.strip())
-        return [self._tokenize(sentence) for sentence in self._split(text)]
-
-
-def _whole_line(line: str) -> list[str]:
-    return [line]
+        is_tokenized = self._tokenizer == "whitespace"
+        text = line.rstrip("\r\n") if is_tokenized else plain_quotes(line.strip())
+        return list(map(make_tokenizer(self._tokenizer), self._split(text)))
 
 
 def _train_punkt(files: Iterable[PathLike]) -> Callable[[str], list[str]]:
@@ -269,14 +272,12 @@ def _train_punkt(files: Iterable[PathLike]) -> Callable[[str], list[str]]:
     punkt = import_extra("nltk.tokenize.punkt", "sentences='punkt'", "NLTK", "pretrain")
     trainer = punkt.PunktTrainer()
     for file in files:
-        lines, size = [], 0
+        text = ""
         for line in _lines(file):
-            lines.append(line)
-            size += len(line)
-            if size >= _PUNKT_CHARACTERS:
+            text += line
+            if len(text) >= _PUNKT_CHARACTERS:
                 break
-        text = "".join(lines)[:_PUNKT_CHARACTERS]
-        trainer.train(plain_quotes(text), finalize=False)
+        trainer.train(plain_quotes(text[:_PUNKT_CHARACTERS]), finalize=False)
     trainer.finalize_training()
     return punkt.PunktSentenceTokenizer(trainer.get_params()).tokenize
 
@@ -327,16 +328,15 @@ def tokenize_file(
     rules = SentenceRules(sentences, tokenizer, files)
     counts = {"lines": 0, "sentences": 0, "tokens": 0}
     with contextlib.ExitStack() as stack:
-        if output_file == "-":
-            output: BinaryIO = sys.stdout.buffer
-        else:
+        output: TextIO = sys.stdout
+        if output_file != "-":
             path = stack.enter_context(atomic_write(check_output(output_file, overwrite, files)))
-            output = stack.enter_context(open(path, "wb"))
+            output = stack.enter_context(open(path, "w", encoding="utf-8", newline="\n"))
         for line in read_lines(files[0] if files else sys.stdin.buffer, progress):
             counts["lines"] += 1
             for tokens in rules.of_line(line):
                 if tokens or sentences == "lines":
-                    output.write(f"{' '.join(tokens)}\n".encode())
+                    output.write(" ".join(tokens) + "\n")
                     counts["sentences"] += 1
                     counts["tokens"] += len(tokens)
     return counts

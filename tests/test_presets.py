@@ -290,6 +290,9 @@ def test_presets_record_their_tokenizer(tmp_path):
         WordTokenizer.from_preset(tmp_path / "unknown")
     presets.convert(tmp_path / "unknown", tmp_path / "converted")
     assert not (tmp_path / "converted" / "tokenizer.json").exists()
+    (tmp_path / "unknown" / "tokenizer.json").write_text('{"name": "pe')
+    with pytest.raises(ValueError, match="Tokenizer file .*unknown/tokenizer.json is not JSON"):
+        presets.convert(tmp_path / "unknown", tmp_path / "again")
     presets.convert("elmo_small_ko", tmp_path / "korean")
     assert Preset(tmp_path / "korean").read_tokenizer() == "kiwi"
 
@@ -301,7 +304,7 @@ def test_a_released_model_is_downloaded(monkeypatch, tmp_path):
     assert released.path == tmp_path / "cached" and released.read_tokenizer() == "penn"
     assert Preset("seqvec_uniref50_protein").read_tokenizer() == "letters"
     with pytest.raises(ValueError, match=r"Received: .*, trained on UD-style tokens \(UDPipe\)"):
-        Preset("manylangs_uk").read_tokenizer()
+        WordTokenizer.from_preset("manylangs_uk")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])

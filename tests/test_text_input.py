@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import sys
 import types
 
 import pytest
@@ -133,6 +134,7 @@ def test_cells(tmp_path):
         ("t.jsonl", '{"text": "a"}\n{"text": null}\n', "row 1 of .*t.jsonl: 'None', NoneType"),
         ("t.jsonl", '{"text": {"a": "b"}}\n', "Received: row 0 of .*, dict"),
         ("t.jsonl", '{"text": "a"}\n[1]\n', "one column of line 2 of .*, and the columns none"),
+        ("t.jsonl", '{"text": "a", "text": "b"}', "Received: two values of one name among text, t"),
         ("t.jsonl", f'{{"text": {"1" * 5000}}}', "JSON object .* Received: .* in line 1 of .*t.js"),
         ("t.jsonl", "[" * 10**6, "Expected a JSON object in each line. Received: .* in line 1 of"),
         ("t.txt", "text\n", "a file that ends with .csv, .tsv, .jsonl, .ndjson, .parquet. Rec"),
@@ -216,6 +218,11 @@ def test_the_command_tokenize(raw, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == "a b\n\nc\n"
     assert main(["tokenize", "-", "-", *given, "--sentences", "punkt"]) == 1
     assert "Punkt reads it twice. Received: sentences='punkt' with -" in capsys.readouterr().err
+
+
+def test_a_notebook_prints_tokens(raw, monkeypatch):
+    monkeypatch.setattr("sys.stdout", io.StringIO())  # of Jupyter, without a buffer
+    assert tokenize_file(raw, "-", **PLAIN)["lines"] == sys.stdout.getvalue().count("\n")
 
 
 def test_nothing_is_written_of_a_text_that_cannot_be_read(raw, tmp_path):

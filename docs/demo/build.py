@@ -20,7 +20,7 @@ from keras_elmo import CharacterTokenizer, ElmoLayer, Embedder
 from keras_elmo.onnx.export import export_onnx
 from keras_elmo.presets import Preset
 from keras_elmo.tokenizers.penn import SENTENCE_RULES, TOKEN_RULES
-from keras_elmo.tokenizers.words import _QUOTES
+from keras_elmo.tokenizers.text_tokens import QUOTES
 
 HERE = pathlib.Path(__file__).parent
 read_package = runpy.run_path(str(HERE.parent / "npm.py"))["read_package"]
@@ -59,7 +59,7 @@ def write_tokenizer(folder):
         lines = pattern.removeprefix("(?m)")
         return [lines, "g" if lines == pattern else "gm", rewrite.replace("\\", "$")]
 
-    quotes = [(f"[{typographic}]", plain) for plain, typographic in _QUOTES.items()]
+    quotes = [(f"[{typographic}]", plain) for plain, typographic in QUOTES.items()]
     penn = [(pattern.pattern, rewrite) for pattern, rewrite in SENTENCE_RULES + TOKEN_RULES]
     rules = [rule(*pair) for pair in quotes + penn]
     write_json(folder / "tokenizer.json", rules)

@@ -404,9 +404,8 @@ def model_settings(recipe: Recipe) -> dict:
 def tokenizer_of(*sources: PathLike | None) -> dict | None:
     """Return ``tokenizer.json`` for the tokens of the first preset, corpus or run that has one."""
     for source in sources:
-        with contextlib.suppress(ValueError):  # the tokenizer is not known
-            if source is not None:
-                return {"name": Preset(source).read_tokenizer()}
+        if source is not None and (name := Preset(source).read_tokenizer()):
+            return {"name": name}
     return None
 
 

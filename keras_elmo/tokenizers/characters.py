@@ -1,7 +1,5 @@
 """Keras layers that turn tokens into the ids that a biLM reads."""
 
-import re
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,12 +10,9 @@ from keras import ops
 from keras_elmo.alphabets import Alphabet, ByteAlphabet, CodePointAlphabet, CodePoints
 from keras_elmo.presets import Preset
 from keras_elmo.tokenizers.string_layer import StringLayer, tensorflow_of
-from keras_elmo.tokenizers.token_lists import sentence_rows
-from keras_elmo.utils.checks import check_whole, invalid, shorten
+from keras_elmo.tokenizers.token_lists import sentence_rows, utf8_tokens
+from keras_elmo.utils.checks import check_whole
 from keras_elmo.utils.typing import Tensor
-
-_WHOLE_SENTENCE = re.compile(rb"\S\s+\S")
-_WORD_AND_STOP = re.compile(rb"\w[.!?]")
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
@@ -88,12 +83,6 @@ class CharacterTokenizer(StringLayer):
         """
         return character_tokenizer(Preset(preset, options).read_config().alphabet, **kwargs)
 
-    def __call__(self, inputs: Any, **kwargs: Any) -> Tensor:
-        # Keras would search every token of a list for tensors, which takes ten times as long.
-        if isinstance(inputs, list | tuple) and not kwargs:
-            return self.call(inputs)
-        return super().__call__(inputs, **kwargs)
-
     def call(self, inputs: Any) -> Tensor:
         if tf := tensorflow_of(inputs):
             ids = self._ids_of_tensor(tf, inputs)
@@ -104,37 +93,14 @@ class CharacterTokenizer(StringLayer):
             # At least one column, because layers have no values for an axis of length 0.
             is_table = isinstance(inputs, np.ndarray) and inputs.ndim == 2
             rows, least = sentence_rows(inputs), max(1, inputs.shape[1] if is_table else 0)
-            tokens = self.check(rows)
+            tokens = utf8_tokens(rows)
             lengths = np.array([len(sentence) for sentence in rows], "int64")
             real = np.arange(lengths.max(initial=least)) < lengths[:, None]
             ids = np.zeros((*real.shape, self.alphabet.row_length), "int32")
             ids[real] = self.alphabet.rows(tokens)  # in the order of the True entries
         return ops.convert_to_tensor(ids, dtype="int32")
 
-    @staticmethod
-    def check(sentences: Any) -> list[bytes]:
-        """Return the tokens of all sentences as UTF-8 in one list, without lone surrogates.
-
-        It warns if most sentences look like raw text. A sentence looks like raw text if it is one
-        token with spaces inside, or if its last token is a word with its full stop.
-
-        Raises:
-            ValueError: If the sentences are not lists of tokens.
-        """
-        if not isinstance(sentences, list | tuple):
-            raise _not_tokens(sentences)
-        encoded = []
-        for sentence in sentences:
-            if not isinstance(sentence, list | tuple | np.ndarray):
-                raise _not_tokens(sentence)
-            for token in sentence:
-                if not isinstance(token, str | bytes):
-                    raise _not_tokens(token)
-            encoded.append(
-                [t if isinstance(t, bytes) else t.encode("utf-8", "ignore") for t in sentence]
-            )
-        _warn_of_raw_text(encoded)
-        return [token for sentence in encoded for token in sentence]
+    check = staticmethod(utf8_tokens)
 
     def _ids_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         advice = "Batch the sentences first, for example with ds.ragged_batch(...)"
@@ -155,29 +121,9 @@ class CharacterTokenizer(StringLayer):
     def _rows_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         """Return the rows of a dense string tensor."""
         longest = self.alphabet.longest
-        lengths = tf.minimum(tf.strings.length(tokens), longest)[..., None]
+        lengths = tf.minimum(tf.strings.length(tokens), longest)
         codes = tf.cast(tf.io.decode_raw(tokens, tf.uint8, fixed_length=longest), tf.int32)
-        return self._join_row(tf, tokens, codes + 1, lengths)
-
-    def _join_row(
-        self, tf: Any, tokens: Tensor, ids: Tensor, lengths: Tensor, word_ids: Tensor = None
-    ) -> Tensor:
-        """Add markers and pads to the ids of characters: ``Alphabet.rows`` in TensorFlow.
-
-        ``ids`` has the shape ``(batch, tokens, longest)``; ids after ``lengths`` are ignored.
-        """
-        alphabet = self.alphabet
-        position = tf.range(self.max_characters)
-        ids = tf.pad(ids, [[0, 0], [0, 0], [1, 1]])
-        ids = tf.where(position <= lengths, ids, alphabet.pad)
-        ids = tf.where(position == lengths + 1, alphabet.end, ids)
-        ids = tf.where(position == 0, alphabet.begin, ids)
-        if word_ids is not None:
-            ids = tf.concat([word_ids[..., None], ids], axis=-1)
-        boundaries = alphabet.boundary_rows(alphabet.row_length)
-        for token, row in zip(alphabet.boundary_tokens, boundaries):
-            ids = tf.where((tokens == token)[..., None], row, ids)
-        return ids
+        return self.alphabet.join_rows(tf, tokens, codes + 1, lengths)
 
     def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
         start = f'keras.Input((None, {self.alphabet.row_length}), dtype="int32")'
@@ -190,38 +136,6 @@ class CharacterTokenizer(StringLayer):
 
     def get_config(self) -> dict:
         return {**super().get_config(), "max_characters": self.max_characters}
-
-
-def _not_tokens(value: object) -> ValueError:
-    return invalid(
-        "CharacterTokenizer expects a batch of sentences, tokens to be str or UTF-8 bytes, and "
-        "every sentence to be a list of tokens",
-        f"{shorten(value)} of type {type(value).__name__}",
-        'Pass lists of lists, as in [["ELMo", "reads", "characters"], ["Two", "tokens"]]. One '
-        "sentence is [tokens]. For raw text call WordTokenizer or Embedder.tokenize first",
-    )
-
-
-def _warn_of_raw_text(sentences: list[list[bytes]]) -> None:
-    """Warn if most sentences look like raw text.
-
-    The text of the warning does not quote the sentences: Python shows equal warnings once only.
-    """
-    half = sum(map(bool, sentences)) / 2
-    alone = [s[0] for s in sentences if len(s) == 1]
-    last = [s[-1][-2:] for s in sentences if len(s) > 1]
-    if sum(map(bool, map(_WHOLE_SENTENCE.search, alone))) > half:
-        found = "sentences that are one token with spaces in it"
-    elif half >= 1 and sum(map(bool, map(_WORD_AND_STOP.search, last))) > half:
-        found = "sentences whose last token is a word and its full stop"
-    else:
-        return
-    warnings.warn(
-        f"CharacterTokenizer expects the tokens that the biLM was trained on. Received: {found}. "
-        "Tokenise the text first: call WordTokenizer.from_preset(preset). For files, "
-        "keras-elmo embed has --raw, and keras-elmo tokenize writes the tokens",
-        stacklevel=2,
-    )
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
@@ -281,11 +195,11 @@ class CodePointTokenizer(CharacterTokenizer):
         codes = codes[..., : alphabet.longest]
         words = tf.strings.unicode_encode(codes, "UTF-8").to_tensor()
         codes = codes.to_tensor(default_value=-1, shape=[None, None, alphabet.longest])
-        lengths = tf.reduce_sum(tf.cast(codes >= 0, tf.int32), axis=-1, keepdims=True)
+        lengths = tf.reduce_sum(tf.cast(codes >= 0, tf.int32), axis=-1)
         table = tf.constant(alphabet.character_table)
         ids = tf.gather(table, tf.clip_by_value(codes, 0, len(alphabet.character_table) - 1))
-        word_ids = self._word_table(tf).lookup(words) if alphabet.leading else None
-        return self._join_row(tf, words, ids, lengths, word_ids)
+        word_ids = self._word_table(tf).lookup(words) if alphabet.leading else 0
+        return alphabet.join_rows(tf, words, ids, lengths, word_ids)
 
     def _word_table(self, tf: Any) -> Any:
         """Return the lookup table of the words; an attribute, so that exports include it."""

@@ -20,6 +20,12 @@ class StringLayer(keras.layers.Layer):
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
 
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        # Keras would search every string of a list for tensors, which takes ten times as long.
+        if isinstance(inputs, keras.KerasTensor) or tensorflow_of(inputs):
+            return super().__call__(inputs, *args, **kwargs)
+        return self.call(inputs)
+
     def check_tensor(self, inputs: Any, axes: str, advice: str) -> None:
         """Refuse other tensors than strings with these axes, and models of other backends."""
         name, backend = type(self).__name__, keras.backend.backend()

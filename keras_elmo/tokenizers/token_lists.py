@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_elmo.utils.checks import invalid
+from keras_elmo.utils.checks import invalid, shorten, warn
 
 # A text that pandas or Python wrote for a list of tokens, such as "['A', 'film']".
 _PRINTED_LIST = re.compile(r"""\s*\[\s*(["']).*\1\s*\]\s*""", re.DOTALL)
+_WHOLE_SENTENCE = re.compile(rb"\S\s+\S")
+_WORD_AND_STOP = re.compile(rb"\w[.!?]")
 
 
 def split_tokens(line: str) -> list[str]:
@@ -39,20 +41,75 @@ def rows_of(column: Any) -> Any:
     return list(column) if has_rows and not is_table else column
 
 
-def unpadded(array: np.ndarray) -> list[list]:
-    """Return the rows of a token array as lists, without the trailing ``""``."""
-    sentences = array.tolist()
-    for sentence in sentences:
-        while sentence and sentence[-1] in ("", b""):
-            sentence.pop()
-    return sentences
-
-
 def sentence_rows(sentences: Any) -> Any:
-    """Return the rows of a 2-D token array, or what ``rows_of`` returns; a text stays a text."""
+    """Return the sentences of a batch: what ``rows_of`` returns, but a text stays a text.
+
+    In a 2-D array the trailing ``""`` of a row are padding.
+    """
     if isinstance(sentences, np.ndarray) and sentences.ndim == 2:
-        return unpadded(sentences)
+        rows = sentences.tolist()
+        for row in rows:
+            while row and row[-1] in ("", b""):
+                row.pop()
+        return rows
     return sentences if isinstance(sentences, str | bytes) else rows_of(sentences)
+
+
+def utf8_tokens(sentences: Any) -> list[bytes]:
+    """Return the tokens of all sentences as UTF-8 in one list, without lone surrogates.
+
+    It warns if most sentences look like raw text. A sentence looks like raw text if it is one
+    token with spaces inside, or if its last token is a word with its full stop.
+
+    Raises:
+        ValueError: If the sentences are not lists of tokens.
+    """
+    if not isinstance(sentences, list | tuple):
+        raise _not_tokens(sentences)
+    encoded = []
+    for sentence in sentences:
+        if not isinstance(sentence, list | tuple | np.ndarray):
+            raise _not_tokens(sentence)
+        for token in sentence:
+            if not isinstance(token, str | bytes):
+                raise _not_tokens(token)
+        encoded.append(
+            [t if isinstance(t, bytes) else t.encode("utf-8", "ignore") for t in sentence]
+        )
+    _warn_of_raw_text(encoded)
+    return [token for sentence in encoded for token in sentence]
+
+
+def _not_tokens(value: object) -> ValueError:
+    return invalid(
+        "CharacterTokenizer expects a batch of sentences, tokens to be str or UTF-8 bytes, and "
+        "every sentence to be a list of tokens",
+        f"{shorten(value)} of type {type(value).__name__}",
+        'Pass lists of lists, as in [["ELMo", "reads", "characters"], ["Two", "tokens"]]. One '
+        "sentence is [tokens]. For raw text call WordTokenizer or Embedder.tokenize first",
+    )
+
+
+def _warn_of_raw_text(sentences: list[list[bytes]]) -> None:
+    """Warn if most sentences look like raw text.
+
+    The text of the warning does not quote the sentences: Python shows equal warnings once only.
+    """
+    half = sum(map(bool, sentences)) / 2
+    alone = [s[0] for s in sentences if len(s) == 1]
+    last = [s[-1][-2:] for s in sentences if len(s) > 1]
+    if sum(map(bool, map(_WHOLE_SENTENCE.search, alone))) > half:
+        found = "sentences that are one token with spaces in it"
+    elif half >= 1 and sum(map(bool, map(_WORD_AND_STOP.search, last))) > half:
+        found = "sentences whose last token is a word and its full stop"
+    else:
+        return
+    warn(
+        f"CharacterTokenizer expects the tokens that the biLM was trained on. Received: {found}. "
+        "Tokenise the text first: call WordTokenizer.from_preset(preset). For files, "
+        "keras-elmo embed has --raw, and keras-elmo tokenize writes the tokens",
+        stacklevel=5,
+    )
 
 
 def check_text(text: Any, place: str) -> str:

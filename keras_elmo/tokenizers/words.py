@@ -1,30 +1,15 @@
 """``WordTokenizer``: text to the tokens that a biLM was trained on."""
 
-import re
-import unicodedata
-from collections.abc import Callable
 from typing import Any
 
 import keras
 
 from keras_elmo.presets import Preset
-from keras_elmo.tokenizers.penn import BLANK, cut_sentences, penn_tokens, penn_tokens_in_graph
+from keras_elmo.tokenizers.penn import BLANK, penn_tokens_in_graph
 from keras_elmo.tokenizers.string_layer import StringLayer, tensorflow_of
-from keras_elmo.tokenizers.token_lists import check_text, rows_of, split_tokens
+from keras_elmo.tokenizers.text_tokens import QUOTES, make_tokenizer, tokenize_texts
 from keras_elmo.utils.checks import invalid
-from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.typing import Tensor
-
-TOKENIZERS = ("penn", "toktok", "kiwi", "letters", "whitespace")
-
-# Keyboards, SST and CoNLL write plain quotes, and so does the training text.
-_QUOTES = {"'": "‘’‚‛", '"': "“”„‟"}
-_PLAIN_QUOTES = {ord(quote): plain for plain, quotes in _QUOTES.items() for quote in quotes}
-
-
-def plain_quotes(text: str) -> str:
-    """Return a text with plain quotes in place of typographic quotes."""
-    return text.translate(_PLAIN_QUOTES)
 
 
 @keras.saving.register_keras_serializable(package="keras_elmo")
@@ -74,9 +59,6 @@ class WordTokenizer(StringLayer):
     def __init__(
         self, name: str, split_sentences: bool = True, layer_name: str | None = None, **kwargs: Any
     ) -> None:
-        if name not in TOKENIZERS:
-            expected = f"WordTokenizer expects a name of {', '.join(TOKENIZERS)}"
-            raise invalid(expected, f"name={name!r}")
         super().__init__(name=layer_name, **kwargs)
         self.tokenizer = name
         self.split_sentences = split_sentences
@@ -98,53 +80,47 @@ class WordTokenizer(StringLayer):
             >>> WordTokenizer.from_preset("elmo_small_en")("A fine film.")
             ['A', 'fine', 'film', '.']
         """
-        return cls(Preset(preset).read_tokenizer(), **kwargs)
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        # Keras would search every string of a list for tensors.
-        if isinstance(inputs, keras.KerasTensor) or tensorflow_of(inputs):
-            return super().__call__(inputs, *args, **kwargs)
-        return self.call(inputs)
+        files = Preset(preset)
+        if name := files.read_tokenizer():
+            return cls(name, **kwargs)
+        trained_on = f", trained on {files.tokens}" if files.tokens else ""
+        raise invalid(
+            "WordTokenizer.from_preset expects a preset with its tokenizer in tokenizer.json",
+            f"{files.path}{trained_on}",
+            "Pass tokens of that kind to embed, or choose a tokenizer, for example "
+            'WordTokenizer("penn")',
+        )
 
     def call(self, inputs: Any) -> Any:
         if tf := tensorflow_of(inputs):
             return self._tokens_of_tensor(tf, inputs)
-        if isinstance(inputs, str):
-            return self._tokenize(inputs)
-        rows = rows_of(inputs)
-        if not isinstance(rows, list):
-            expected = "WordTokenizer expects a str, or a list or column of str"
-            raise invalid(expected, type(inputs).__name__, "Pass one column of a table")
-        checked = [check_text(text, f"row {number}") for number, text in enumerate(rows)]
-        return [self._tokenize(text) for text in checked]
+        return tokenize_texts(self._tokenize, inputs)
 
     def _tokens_of_tensor(self, tf: Any, texts: Tensor) -> Tensor:
-        if texts.shape.rank != 0:
-            self.check_tensor(texts, "batch,", "Pass one text in each row")
+        if texts.shape.rank == 0:
+            return self._tokens_of_tensor(tf, texts[None])[0]
+        self._check(texts, "Pass one text in each row")
         if self.tokenizer == "whitespace":
             texts = tf.strings.regex_replace(texts, "[\r\n]+$", "")
             tokens = tf.strings.split(tf.strings.regex_replace(texts, "\r?\n|\t", " "), " ")
-            is_ragged = isinstance(tokens, tf.RaggedTensor)
-            select = tf.ragged.boolean_mask if is_ragged else tf.boolean_mask
-            return select(tokens, tokens != "")
+            return tf.ragged.boolean_mask(tokens, tokens != "")
         if self.tokenizer == "letters":
             return tf.strings.unicode_split(tf.strings.regex_replace(texts, BLANK, ""), "UTF-8")
-        self._check_graph()
-        for plain, quotes in _QUOTES.items():
+        for plain, quotes in QUOTES.items():
             texts = tf.strings.regex_replace(texts, f"[{quotes}]", plain)
         return penn_tokens_in_graph(texts, self.split_sentences)
 
-    def _check_graph(self) -> None:
+    def _check(self, texts: Tensor, advice: str) -> None:
         if self.tokenizer in ("toktok", "kiwi"):
             raise invalid(
                 f"WordTokenizer({self.tokenizer!r}) runs in Python only",
                 "a tensor",
                 "Tokenise lists of str before the model or the tf.data pipeline",
             )
+        self.check_tensor(texts, "batch,", advice)
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
-        self._check_graph()
-        self.check_tensor(inputs, "batch,", "Call it before the model")
+        self._check(inputs, "Call it before the model")
         return keras.KerasTensor((inputs.shape[0], None), dtype="string", ragged=True)
 
     def get_config(self) -> dict:
@@ -158,56 +134,3 @@ class WordTokenizer(StringLayer):
 
     def __reduce__(self) -> tuple:
         return WordTokenizer.from_config, (self.get_config(),)
-
-
-def make_tokenizer(name: str, split_sentences: bool = False) -> Callable[[str], list[str]]:
-    """Return the function from a str to its tokens, without Keras around it.
-
-    The arguments are the first two of ``WordTokenizer``.
-    """
-    if name == "whitespace":
-        return lambda text: split_tokens(re.sub(r"\r?\n", " ", text))
-    if name == "letters":
-        return _letters
-    if name == "penn":
-        return lambda text: penn_tokens(plain_quotes(text), split_sentences)
-    tokenize = _toktok() if name == "toktok" else _kiwi()
-    if not split_sentences or name == "kiwi":  # Kiwi finds the sentences itself
-        return lambda text: tokenize(plain_quotes(text))
-    return lambda text: [
-        token for sentence in cut_sentences(plain_quotes(text)) for token in tokenize(sentence)
-    ]
-
-
-def _letters(text: str) -> list[str]:
-    if text.lstrip().startswith(">"):
-        raise invalid(
-            "WordTokenizer('letters') expects a sequence without its header",
-            f"{text[:60]!r}, as in FASTA",
-            "Name the file .fasta, or drop the headers and join the lines of each sequence",
-        )
-    return list(re.sub(BLANK, "", text))
-
-
-def _toktok() -> Callable[[str], list[str]]:
-    """Return Toktok's function, without the entities it writes for & and |."""
-    owner = "WordTokenizer('toktok')"
-    toktok = import_extra("nltk.tokenize.toktok", owner, "NLTK", "pretrain")
-    tokenize = toktok.ToktokTokenizer().tokenize
-    return lambda sentence: [
-        token.replace("&amp;", "&").replace("&#124;", "|")
-        for token in tokenize(" ".join(sentence.split()))
-    ]
-
-
-def _kiwi() -> Callable[[str], list[str]]:
-    """Return Kiwi's function; it skips lone surrogates and composes syllables first."""
-    kiwipiepy = import_extra("kiwipiepy", "WordTokenizer('kiwi')", "Kiwi", "korean")
-    kiwi = kiwipiepy.Kiwi(num_workers=1)
-
-    def tokenize(sentence: str) -> list[str]:
-        text = unicodedata.normalize("NFC", sentence.encode("utf-8", "ignore").decode("utf-8"))
-        forms = (morpheme.form for morpheme in kiwi.tokenize(text, compatible_jamo=True))
-        return [token for form in forms for token in form.split()]
-
-    return tokenize

@@ -125,8 +125,9 @@ def test_raw_text_in_place_of_tokens(sentences, message):
     if message is None:
         CharacterTokenizer()(sentences)  # A warning is an error here.
         return
-    with pytest.warns(UserWarning, match=message):
+    with pytest.warns(UserWarning, match=message) as warned:
         CharacterTokenizer()(sentences)
+    assert warned[0].filename == __file__
 
 
 def test_config_round_trip():

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import keras_elmo
-from keras_elmo.tokenizers.words import TOKENIZERS, WordTokenizer
+from keras_elmo import WordTokenizer
+from keras_elmo.tokenizers.text_tokens import TOKENIZERS, make_tokenizer
 from tests.conftest import BACKEND, make_config, only_tensorflow
 
 
@@ -84,6 +85,7 @@ def test_they_pickle_and_serve_threads(name):
 def test_errors(name, missing, error, message, monkeypatch):
     if missing:
         monkeypatch.setitem(sys.modules, missing, None)
+        make_tokenizer.cache_clear()
     with pytest.raises(error, match=message):
         WordTokenizer(name)
 
