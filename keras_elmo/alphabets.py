@@ -8,13 +8,14 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from keras_elmo.utils.checks import invalid, is_whole, shorten
 
 N_CHARACTERS = 262  # ids of ``ByteAlphabet``
+_Encoded: TypeAlias = tuple[Sequence[bytes], np.ndarray, np.ndarray, np.ndarray | None]
 # The first entries of the characters and of the words of a biLM, in this order.
 SPECIAL_CHARACTERS = ("<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>")
 SPECIAL_WORDS = ("<bos>", "<eos>", "<oov>")
@@ -61,8 +62,8 @@ class Alphabet(abc.ABC):
         self.longest = max_characters - 2
 
     @abc.abstractmethod
-    def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
-        """Return the tokens, ids and lengths that ``join_rows`` reads, for UTF-8 tokens."""
+    def encode(self, tokens: Sequence[bytes]) -> _Encoded:
+        """Return what ``join_rows`` reads after ``xp``, for UTF-8 tokens."""
 
     def rows(self, tokens: Sequence[bytes]) -> np.ndarray:
         """Return the rows of UTF-8 tokens: int32, shape ``(len(tokens), row_length)``.
@@ -73,16 +74,15 @@ class Alphabet(abc.ABC):
             >>> ByteAlphabet(6).rows([b"to"])
             array([[259, 117, 112, 260, 261, 261]], dtype=int32)
         """
-        tokens, ids, lengths = self.encode(tokens)
-        word_ids = self.word_ids(tokens) if self.leading else 0
-        return self.join_rows(np, np.array(tokens, object), ids, lengths, word_ids)
+        tokens, *rest = self.encode(tokens)
+        return self.join_rows(np, np.array(tokens, object), *rest)
 
-    def join_rows(self, xp: Any, tokens: Any, ids: Any, lengths: Any, word_ids: Any = 0) -> Any:
+    def join_rows(self, xp: Any, tokens: Any, ids: Any, lengths: Any, word_ids: Any) -> Any:
         """Return the rows of tokens: int32, shape ``(*tokens.shape, row_length)``.
 
         ``xp`` is NumPy, or TensorFlow for tensors. ``tokens`` are bytes, and ``ids`` the ids of
         their characters, shape ``(*tokens.shape, longest)``. ``lengths`` are the numbers of their
-        characters; later ids are arbitrary. ``word_ids`` are 0 for an alphabet without words.
+        characters; later ids are arbitrary. ``word_ids`` are None for an alphabet without words.
         """
         place = np.arange(self.row_length, dtype="int32") - self.leading
         ids = xp.pad(ids, [(0, 0)] * (len(ids.shape) - 1) + [(1 + self.leading, 1)])
@@ -106,10 +106,6 @@ class Alphabet(abc.ABC):
             row[: self.leading] = boundary  # its word id equals its character id
             row[self.leading : self.leading + 3] = self.begin, boundary, self.end
         return rows
-
-    def word_ids(self, tokens: Sequence[bytes]) -> np.ndarray:
-        """Return the word ids of UTF-8 tokens, for an alphabet with words."""
-        raise NotImplementedError
 
     def lengths(self, rows: np.ndarray) -> np.ndarray:
         """Return the number of characters in each row, begin and end marker included."""
@@ -135,12 +131,12 @@ class ByteAlphabet(Alphabet):
     boundary_ids = (BOS, EOS)
     n_characters = N_CHARACTERS
 
-    def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
+    def encode(self, tokens: Sequence[bytes]) -> _Encoded:
         longest = self.longest
         lengths = np.array([min(len(token), longest) for token in tokens], "int32")
         text = b"".join(token[:longest].ljust(longest, b"\0") for token in tokens)
         ids = np.frombuffer(text, "uint8").reshape(len(tokens), longest).astype("int32") + 1
-        return tokens, ids, lengths
+        return tokens, ids, lengths, None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,14 +187,6 @@ class CodePoints:
             expected = "Expected 'code_points' in the options with characters, words and word_dim"
             raise invalid(expected, f"code_points={shorten(options)} ({error})") from None
 
-    def to_options(self) -> dict:
-        """Return the value of ``code_points`` in an options file."""
-        return {
-            "characters": list(self.characters),
-            "words": list(self.words),
-            "word_dim": self.word_dim,
-        }
-
 
 class CodePointAlphabet(Alphabet):
     """The code points that a biLM of ELMoForManyLangs knows, and its words.
@@ -234,13 +222,12 @@ class CodePointAlphabet(Alphabet):
             table[code] = i
         return table
 
-    def encode(self, tokens: Sequence[bytes]) -> tuple[Sequence[bytes], np.ndarray, np.ndarray]:
+    def encode(self, tokens: Sequence[bytes]) -> _Encoded:
         texts = [token.decode("utf-8", "ignore")[: self.longest] for token in tokens]
         joined = "".join(text.ljust(self.longest, "\0") for text in texts).encode("utf-32-le")
         codes = np.frombuffer(joined, "<u4").reshape(len(texts), self.longest)
         ids = self.character_table[np.minimum(codes, len(self.character_table) - 1)]
         lengths = np.array([len(text) for text in texts], "int32")
-        return [text.encode() for text in texts], ids, lengths
-
-    def word_ids(self, tokens: Sequence[bytes]) -> np.ndarray:
-        return np.array([self.word_table.get(token, self.WORD_OOV) for token in tokens], "int32")
+        words = [text.encode() for text in texts]
+        word_ids = [self.word_table.get(word, self.WORD_OOV) for word in words]
+        return words, ids, lengths, np.array(word_ids, "int32")

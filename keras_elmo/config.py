@@ -251,7 +251,7 @@ class BiLMConfig:
             place[key] = getattr(self, name)
         options["char_cnn"]["filters"] = [list(pair) for pair in self.filters]
         if self.code_points is not None:
-            options["code_points"] = self.code_points.to_options()
+            options["code_points"] = dataclasses.asdict(self.code_points)
         return options
 
     def digest(self) -> str:

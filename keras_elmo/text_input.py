@@ -3,6 +3,7 @@
 import bz2
 import contextlib
 import csv
+import functools
 import gzip
 import itertools
 import json
@@ -26,9 +27,7 @@ Source: TypeAlias = PathLike | BinaryIO | TextIO
 
 # The function that opens a compressed text, by the ending of the file.
 OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-# The endings of tables, and of FASTA, the format of proteins.
-TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
-_FASTA = (".fasta", ".faa", ".fas", ".fa")
+_FASTA = (".fasta", ".faa", ".fas", ".fa")  # the format of proteins
 
 # Patterns that find the sentences of a line.
 _SENTENCES = {
@@ -90,12 +89,14 @@ def read_token_lists(
         [['Good', 'film', '.']]
     """
     ending = _ending_of(source)
-    if column is None and ending not in TABLES:
+    if column is None and ending not in _TABLES:
         if ending in _FASTA and tokenize is None:
             raise invalid("A FASTA file is raw text", f"{source} as tokens", "Pass raw (--raw)")
         yield from map(tokenize or split_tokens, read_lines(source))
         return
-    for number, cell in enumerate(_cells(source, ending, column)):
+    if not isinstance(source, PathLike) or ending not in _TABLES:
+        raise invalid(f"column expects a file that ends with {', '.join(_TABLES)}", source)
+    for number, cell in enumerate(_TABLES[ending](local_path(source), column)):
         if isinstance(cell, list) and all(isinstance(token, str) for token in cell):
             yield cell
             continue
@@ -105,11 +106,9 @@ def read_token_lists(
 
 def _ending_of(source: Source) -> str:
     """Return the ending of a path in lower case; of a compressed file, the one before .gz etc."""
-    if not isinstance(source, PathLike):
-        return ""
-    path = pathlib.Path(source)
-    is_compressed = path.suffix.lower() in OPENERS
-    return pathlib.Path(path.stem if is_compressed else path).suffix.lower()
+    suffixes = pathlib.Path(source).suffixes if isinstance(source, PathLike) else []
+    endings = [suffix.lower() for suffix in suffixes]
+    return next((ending for ending in reversed(endings) if ending not in OPENERS), "")
 
 
 def _lines(source: Source, progress: bool = False) -> Iterator[str]:
@@ -159,22 +158,9 @@ def _sequences(lines: Iterable[str]) -> Iterator[str]:
             sequence = (sequence or "") + line.strip()
 
 
-def _cells(source: Source, ending: str, column: str | None) -> Iterator[Any]:
-    """Return the cells of a column, in the order of the rows."""
-    if not isinstance(source, PathLike) or ending not in TABLES:
-        raise invalid(f"column expects a file that ends with {', '.join(TABLES)}", source)
-    path = local_path(source)
-    if ending == ".parquet":
-        return _cells_of_parquet(path, column)
-    if ending in (".csv", ".tsv"):
-        return _cells_of_csv(path, column, is_quoted=ending == ".csv")
-    return _cells_of_json(path, column)
-
-
-def _cells_of_csv(path: pathlib.Path, column: str | None, is_quoted: bool) -> Iterator[str]:
+def _cells_of_csv(path: pathlib.Path, column: str | None, **form: Any) -> Iterator[str]:
     csv.field_size_limit(2**31 - 1)
-    form: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    rows: Any = csv.DictReader(_lines(path), strict=True, **({} if is_quoted else form))
+    rows: Any = csv.DictReader(_lines(path), strict=True, **form)
     try:
         _check_column(column, rows.fieldnames or [], str(path))
         for row in rows:
@@ -230,6 +216,15 @@ def _check_column(column: Any, names: Iterable[str], place: str) -> None:
             f"column={column!r}, and the columns {', '.join(names) or 'none'}",
             "Choose one, or rename the file if it is plain text",
         )
+
+
+_TABLES: dict[str, Callable[[pathlib.Path, str | None], Iterator[Any]]] = {
+    ".csv": _cells_of_csv,
+    ".tsv": functools.partial(_cells_of_csv, delimiter="\t", quoting=csv.QUOTE_NONE),
+    ".jsonl": _cells_of_json,
+    ".ndjson": _cells_of_json,
+    ".parquet": _cells_of_parquet,
+}
 
 
 class SentenceRules:
@@ -294,11 +289,10 @@ def tokenize_file(
     r"""Write the tokenised sentences of a text, with the rules of ``prepare``.
 
     Args:
-        input_file: str or path. As in ``read_lines``; "-" for stdin.
-        output_file: str or path. Text to write, one sentence per line, with spaces between
-            tokens; "-" for stdout.
-        sentences: str. ``"lines"`` keeps the lines of the input, blank lines too. ``"punkt"``
-            and ``"stops"`` split lines into sentences; see ``prepare``.
+        input_file: str or path. UTF-8 text, plain, .gz, .bz2 or .xz, or - for stdin.
+        output_file: str or path. Text to write, with spaces between tokens, or - for stdout.
+        sentences: str. ``"lines"`` keeps the lines of the input, blank lines too; ``"punkt"`` and
+            ``"stops"`` split them, as in ``prepare``.
         tokenizer: str. A name of ``WordTokenizer``.
         overwrite: bool. Whether to replace an output that exists.
         progress: bool. Whether to show a progress bar.
@@ -308,8 +302,8 @@ def tokenize_file(
 
     Raises:
         ImportError, OSError: If NLTK or Kiwi is missing; if the input cannot be read.
-        ValueError: If a name is unknown, if the input is not UTF-8, if the output exists, or if
-            Punkt, which reads the input twice, gets stdin or a pipe.
+        ValueError: If an argument is invalid, the input is not UTF-8, or the output exists. Punkt
+            reads the input twice, so it refuses stdin and pipes.
 
     Examples:
         >>> _ = pathlib.Path("raw.txt").write_text("It isn't far.\n\nIs it?\n")

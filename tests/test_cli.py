@@ -257,7 +257,7 @@ def test_raw_text_without_raw(tmp_path, capsys):
     arguments = [str(tmp_path / "raw.txt"), str(tmp_path / "o.hdf5"), "--quiet"]
     assert main(["embed", "elmo_mini_en", *arguments]) == 0
     assert re.match(
-        r"keras-elmo embed: warning: .* a word and its full stop. .*--raw.*\n$",
+        r"keras-elmo embed: warning: .* a last token with the full stop. .*--raw.*\n$",
         capsys.readouterr().err,
     )
     assert main(["embed", "elmo_mini_en", *arguments, "--raw", "--force"]) == 0

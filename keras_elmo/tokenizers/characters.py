@@ -81,7 +81,11 @@ class CharacterTokenizer(StringLayer):
             OSError: If a file is missing or damaged.
             ValueError: If the preset does not exist or contains no biLM over characters.
         """
-        return character_tokenizer(Preset(preset, options).read_config().alphabet, **kwargs)
+        config = Preset(preset, options).read_config()
+        kwargs = {"max_characters": config.max_characters_per_token, **kwargs}
+        if config.code_points is None:
+            return CharacterTokenizer(**kwargs)
+        return CodePointTokenizer(config.code_points.characters, config.code_points.words, **kwargs)
 
     def call(self, inputs: Any) -> Tensor:
         if tf := tensorflow_of(inputs):
@@ -123,7 +127,7 @@ class CharacterTokenizer(StringLayer):
         longest = self.alphabet.longest
         lengths = tf.minimum(tf.strings.length(tokens), longest)
         codes = tf.cast(tf.io.decode_raw(tokens, tf.uint8, fixed_length=longest), tf.int32)
-        return self.alphabet.join_rows(tf, tokens, codes + 1, lengths)
+        return self.alphabet.join_rows(tf, tokens, codes + 1, lengths, None)
 
     def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
         start = f'keras.Input((None, {self.alphabet.row_length}), dtype="int32")'
@@ -198,7 +202,7 @@ class CodePointTokenizer(CharacterTokenizer):
         lengths = tf.reduce_sum(tf.cast(codes >= 0, tf.int32), axis=-1)
         table = tf.constant(alphabet.character_table)
         ids = tf.gather(table, tf.clip_by_value(codes, 0, len(alphabet.character_table) - 1))
-        word_ids = self._word_table(tf).lookup(words) if alphabet.leading else 0
+        word_ids = self._word_table(tf).lookup(words) if alphabet.leading else None
         return alphabet.join_rows(tf, words, ids, lengths, word_ids)
 
     def _word_table(self, tf: Any) -> Any:
@@ -217,12 +221,3 @@ class CodePointTokenizer(CharacterTokenizer):
             "characters": list(self.code_points.characters),
             "words": list(self.code_points.words),
         }
-
-
-def character_tokenizer(alphabet: Alphabet, **kwargs: Any) -> CharacterTokenizer:
-    """Return the tokenizer of an alphabet; ``kwargs`` are arguments of the tokenizer."""
-    kwargs = {"max_characters": alphabet.longest + 2, **kwargs}
-    known = alphabet.code_points
-    if known is None:
-        return CharacterTokenizer(**kwargs)
-    return CodePointTokenizer(known.characters, known.words, **kwargs)

@@ -11,8 +11,6 @@ from keras_elmo.utils.checks import invalid, shorten, warn
 
 # A text that pandas or Python wrote for a list of tokens, such as "['A', 'film']".
 _PRINTED_LIST = re.compile(r"""\s*\[\s*(["']).*\1\s*\]\s*""", re.DOTALL)
-_WHOLE_SENTENCE = re.compile(rb"\S\s+\S")
-_WORD_AND_STOP = re.compile(rb"\w[.!?]")
 
 
 def split_tokens(line: str) -> list[str]:
@@ -58,8 +56,7 @@ def sentence_rows(sentences: Any) -> Any:
 def utf8_tokens(sentences: Any) -> list[bytes]:
     """Return the tokens of all sentences as UTF-8 in one list, without lone surrogates.
 
-    It warns if most sentences look like raw text. A sentence looks like raw text if it is one
-    token with spaces inside, or if its last token is a word with its full stop.
+    It warns if most sentences look like raw text.
 
     Raises:
         ValueError: If the sentences are not lists of tokens.
@@ -76,7 +73,17 @@ def utf8_tokens(sentences: Any) -> list[bytes]:
         encoded.append(
             [t if isinstance(t, bytes) else t.encode("utf-8", "ignore") for t in sentence]
         )
-    _warn_of_raw_text(encoded)
+    filled = [sentence for sentence in encoded if sentence]
+    # A single sentence may end with an abbreviation.
+    if 2 * sum(map(_looks_raw, filled)) > len(filled) and (len(filled) > 1 or len(filled[0]) == 1):
+        # The text does not quote the sentences, because Python shows equal warnings once only.
+        warn(
+            "CharacterTokenizer expects the tokens that the biLM was trained on. Received: "
+            "sentences that look like raw text: one token with spaces, or a last token with the "
+            "full stop. Tokenise the text first: call WordTokenizer.from_preset(preset). For "
+            "files, keras-elmo embed has --raw, and keras-elmo tokenize writes the tokens",
+            stacklevel=4,
+        )
     return [token for sentence in encoded for token in sentence]
 
 
@@ -90,26 +97,10 @@ def _not_tokens(value: object) -> ValueError:
     )
 
 
-def _warn_of_raw_text(sentences: list[list[bytes]]) -> None:
-    """Warn if most sentences look like raw text.
-
-    The text of the warning does not quote the sentences: Python shows equal warnings once only.
-    """
-    half = sum(map(bool, sentences)) / 2
-    alone = [s[0] for s in sentences if len(s) == 1]
-    last = [s[-1][-2:] for s in sentences if len(s) > 1]
-    if sum(map(bool, map(_WHOLE_SENTENCE.search, alone))) > half:
-        found = "sentences that are one token with spaces in it"
-    elif half >= 1 and sum(map(bool, map(_WORD_AND_STOP.search, last))) > half:
-        found = "sentences whose last token is a word and its full stop"
-    else:
-        return
-    warn(
-        f"CharacterTokenizer expects the tokens that the biLM was trained on. Received: {found}. "
-        "Tokenise the text first: call WordTokenizer.from_preset(preset). For files, "
-        "keras-elmo embed has --raw, and keras-elmo tokenize writes the tokens",
-        stacklevel=5,
-    )
+def _looks_raw(sentence: list[bytes]) -> bool:
+    """Return whether a sentence is one token with spaces, or its last token has the full stop."""
+    pattern = rb"\S\s+\S" if len(sentence) == 1 else rb"\w[.!?]$"
+    return re.search(pattern, sentence[-1]) is not None
 
 
 def check_text(text: Any, place: str) -> str:

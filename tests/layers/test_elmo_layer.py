@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from keras_elmo import CharacterTokenizer, CodePointTokenizer, ElmoLayer, ScalarMix
 from keras_elmo.alphabets import SPECIAL_CHARACTERS, SPECIAL_WORDS, CodePoints
-from keras_elmo.tokenizers.characters import character_tokenizer
 from tests import reference
 from tests.conftest import (
     BACKEND,
@@ -318,9 +317,9 @@ def test_ids_of_another_alphabet(words, tiny_layer):
     many = list(map(chr, range(0x4E00, 0x4E00 + 300)))
     code_points = make_code_points(many, words)
     layer = ElmoLayer(make_config(code_points=code_points))
-    right = character_tokenizer(layer.config.alphabet)
-    other = CodePointTokenizer(
-        [*SPECIAL_CHARACTERS, *reversed(many)], code_points.words, max_characters=13
+    right, other = (
+        CodePointTokenizer([*SPECIAL_CHARACTERS, *known], code_points.words, max_characters=13)
+        for known in (many, reversed(many))
     )
     tokens = [["一", "a"], ["two"]]
     layer(right(tokens))

@@ -104,30 +104,30 @@ def test_tf_data():
     np.testing.assert_array_equal(numpy(eager), tokenize(SENTENCES))
 
 
-WHOLE = "Received: sentences that are one token with spaces .* WordTokenizer.from_preset"
-STOPS = "Received: sentences whose last token is a word and its full stop"
-
-
 @pytest.mark.parametrize(
-    "sentences, message",
+    "sentences",
     [
-        ([["A fine film ."]], WHOLE),
-        (np.array([["A fine film ."], ["Dull ."]]), WHOLE),
-        (np.array([["A fine film ."], ["Dull ."]], object), WHOLE),
-        ([["A", "fine", "film."], ["So", "dull!"], ["a", "b"], []], STOPS),
-        ([["A", "fine", "film."], ["So", "dull!"]], STOPS),
-        ([["New York", "is", "big."], ["No", "."]], None),
-        ([["Hi", "Inc."]], None),
-        ([["."], [""], ["..."], [" "], ["a\u00a0b"]], None),
+        [["A fine film ."]],
+        np.array([["A fine film ."], ["Dull ."]]),
+        np.array([["A fine film ."], ["Dull ."]], object),
+        [["A", "fine", "film."], ["So", "dull!"], ["a", "b"], []],
+        [["A", "fine", "film."], ["So", "dull!"]],
     ],
 )
-def test_raw_text_in_place_of_tokens(sentences, message):
-    if message is None:
-        CharacterTokenizer()(sentences)  # A warning is an error here.
-        return
-    with pytest.warns(UserWarning, match=message) as warned:
+def test_raw_text_in_place_of_tokens(sentences):
+    expected = "Received: sentences that look like raw text: .* WordTokenizer.from_preset"
+    with pytest.warns(UserWarning, match=expected) as warned:
         CharacterTokenizer()(sentences)
     assert warned[0].filename == __file__
+
+
+def test_tokens_with_full_stops():
+    for sentences in (
+        [["New York", "is", "big."], ["No", "."]],
+        [["Hi", "Inc."]],
+        [["."], [""], ["..."], [" "], ["a\u00a0b"]],
+    ):
+        CharacterTokenizer()(sentences)  # a warning is an error here
 
 
 def test_config_round_trip():
