@@ -147,15 +147,9 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
 
     heldout = tmp_path / "corpus" / "heldout-raw.txt"
     (tmp_path / "data.md").write_text("Letters.")
-    (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "latin.md").write_bytes(b"\xe9")
     export = ("export", run, preset, "--license", "mit")
-    for flags, message in (
-        (("--heldout", tmp_path / "empty.txt"), "expects tokenised sentences. Received: none in"),
-        (("--bits", 24), "bits from 2 to 23. Received: bits=24"),
-        (("--data", tmp_path / "latin.md"), "Expected UTF-8 text"),
-    ):
-        assert message in error_of(*export, *flags)
+    assert "Expected UTF-8 text" in error_of(*export, "--data", tmp_path / "latin.md")
     assert not (tmp_path / "preset").exists()
     flags = ("--heldout", heldout, "--data", tmp_path / "data.md", "--bits", 14)
     call(*export, *flags)
@@ -168,8 +162,6 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
     assert keras_elmo.Embedder(preset).tokenize("aa bb.") == ["aa", "bb", "."]
     for array in read_arrays(tmp_path / "preset" / "weights.hdf5").values():
         np.testing.assert_array_equal(array, rounded(array, 14))
-    log = (tmp_path / "run" / "log.csv").read_text()
-    assert (tmp_path / "preset" / "log.csv").read_text() == log and log.count("\n") > 1
     scores = json.loads(call("perplexity", preset, heldout, "--json"))
     assert set(scores) >= {"forward", "backward", "perplexity", "tokens", "oov_share"}
     assert scores["perplexity"] == pytest.approx(ends["perplexity"], rel=0.2)

@@ -241,39 +241,6 @@ def test_proteins(load, tmp_path):
     assert [x.tolist() for x in labels] == [[0, 0, -1, 2], [1, 2, 2]]
 
 
-@pytest.mark.parametrize(
-    "script, text, message",
-    [
-        ("sst5 read_trees", "\n", "a tree or more. Received: path="),
-        ("entailment read_pairs", "E\ta\tb\nE\ta\n", "tabs between, .*line 2 of .*: 'E\\\\ta'"),
-        ("entailment read_pairs", "label\tsentence1\tsentence2\n-\ta\tb\n", "a pair or more"),
-        ("srl read_frames", "x 0 O\nAda 2 B-A0\n", "then 1 .predicate. or 0, .* line 2 of"),
-        ("coreference read_gap", "ID\tText\n1\tx\n", "the columns of GAP, .*Received: row 1 of"),
-        ("proteins read_proteins", "a\tAC\tHZ\t11\n", "labels H, E or C, .* line 1 of"),
-        ("sentiment read_reviews", "1\ta\nx\tb\n", "a label from 0 on, a tab .* line 2 of .*'x"),
-    ],
-)
-def test_malformed_files(load, tmp_path, script, text, message):
-    name, reader = script.split()
-    (tmp_path / "data").write_text(text)
-    more = [str.split] if name == "sentiment" else []
-    with pytest.raises(ValueError, match=message):
-        getattr(load(name), reader)(tmp_path / "data", *more)
-
-
-def test_malformed_squad(load, tmp_path):
-    file = write_squad(tmp_path / "squad.json")
-    file.write_text(file.read_text().replace('"answer_start": 4', '"answer_start": 400', 1))
-    with pytest.raises(ValueError, match="an answer inside the passage. Received: qu"):
-        load("questions").read_squad(file)
-
-
-def test_a_byte_order_mark_is_no_text(load, tmp_path):
-    path = tmp_path / "data"  # as some editors on Windows begin a file
-    path.write_text("1\tIt works\n", "utf-8-sig")
-    assert load("sentiment").read_reviews(path, str.split) == ([["It", "works"]], [1])
-
-
 # Models.
 
 

@@ -195,16 +195,6 @@ def test_every_representation_of_missing_weights_is_nan(output, changes):
         assert np.isnan(found[TOKENS]).all()
 
 
-def test_a_clone_outlives_its_model(tiny_preset):
-    """fit of JAX gives the memory of the weights away."""
-    model = classifier(tiny_preset, trainable_bilm=True)
-    clone = keras.models.clone_model(model)
-    before = fingerprints(model)
-    model.fit(IDS, np.arange(4), verbose=0)
-    assert fingerprints(model) != before
-    assert fingerprints(clone) == before
-
-
 def test_two_mixes_at_input_and_output_of_a_users_birnn(tiny_preset):
     """The model computes [x_k; ELMo_k] and [h_k; ELMo_k] from one biLM, with the mask."""
     words = keras.Input((None,), dtype="int32")

@@ -17,7 +17,7 @@ GUIDE = (ROOT / "docs/guide/tag.md").read_text("utf-8")
 COMMAND = re.compile(r"^(python examples/ner\.py [^\n]*\n)(?:```\n\n```\n(.*?)```)?", re.M | re.S)
 
 
-@pytest.mark.parametrize("options", [[], ["--cache"], ["--no-elmo"]])
+@pytest.mark.parametrize("options", [["--cache"], ["--no-elmo"]])
 def test_a_saved_tagger_tags_again(tmp_path, preset, options):
     file = write_columns(tmp_path / "all.conll", "IOB1")
     given = ["--train", file, "--dev", file, "--test", file, "--save", tmp_path / "saved"]
@@ -38,7 +38,7 @@ def test_the_bundled_tagger_prints_what_a_page_shows(page, monkeypatch):
     assert run(EXAMPLES / "ner.py", *shlex.split(command)[2:]) == output
 
 
-def test_the_guide_trains_a_tagger(tmp_path, preset, monkeypatch):
+def test_the_guide_trains_a_tagger(tmp_path, preset, monkeypatch, eager):
     commands = [
         x for x, _ in COMMAND.findall(GUIDE) if "--save tagger" in x or "--load tagger" in x
     ]

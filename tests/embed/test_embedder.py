@@ -16,7 +16,6 @@ from keras_elmo.embed.embedder import length_batches
 from tests import reference
 from tests.conftest import (
     BACKEND,
-    GOLDEN,
     SENTENCES,
     make_arrays,
     make_config,
@@ -52,14 +51,6 @@ def test_batched_and_single_cached_and_not_are_the_same(tiny_preset, layers):
         inside = np.moveaxis(inside, 1, 0) if layers == "all" else inside
         for other in (again, alone, inside):
             np.testing.assert_allclose(array, other, atol=1e-5)
-
-
-def test_golden():
-    facts = json.loads((GOLDEN / "f_clip" / "golden.json").read_text())
-    arrays = np.load(GOLDEN / "f_clip" / "golden.npz")["mixed.activations"]
-    found = Embedder(GOLDEN / "f_clip").embed(facts["batches"]["mixed"])
-    for row, array in enumerate(found):
-        np.testing.assert_allclose(array, arrays[:, row, 1 : array.shape[1] + 1], atol=1e-5)
 
 
 def test_tokens_and_means(embedder):

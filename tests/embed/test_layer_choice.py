@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_elmo import Embedder, ScalarMix
+from keras_elmo import Embedder
 from keras_elmo.layer_choice import LayerChoice
-from tests.conftest import numpy
 from tests.embed.conftest import MANY
 
 pytestmark = pytest.mark.backends
@@ -23,15 +22,6 @@ def test_given_weights(tiny_preset, engine, weights):
         np.testing.assert_allclose(array, expected, atol=1e-5)
         if len(expected):
             np.testing.assert_allclose(mean, expected.mean(0), atol=1e-5)
-
-
-def test_weights_of_a_scalar_mix(embedder):
-    mix = ScalarMix()
-    mix.build((None, None, 3, 12))
-    mix.scalars.assign(np.array([0.3, -1, 2], "float32"))
-    whole = np.moveaxis(embedder.embed(MANY[:1])[0], 0, 1)[None]
-    [found] = embedder.embed(MANY[:1], mix.layer_weights)
-    np.testing.assert_allclose(found, numpy(mix(whole))[0], atol=1e-5)
 
 
 @pytest.mark.parametrize(

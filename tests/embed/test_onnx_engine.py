@@ -1,7 +1,6 @@
 """Compare Embedder on ONNX Runtime with Embedder on Keras."""
 
 import importlib.util
-import json
 import pickle
 import sys
 
@@ -11,7 +10,7 @@ import pytest
 from keras_elmo import ElmoLayer, Embedder
 from keras_elmo.embed import engine_choice, onnx_engine
 from keras_elmo.embed.onnx_engine import OnnxEngine
-from tests.conftest import GOLDEN, make_config
+from tests.conftest import make_config
 from tests.embed.conftest import MANY
 from tests.embed.test_threads import run_all
 
@@ -35,15 +34,6 @@ def test_the_same_as_on_keras(embedder, onnx, layers):
         assert array.dtype == "float32" and array.shape == other.shape
         assert array.flags.owndata and array.flags.c_contiguous
         np.testing.assert_allclose(array, other, atol=1e-5)
-
-
-@pytest.mark.parametrize("variant", ["a_standard", "f_clip"])
-def test_golden(variant):
-    facts = json.loads((GOLDEN / variant / "golden.json").read_text())
-    arrays = np.load(GOLDEN / variant / "golden.npz")["mixed.activations"]
-    found = Embedder(GOLDEN / variant, engine="onnxruntime").embed(facts["batches"]["mixed"])
-    for row, array in enumerate(found):
-        np.testing.assert_allclose(array, arrays[:, row, 1 : array.shape[1] + 1], atol=1e-5)
 
 
 def test_int8_is_near_and_no_sentence_depends_on_another(tiny_preset, embedder, int8):

@@ -47,10 +47,8 @@ def test_gates_are_swapped_and_rows_split():
 CONFIGS = {
     "standard": {},
     "no_highway": {"n_highway": 0},
-    "three_highways": {"n_highway": 3},
     "no_cnn_projection": {"projection_dim": 17, "lstm_dim": 19},
     "no_lstm_projection": {"lstm_dim": 6},
-    "one_layer": {"n_layers": 1},
     "three_layers": {"n_layers": 3},
 }
 

@@ -235,19 +235,6 @@ def test_a_tag_that_does_not_exist_is_an_error_or_nan(how):
         model.evaluate(ids, wrong, verbose=0)
 
 
-def test_learns_what_only_transitions_can_tell():
-    """Return tags 0 1 2 0 1 over equal words."""
-    inputs = keras.Input((None,), dtype="int32")
-    scores = keras.layers.Dense(3)(keras.layers.Embedding(2, 4, mask_zero=True)(inputs))
-    crf = CRF()
-    model, tagger = keras.Model(inputs, crf(scores)), keras.Model(inputs, crf.decode(scores))
-    model.compile(keras.optimizers.Adam(0.1), loss=crf.loss)
-    ids, tags = MASK.astype("int32"), np.where(MASK, [0, 1, 2, 0, 1], -1)
-    losses = model.fit(ids, tags, epochs=30, verbose=0).history["loss"]
-    assert np.isfinite(losses).all() and losses[-1] < 0.2 * losses[0]
-    np.testing.assert_array_equal(tagger.predict(ids, verbose=0), np.maximum(tags, 0))
-
-
 def test_saved_models(tmp_path):
     x, tags = random_batch()
     model, tagger, crf, ids = embed(x)

@@ -73,13 +73,6 @@ def test_replicas_share_a_batch():
         assert len(part["characters"]) == 5 < len(batch["characters"]) == 6
 
 
-def test_distinct_tokens_occur_once():
-    batcher = Batcher(VOCABULARY)
-    encoded = batcher.encode([["a", "b", "a"], ["b", "a", "b"]])
-    [rows] = batcher.arrange(encoded.lengths)
-    assert batcher.batch(encoded, rows)["characters"].shape[0] == 4  # a, b and both boundaries
-
-
 def test_fixed_shapes_are_few():
     rng = np.random.default_rng(0)
     tokens = ["x" * n for n in rng.integers(1, 20, 3000)]

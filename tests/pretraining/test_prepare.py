@@ -90,15 +90,15 @@ def test_the_same_bytes_whatever_the_number_of_processes(raw, tmp_path):
 
 
 def test_a_line_that_readers_skip_is_no_token(raw, tmp_path):
-    """A vocabulary that contains it would come back without it. Special tokens do not count."""
+    """A vocabulary that contains it would come back without it. Special tokens are unknown."""
     (raw / "a.txt").write_text("!!!MAXTERMID !!!MAXTERMID a\n" * 3 + "b <UNK> <S>\n" * 2, "utf-8")
-    (raw / "dev.txt").write_text("a !!!MAXTERMID\n", "utf-8")
+    (raw / "dev.txt").write_text("a !!!MAXTERMID <UNK>\n", "utf-8")
     settings = {**PLAIN, "heldout_share": 0, "heldout": raw / "dev.txt"}
     counts = prepare(raw / "a.txt", tmp_path / "out", **settings)
     expected = ["<S>", "</S>", "<UNK>", "a", "b"]
     assert (tmp_path / "out" / "vocab.txt").read_text().split() == expected
     assert read_vocabulary(tmp_path / "out" / "vocab.txt") == expected
-    assert (counts["types"], counts["oov_share"]) == (2, 0.5)
+    assert (counts["types"], counts["oov_share"]) == (2, 2 / 3)
 
 
 def test_nothing_is_left_of_a_failed_run(raw, tmp_path):
@@ -328,10 +328,3 @@ def test_the_order_does_not_depend_on_text_or_file_system(tmp_path, monkeypatch)
     prepare(tmp_path / "*.txt", tmp_path / "out", **PLAIN, heldout_share=0)
     assert json.loads((tmp_path / "out" / "prepared.json").read_text())["inputs"] == ["a", "b", "c"]
     assert read_vocabulary(tmp_path / "out" / "vocab.txt")[3:] == ["a", "b", "c", "d"]
-
-
-def test_a_special_token_in_a_heldout_text_is_unknown(tmp_path):
-    (tmp_path / "a.txt").write_text("a\n")
-    (tmp_path / "dev.txt").write_text("a <UNK>\n")
-    settings = {**PLAIN, "heldout_share": 0, "heldout": tmp_path / "dev.txt"}
-    assert prepare(tmp_path / "a.txt", tmp_path / "out", **settings)["oov_share"] == 0.5
