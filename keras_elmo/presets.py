@@ -2,13 +2,12 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.allennlp import AllenNlpArchive
 from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile
-from keras_elmo.formats.bilm_hdf5 import BilmHdf5
+from keras_elmo.formats.bilm_hdf5 import BilmHdf5, bilm_writers
 from keras_elmo.formats.folder import Folder, checkpoint_prefix
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.many_langs import ManyLangs
@@ -196,10 +195,7 @@ def convert(
     check_new_directory(directory, "convert", "Choose another directory")
     preset = Preset(source, options)
     bilm, softmax, mixes = preset.read(), preset.read_softmax(), preset.read_mixes()
-    writers: dict[str, Callable[[pathlib.Path], object]] = {
-        "options.json": lambda path: write_json(path, bilm.config.to_options()),
-        "weights.hdf5": lambda path: write_arrays(path, bilm.bilm_arrays()),
-    }
+    writers = bilm_writers(bilm.config, bilm.bilm_arrays())
     if softmax is not None:
         writers["vocab.txt"] = lambda path: write_vocabulary(path, softmax.vocabulary)
         arrays = {name: array.astype("float32") for name, array in softmax.arrays.items()}

@@ -18,7 +18,13 @@ from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.hdf5 import Hdf5Reader
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.extras import import_extra
-from keras_elmo.utils.files import atomic_write, digest_of, local_path, read_object
+from keras_elmo.utils.files import (
+    atomic_write,
+    digest_of,
+    library_errors,
+    local_path,
+    read_object,
+)
 from keras_elmo.utils.progress import progress_bar
 
 # The start of an address on the Hugging Face Hub.
@@ -168,12 +174,10 @@ def _snapshot(address: str) -> pathlib.Path:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         raise invalid(expected, repr(address))
     huggingface_hub = import_extra("huggingface_hub", address, "huggingface_hub", "hub")
-    try:
+    advice = (
+        "Check the name and the network; for a private model run hf auth login. Or fetch the files "
+        "by hand and pass their folder"
+    )
+    with library_errors(f"{expected}. Received: {address}", advice):
         folder = huggingface_hub.snapshot_download(repository, revision=revision or None)
-        return pathlib.Path(folder)
-    except Exception as error:  # errors of its HTTP client are neither OSError nor ValueError
-        raise OSError(
-            f"{expected}. Received: {address} ({' '.join(str(error).split())[:300]}). Check the "
-            "name and the network; for a private model run hf auth login. Or fetch the files by "
-            "hand and pass their folder"
-        ) from error
+    return pathlib.Path(folder)

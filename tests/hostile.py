@@ -84,8 +84,8 @@ def write_many_langs(folder):
 
 def load_preset(path):
     files = path if path.suffix in (".zip", ".gz") else path.parent
-    values = Preset(files).read().values()
-    assert all(np.isfinite(array).all() for array in values.values())
+    values = Preset(files).read().values.values()
+    assert all(np.isfinite(array).all() for array in values)
 
 
 def load_language_model(path):

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import pathlib
 import re
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ from keras_elmo.formats.weight_mapping import (
     fingerprint,
     load,
 )
+from keras_elmo.utils.checks import warn
 from keras_elmo.utils.files import PathLike, read_options, read_vocabulary_lines
 
 _OPTIONS_NAMES = "*options.json or options_file, or options= (--options)"
@@ -32,24 +32,20 @@ _VOCABULARY_NAME = re.compile(r".*vocab.*\.txt(\.gz)?", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BiLMFile:
-    """The options and the weights of a biLM, which fit together.
-
-    The ``mapping`` says which variables the ``arrays`` belong to.
-    """
+    """The options and the weights of a biLM, by the paths of its variables."""
 
     config: BiLMConfig
-    arrays: dict[str, np.ndarray]
+    values: dict[str, np.ndarray]
     file_name: str
-    mapping: WeightMapping
 
     @property
     def n_parameters(self) -> int:
         """Number of values in our variables. They include a character embedding for padding."""
-        return sum(array.size for array in self.values().values())
+        return sum(array.size for array in self.values.values())
 
     def fingerprint(self, dtype: str = "float32") -> str:
         """Return the fingerprint of variables of a dtype with these weights."""
-        values = self.values()
+        values = self.values
         if dtype != "float32":
             import ml_dtypes  # Keras requires it; NumPy knows bfloat16 once it is imported
 
@@ -59,18 +55,12 @@ class BiLMFile:
 
     def assign(self, variables: Mapping[str, Any]) -> None:
         """Copy the weights into the variables of a biLM with the same config, by path."""
-        for tensor in self.mapping:
-            # One by one, so that the copies of two tensors never coexist.
-            for path, array in load([tensor], self.arrays).items():
-                variables[path].assign(array)
-
-    def values(self) -> dict[str, np.ndarray]:
-        """Return the weights by the paths of the biLM's variables."""
-        return load(self.mapping, self.arrays)
+        for path, array in self.values.items():
+            variables[path].assign(array)
 
     def bilm_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights as float32, by their names in bilm-tf's hdf5 files."""
-        return extract(bilm_mapping(self.config), self.values())
+        return extract(bilm_mapping(self.config), self.values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,31 +120,30 @@ class Format(abc.ABC):
 
     @functools.cached_property
     def config(self) -> BiLMConfig:
-        """The config."""
+        """The config. Without options, a warning says that the released models' are used."""
         options, place = self.options
-        if options is None and self.given_options is None and self.released_config:
+        if options is None and self.released_config:
+            warn(
+                f"{self.name} {self.folder.path} does not contain the options of its biLM. The "
+                f"options of the released models are used: {self.released_config}. Pass options= "
+                "(--options) if the biLM has others",
+                stacklevel=4,
+            )
             return self.released_config
-        return BiLMConfig.from_options(options, place)
+        return self.parse_options(options, place)
 
     @functools.cached_property
     def options(self) -> tuple[Any, object]:
-        """The options, given or in the files, and the name of their file or None.
-
-        Without options they are None, and a warning says that the released models' are used.
-        """
+        """The options, given or in the files, and the name of their file or None."""
         if isinstance(self.given_options, dict):
             return self.given_options, None
         if self.given_options is not None:
             return read_options(self.given_options), self.given_options
-        options, file = self.read_options()
-        if options is None:
-            warnings.warn(
-                f"{self.name} {self.folder.path} does not contain the options of its biLM. The "
-                f"options of the released models are used: {self.released_config}. Pass options= "
-                "(--options) if the biLM has others",
-                stacklevel=5,
-            )
-        return options, file
+        return self.read_options()
+
+    def parse_options(self, options: Any, place: object) -> BiLMConfig:
+        """Return the config of the content of an options file, whose name is ``place``."""
+        return BiLMConfig.from_options(options, place)
 
     def read_options(self) -> tuple[Any, object]:
         """Return the content of an ``options.json``, and the name of the file for errors.
@@ -175,13 +164,13 @@ class Format(abc.ABC):
         """Kind and name of the file with the weights, for errors."""
 
     @property
-    @abc.abstractmethod
     def tensors(self) -> Mapping[str, Any]:
         """All tensors by name. The values are arrays, or what ``read_tensors`` replaces."""
+        return {}
 
-    @abc.abstractmethod
     def mapping(self) -> WeightMapping:
-        """Return which tensors belong to which variables of the biLM."""
+        """Return which tensors belong to which variables; by default those of bilm-tf's hdf5."""
+        return bilm_mapping(self.config)
 
     def read_tensors(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Read some of the ``tensors`` by name."""
@@ -198,7 +187,7 @@ class Format(abc.ABC):
         names = [n for n in self.tensors if n in expected or self.belongs_to_bilm(n)]
         arrays = self.read_tensors(names)
         check_tensors(self.source, arrays, expected)
-        return BiLMFile(self.config, arrays, self.source, mapping)
+        return BiLMFile(self.config, load(mapping, arrays), self.source)
 
     # The scalar mixes and the softmax, which few files contain.
 

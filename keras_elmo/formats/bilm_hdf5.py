@@ -1,7 +1,8 @@
 """The files of bilm-tf's layout: options and weights in hdf5, under any of their usual names."""
 
-import functools
 import pathlib
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +12,9 @@ from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.hdf5 import Hdf5Reader, read_arrays, write_arrays
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint
-from keras_elmo.formats.weight_mapping import WeightMapping, expected_shapes, extract
+from keras_elmo.formats.weight_mapping import expected_shapes, load
 from keras_elmo.utils.checks import invalid
-from keras_elmo.utils.files import PathLike, read_options, write_files, write_json
+from keras_elmo.utils.files import PathLike, read_options, write_json
 
 _WEIGHTS_NAMES = "*weights.hdf5, model.hdf5, any other *.hdf5 but softmax.hdf5, or weights_file"
 
@@ -33,17 +34,17 @@ def _read_weights(config: BiLMConfig, weight_file: PathLike, place: object) -> B
         fits=f"the options {place}",
         remedy="Do the options and weight files belong together?",
     )
-    return BiLMFile(config, arrays, str(weight_file), mapping)
+    return BiLMFile(config, load(mapping, arrays), str(weight_file))
 
 
-def write_bilm(directory: PathLike, config: BiLMConfig, variables: dict) -> None:
-    """Write ``options.json`` and ``weights.hdf5``. The ``variables`` are by path."""
-    arrays = extract(bilm_mapping(config), variables)
-    writers = {
+def bilm_writers(
+    config: BiLMConfig, arrays: dict[str, np.ndarray], **filters: Any
+) -> dict[str, Callable[[pathlib.Path], object]]:
+    """Return the ``writers`` of ``write_files`` for ``options.json`` and ``weights.hdf5``."""
+    return {
         "options.json": lambda path: write_json(path, config.to_options()),
-        "weights.hdf5": lambda path: write_arrays(path, arrays),
+        "weights.hdf5": lambda path: write_arrays(path, arrays, **filters),
     }
-    write_files(directory, writers)
 
 
 def write_softmax(file: PathLike, kernel: np.ndarray, bias: np.ndarray) -> None:
@@ -98,13 +99,6 @@ class BilmHdf5(Format):
     def source(self) -> str:
         return f"Weight file {self._weight_file()}"
 
-    @functools.cached_property
-    def tensors(self) -> dict[str, np.ndarray]:
-        return self.read().arrays
-
-    def mapping(self) -> WeightMapping:
-        return bilm_mapping(self.config)
-
     def read(self) -> BiLMFile:
         return _read_weights(self.config, self._weight_file(), self.options[1] or "in options=")
 
@@ -139,8 +133,8 @@ class BilmHdf5(Format):
             name = checkpoint.mapping()[0].source
             characters = checkpoint.read_tensors([name])[name]
             with Hdf5Reader(self._weight_file()) as file:
-                is_from_checkpoint = np.array_equal(file.read("char_embed"), characters)
-            if not is_from_checkpoint:
+                own = file.read_unchecked("char_embed")
+            if not np.array_equal(own, characters):
                 raise ValueError(
                     f"{self.source} and {checkpoint.source} must contain the same biLM. Received: "
                     "two steps of training. Pass the checkpoint, or move one of them to another "

@@ -9,7 +9,7 @@ import tempfile
 import weakref
 import zipfile
 
-from keras_elmo.utils.files import PathLike, check_file, local_path
+from keras_elmo.utils.files import PathLike, check_file, library_errors, local_path
 
 _CHECKPOINT_FILE = re.compile(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})")
 # Files that a folder with a model contains.
@@ -83,20 +83,17 @@ class Folder:
 def _unpack(path: pathlib.Path, directory: pathlib.Path) -> None:
     """Unpack a .zip or .tar archive, compressed or not. The name of the archive can be any."""
     check_file(path, f"Archive {path}")
-    try:
+    advice = (
+        "Is it a .zip, .tar, .tar.gz, .tar.bz2 or .tar.xz file? Fetch it again, or pass the "
+        "directory of its files. Set TMPDIR to unpack it to another disk"
+    )
+    with library_errors(f"Archive {path} cannot be unpacked to {directory}", advice):
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as packed:
                 packed.extractall(directory)
         else:
             with tarfile.open(path) as archive:
                 archive.extractall(directory, filter="data")
-    except Exception as error:  # damaged files make the libraries raise errors of many types
-        reason = " ".join(str(error).split())[:300]
-        raise OSError(
-            f"Archive {path} cannot be unpacked to {directory} ({reason}). Is it a .zip, .tar, "
-            ".tar.gz, .tar.bz2 or .tar.xz file? Fetch it again, or pass the directory of its "
-            "files. Set TMPDIR to unpack it to another disk"
-        ) from error
 
 
 def checkpoint_prefix(path: pathlib.Path) -> pathlib.Path | None:

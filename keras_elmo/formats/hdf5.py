@@ -23,11 +23,21 @@ _ROOM_TO_CLOSE = 16 << 20
 
 
 def read_arrays(
-    file: PathLike, expected: dict | None = None, *, kind: str = "Weight file", **kwargs: str
+    file: PathLike, expected: dict | None = None, *, kind: str = "Weight file", **texts: str
 ) -> dict[str, np.ndarray]:
-    """Read all datasets of a file, as ``Hdf5Reader.read_all`` does."""
+    """Read all datasets, which must be finite numbers of the expected shapes, by name.
+
+    The ``texts`` are ``kinds``, ``fits`` and ``remedy`` of ``check_tensors``.
+    """
+    texts = {"fits": "what was expected", "remedy": "Fetch it again", **texts}
     with Hdf5Reader(file, kind) as opened:
-        return opened.read_all(expected, **kwargs)
+        datasets = {name: opened.declared(name) for name in opened.dataset_names()}
+        if expected is None:
+            expected = {name: dataset.shape for name, dataset in datasets.items()}
+        check_tensors(opened.name, datasets, expected, **texts)
+        arrays = {name: opened.read_unchecked(name) for name in datasets}
+    check_tensors(opened.name, arrays, expected, **texts)
+    return arrays
 
 
 def write_arrays(
@@ -75,8 +85,15 @@ class Hdf5Reader:
 
     def close(self) -> None:
         """Close the file."""
+        self._file.close()
+
+    def dataset_names(self) -> list[str]:
+        """Return the names of all datasets, in groups too."""
+        names: list[str] = []
         with self._renamed_errors():
-            self._file.close()
+            self._file.visit(names.append)  # opening each item would take 20 times longer
+        groups = {name.rpartition("/")[0] for name in names}
+        return [name for name in names if name not in groups]
 
     def names(self) -> list[str]:
         """Return the names of the groups and datasets, without those inside groups."""
@@ -101,35 +118,6 @@ class Hdf5Reader:
             dataset = self._file[name]
             # PyTorch takes native byte order only.
             return np.asarray(dataset.astype(dataset.dtype.newbyteorder("="))[()])
-
-    def read(self, name: str) -> np.ndarray:
-        """Read a dataset of finite numbers."""
-        return self._read([name], None, "fiu")[name]
-
-    def read_all(
-        self, expected: dict | None = None, kinds: str = "f", **texts: str
-    ) -> dict[str, np.ndarray]:
-        """Read all datasets, which must be finite numbers of the expected shapes, by name.
-
-        The ``texts`` are ``fits`` and ``remedy`` of ``check_tensors``.
-        """
-        names: list[str] = []
-        with self._renamed_errors():
-            self._file.visit(names.append)  # opening each item would take 20 times longer
-        groups = {name.rpartition("/")[0] for name in names}
-        return self._read([x for x in names if x not in groups], expected, kinds, **texts)
-
-    def _read(
-        self, names: list[str], expected: dict | None, kinds: str, **texts: str
-    ) -> dict[str, np.ndarray]:
-        texts = {"fits": "what was expected", "remedy": self._remedy, **texts}
-        datasets = {name: self.declared(name) for name in names}
-        if expected is None:
-            expected = {name: dataset.shape for name, dataset in datasets.items()}
-        check_tensors(self.name, datasets, expected, kinds=kinds, **texts)
-        arrays = {name: self.read_unchecked(name) for name in names}
-        check_tensors(self.name, arrays, expected, kinds=kinds, **texts)
-        return arrays
 
     def read_strings(self, name: str, start: int = 0, stop: int | None = None) -> list[str]:
         """Read texts of a one-dimensional dataset."""
@@ -163,9 +151,8 @@ class Hdf5Reader:
             if str(error).startswith(self.name):  # an error of this module
                 raise
             reason = " ".join(str(error).split())[:300]
-            advice = self._remedy
-            if isinstance(error, BlockingIOError):
-                advice = "Another process is writing it"
+            is_locked = isinstance(error, BlockingIOError)
+            advice = "Another process is writing it" if is_locked else self._remedy
             raise OSError(
                 f"{self.name} is damaged or not an hdf5 file ({reason}). {advice}"
             ) from error

@@ -70,9 +70,29 @@ class ManyLangs(Format):
         code_points = CodePoints(
             characters=tuple(self._characters), words=tuple(self._words), word_dim=words.shape[-1]
         )
-        options, place = self.options
-        config = self.released_config if options is None else _read_architecture(options, place)
-        return dataclasses.replace(config, code_points=code_points)
+        return dataclasses.replace(super().config, code_points=code_points)
+
+    def parse_options(self, options: Any, place: object) -> BiLMConfig:
+        try:
+            embedder, encoder = options["token_embedder"], options["encoder"]
+            return BiLMConfig(
+                filters=embedder["filters"],
+                character_embedding_dim=embedder["char_dim"],
+                max_characters_per_token=embedder["max_characters_per_token"],
+                activation=embedder["activation"],
+                n_highway=embedder["n_highway"],
+                lstm_dim=encoder["dim"],
+                projection_dim=encoder["projection_dim"],
+                n_layers=encoder["n_layers"],
+                cell_clip=encoder["cell_clip"],
+                projection_clip=encoder["proj_clip"],
+            )
+        except (TypeError, LookupError, ValueError) as error:
+            raise invalid(
+                "ELMoForManyLangs expects its architecture, a JSON object with 'token_embedder' "
+                "and 'encoder'",
+                f"{place or 'options='}, {type(error).__name__}: {error}",
+            ) from None
 
     def mapping(self) -> WeightMapping:
         rows = (_CHARACTERS, "c e", _reorder_rows(self._characters), "char_cnn/embeddings")
@@ -118,29 +138,6 @@ class ManyLangs(Format):
             raise invalid(f"Dictionary {file} must contain {special}", f"a file without {missing}")
         tokens = [*special, *sorted(row_of.keys() - set(special), key=row_of.__getitem__)]
         return {token: row_of[token] for token in tokens}
-
-
-def _read_architecture(options: Any, place: object) -> BiLMConfig:
-    try:
-        embedder, encoder = options["token_embedder"], options["encoder"]
-        return BiLMConfig(
-            filters=embedder["filters"],
-            character_embedding_dim=embedder["char_dim"],
-            max_characters_per_token=embedder["max_characters_per_token"],
-            activation=embedder["activation"],
-            n_highway=embedder["n_highway"],
-            lstm_dim=encoder["dim"],
-            projection_dim=encoder["projection_dim"],
-            n_layers=encoder["n_layers"],
-            cell_clip=encoder["cell_clip"],
-            projection_clip=encoder["proj_clip"],
-        )
-    except (TypeError, LookupError, ValueError) as error:
-        raise invalid(
-            "ELMoForManyLangs expects its architecture, a JSON object with 'token_embedder' and "
-            "'encoder'",
-            f"{place or 'options='}, {type(error).__name__}: {error}",
-        ) from None
 
 
 def _parse_dictionary(text: str) -> dict[str, int]:

@@ -16,6 +16,7 @@ from keras_elmo.formats.checks import check_tensors
 from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.weight_mapping import WeightMapping, make_mapping
 from keras_elmo.utils.extras import import_extra
+from keras_elmo.utils.files import library_errors
 
 # Tensors of a biLM. Other variables, of the optimizer for example, are ignored.
 _BILM_TENSOR = re.compile(r"(CNN|RNN_).*/([Wb]_\w+|kernel|bias)")
@@ -77,16 +78,9 @@ class _Variables(Format):
 
     def _call(self, function: Any) -> Any:
         """Call a function with TensorFlow's reader, whose errors get the name of the file."""
-        try:
+        problem = f"{self.source} is damaged, incomplete, or not a TensorFlow checkpoint"
+        with library_errors(problem, "Fetch all its files again"):
             return function(self._reader)
-        except ImportError:
-            raise
-        except Exception as error:
-            reason = " ".join(str(error).split())[:300]
-            raise OSError(
-                f"{self.source} is damaged, incomplete, or not a TensorFlow checkpoint ({reason}). "
-                "Fetch all its files again"
-            ) from error
 
 
 class BilmTfCheckpoint(_Variables):

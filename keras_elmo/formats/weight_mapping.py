@@ -7,13 +7,13 @@ sizes of a config.
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from keras_elmo.config import DIRECTIONS, BiLMConfig
-from keras_elmo.formats.checks import Arrays, Shape
+from keras_elmo.formats.checks import Shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,11 +111,14 @@ def variables_by_path(layer: Any) -> dict[str, Any]:
     return {v.path.removeprefix(layer.path + "/"): v for v in layer.variables}
 
 
-def load(mapping: Iterable[MappedTensor], arrays: Arrays) -> dict[str, np.ndarray]:
-    """Return the values of our variables by path, from the tensors of a file."""
+def load(mapping: WeightMapping, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the values of our variables by path, and take the tensors of a file from ``arrays``.
+
+    So the copies of two tensors never coexist.
+    """
     values: dict[str, np.ndarray] = {}
     for tensor in mapping:
-        loaded = tensor.transform.load(arrays[tensor.source])
+        loaded = tensor.transform.load(arrays.pop(tensor.source))
         values.update(zip(tensor.targets, loaded, strict=True))
     return values
 

@@ -10,12 +10,13 @@ from keras import ops
 from keras_elmo.alphabets import Alphabet
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile
-from keras_elmo.formats.bilm_hdf5 import read_bilm, write_bilm
-from keras_elmo.formats.weight_mapping import fingerprint, variables_by_path
+from keras_elmo.formats.bilm_hdf5 import bilm_writers, read_bilm
+from keras_elmo.formats.bilm_weights import bilm_mapping
+from keras_elmo.formats.weight_mapping import extract, fingerprint, variables_by_path
 from keras_elmo.layers.bilm import BiLM
 from keras_elmo.presets import Preset, bundled_facts
 from keras_elmo.utils.checks import invalid
-from keras_elmo.utils.files import PathLike, check_output, local_path
+from keras_elmo.utils.files import PathLike, check_output, local_path, write_files
 from keras_elmo.utils.forks import check_fork
 
 
@@ -176,7 +177,8 @@ class PretrainedLayer(keras.layers.Layer):
         for name in ("options.json", "weights.hdf5"):
             if directory.is_dir():
                 check_output(directory / name, overwrite)
-        write_bilm(directory, self.config, variables_by_path(self.bilm))
+        arrays = extract(bilm_mapping(self.config), variables_by_path(self.bilm))
+        write_files(directory, bilm_writers(self.config, arrays))
 
     def save_to_preset(self, directory: PathLike, overwrite: bool = False) -> None:
         """Write a preset, as ``save_hdf5`` does. KerasHub uses this name."""

@@ -53,7 +53,7 @@ def export_onnx(
     bilm = source.read()
     digest = bilm.fingerprint()
     metadata = {"fingerprint": digest, "max_characters": str(bilm.config.max_characters_per_token)}
-    weights = {path: array.astype("float32") for path, array in bilm.values().items()}
+    weights = {path: array.astype("float32") for path, array in bilm.values.items()}
     model = bilm_model(bilm.config, weights, "int8" if int8 else "float32", stateful, metadata)
     content = model.SerializeToString()
     with atomic_write(file) as temporary:

@@ -21,6 +21,18 @@ def local_path(path: PathLike) -> pathlib.Path:
     return pathlib.Path(os.path.expanduser(path))
 
 
+@contextlib.contextmanager
+def library_errors(problem: str, advice: str) -> Iterator[None]:
+    """Replace errors of a library, which can have any type, by an ``OSError`` with their reason."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise OSError(f"{problem} ({reason}). {advice}") from error
+
+
 def check_file(file: PathLike, name: str) -> None:
     """Raise a ``FileNotFoundError`` with the name of a file if it is missing or a directory."""
     if not local_path(file).is_file():

@@ -67,7 +67,8 @@ def test_mapping(changes):
     assert sorted(path for tensor in mapping for path in tensor.targets) == sorted(variables)
     sources = [tensor.source for tensor in mapping]
     assert len(set(sources)) == len(sources)
-    BiLMFile(config, arrays, "w.hdf5", mapping).assign(variables)
+    values = weight_mapping.load(mapping, dict(arrays))
+    BiLMFile(config, values, "w.hdf5").assign(variables)
     again = weight_mapping.extract(mapping, variables)
     shapes = {name: array.shape for name, array in again.items()}
     assert weight_mapping.expected_shapes(mapping) == shapes
@@ -106,7 +107,8 @@ def test_fingerprint_of_a_file_is_that_of_the_variables(dtype):
     bilm = BiLM(config, dtype=dtype)
     bilm.build((None, None, config.max_characters_per_token))
     variables = weight_mapping.variables_by_path(bilm)
-    file = BiLMFile(config, make_arrays(config), "w.hdf5", bilm_mapping(config))
+    values = weight_mapping.load(bilm_mapping(config), make_arrays(config))
+    file = BiLMFile(config, values, "w.hdf5")
     file.assign(variables)
     assert file.fingerprint(bilm.variable_dtype) == weight_mapping.fingerprint(variables)
     assert file.n_parameters == bilm.count_params()

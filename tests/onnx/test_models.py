@@ -157,7 +157,7 @@ def test_states_of_the_goldens(golden, tmp_path):
 def test_every_shape_of_a_bilm(changes, stateful):
     config = make_config(**{"lstm_dim": 19, **changes})
     arrays = make_arrays(config)
-    model = bilm_model(config, load(bilm_mapping(config), arrays), stateful=stateful)
+    model = bilm_model(config, load(bilm_mapping(config), dict(arrays)), stateful=stateful)
     inputs = {"ids": tokenize(SENTENCES, 13)}
     if stateful:
         for name, width in (("state_h", config.projection_dim), ("state_c", config.lstm_dim)):
