@@ -16,7 +16,7 @@ import pathlib
 import subprocess
 import tempfile
 
-from keras_elmo.pretraining.prepare import SPECIAL_TOKENS, read_vocabulary
+from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, read_vocabulary
 from keras_elmo.text_input import read_sentences
 
 UNKNOWN = "UNKNOWN-TOKEN"  # KenLM reserves <unk>.

@@ -1,13 +1,14 @@
 """The command ``keras-elmo``: a subcommand for each task of the package.
 
 The arguments are parsed before Keras is imported, so each subcommand imports what it calls. The
-docstring of a subcommand lists its arguments; ``_SHARED`` lists the shared ones. A flag
-with ``INT`` or ``FLOAT`` takes a number, one without a name in capitals takes nothing. ``pretrain``
-also has a flag for each field of ``Recipe``, and for the sizes of a biLM.
+arguments come from ``_SHARED``, from the docstring of the subcommand, and from the signatures and
+docstrings of functions and dataclasses of the package whose modules need no Keras. In a docstring
+here, a flag with ``INT`` or ``FLOAT`` takes a number, one without a name in capitals nothing.
 """
 
 import argparse
 import dataclasses
+import importlib
 import inspect
 import io
 import json
@@ -15,7 +16,6 @@ import os
 import re
 import sys
 import textwrap
-import typing
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -36,8 +36,13 @@ _SHARED = """
     --quiet: Show no progress bar.
     --json: Print the result as JSON.
 """
-# The fields of BiLMConfig that have a flag.
-_SIZES = "filters character_embedding_dim n_highway n_layers lstm_dim projection_dim".split()
+# Arguments of functions and dataclasses that have no flag of their name.
+_WITHOUT_FLAG = (
+    "weights max_characters_per_token activation cell_clip projection_clip use_skip_connections "
+    "code_points"
+).split()
+_FLAGS = {"overwrite": "--force", "progress": "--quiet"}
+_METAVARS = {"bool": "", "int": "INT", "float": "FLOAT"}
 
 
 def widths_and_counts(text: str) -> tuple[tuple[int, int], ...]:
@@ -71,6 +76,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "--weight": {"type": name_and_times, "action": "append"},
     "inputs": {"nargs": "+", "metavar": "INPUT"},
     "folder": {"metavar": "RUN"},
+    "--size": {"choices": ["mini", "small", "medium", "original"]},
 }
 
 
@@ -83,10 +89,6 @@ def _show(facts: dict[str, Any]) -> None:
         if isinstance(value, float):
             value = f"{value:.6g}"
         print(f"{name:15} {', '.join(map(str, value)) if isinstance(value, list) else value}")
-
-
-def _show_json(facts: Any) -> None:
-    print(json.dumps(facts))
 
 
 def _show_presets(presets: list[dict[str, Any]]) -> None:
@@ -102,20 +104,23 @@ def _show_substitutes(found: dict[str, list[tuple[str, float]]]) -> None:
         print("   ".join(f"{token:15} {p:6.4f}" for token, p in row))
 
 
-# The function of each subcommand, the names of its shared arguments, and what prints its result.
-_COMMANDS: dict[str, tuple[Callable, list[str], Callable]] = {}
+# The function of each subcommand, the names of its shared arguments, what prints its result, and
+# what else in the package describes its arguments.
+_COMMANDS: dict[str, tuple[Callable, list[str], Callable, list[str]]] = {}
 
 
-def _command(shared: str, show: Callable = _show) -> Callable[[Callable], Callable]:
+def _command(
+    shared: str, show: Callable = _show, described_by: str = ""
+) -> Callable[[Callable], Callable]:
     """Make a function a subcommand, with its name.
 
     ``shared`` names arguments in ``_SHARED``. ``show`` prints what the function returns, unless
-    that is None.
+    that is None. ``described_by`` names functions and dataclasses whose arguments it takes.
     """
 
     def register(run: Callable) -> Callable:
         name = run.__name__.removeprefix("_").replace("_", "-")
-        _COMMANDS[name] = run, shared.split(), show
+        _COMMANDS[name] = run, shared.split(), show, described_by.split()
         return run
 
     return register
@@ -183,30 +188,18 @@ def _download(name: str) -> dict[str, Any]:
     Command line:
         name: A name that keras-elmo presets lists, or hf://user/model.
     """
-    from keras_elmo.released_models import bundled, download
+    from keras_elmo.released_models import download
 
-    state = "bundled" if name in bundled() else "downloaded"
     path = str(download(name))
-    return {
-        "preset": name,
-        "state": state,
-        "path": path,
-        "read with": f"ElmoLayer.from_preset({name!r})",
-    }
+    return {"preset": name, "path": path, "read with": f"ElmoLayer.from_preset({name!r})"}
 
 
-@_command("--json")
-def _upload(directory: str, address: str, private: bool = False) -> dict[str, Any]:
-    """Upload the directory of a preset to the Hugging Face Hub.
-
-    Command line:
-        directory: Directory of the preset, with its model card README.md.
-        address: Address on the Hugging Face Hub, hf://user/model.
-        --private: Make a new repository private.
-    """
+@_command("--json", described_by="keras_elmo.hub.upload")
+def _upload(address: str, **given: Any) -> dict[str, Any]:
+    """Upload the directory of a preset to the Hugging Face Hub."""
     from keras_elmo.hub import upload
 
-    commit = upload(directory, address, private)
+    commit = upload(address=address, **given)
     return {"commit": commit, "read with": f"ElmoLayer.from_preset({address!r})"}
 
 
@@ -239,62 +232,37 @@ def _embed(preset: str, input_file: str, output_file: str, **given: Any) -> dict
     return {**facts, "output": output_file, "read with": read}
 
 
-@_command("--options --json")
+@_command("--json", described_by="keras_elmo.presets.convert")
 def _convert(**given: Any) -> dict[str, Any]:
-    """Write a biLM of another program as a preset.
-
-    Command line:
-        source: A checkpoint of bilm-tf, a TF-Hub module, an AllenNLP archive, a model of
-            ELMoForManyLangs, or options and weights in the format of bilm-tf.
-        directory: Directory of the new preset.
-    """
+    """Write a biLM of another program as a preset."""
     from keras_elmo.presets import convert
 
     return convert(**given)
 
 
-@_command("--tokenizer --force --quiet --json")
+@_command("--json", described_by="keras_elmo.text_input.tokenize_file")
 def _tokenize(output_file: str, **given: Any) -> dict[str, Any] | None:
-    """Split a text into tokens, as a biLM needs them.
-
-    Command line:
-        input_file: UTF-8 text, plain, .gz, .bz2 or .xz, or - for stdin.
-        output_file: Text to write, with spaces between tokens, or - for stdout.
-        --sentences NAME: lines keeps the lines of the input; punkt and stops split them, as in
-            prepare. Default: lines.
-    """
+    """Split a text into tokens, as a biLM needs them."""
     from keras_elmo.text_input import tokenize_file
 
     counts = tokenize_file(output_file=output_file, **given)
     return None if output_file == "-" else counts
 
 
-@_command("--tokenizer --heldout --quiet --json")
+@_command("--json", described_by="keras_elmo.prepare.prepare")
 def _prepare(weight: Iterable[tuple[str, float]] = (), **given: Any) -> dict[str, Any]:
     """Make a corpus for pretraining from raw text.
 
     Command line:
-        inputs: Files or glob patterns, also with **: UTF-8 text, plain, .gz, .bz2 or .xz.
-        output: Folder to make.
-        --vocabulary-size INT: Most tokens in vocab.txt, with the three special tokens. Default:
-            40000.
-        --vocabulary FILE: Vocabulary to use instead of counting one, most frequent tokens first.
-        --heldout-share FLOAT: Share of the lines of every input to hold out. Default: 0.01.
-        --shards INT: Number of training files. Default: 32.
-        --sentences NAME: punkt uses NLTK's Punkt, for scripts with capitals; stops splits after
-            full stops, question and exclamation marks; lines takes every line as one sentence.
-            Default: punkt.
-        --seed INT: Seed of the training files and of the held-out part. Default: 0.
-        --workers INT: Number of processes. Default: 1.
         --weight NAME=TIMES: Read the input NAME, its file name without endings, TIMES in each
             epoch.
     """
-    from keras_elmo.pretraining.prepare import prepare
+    from keras_elmo.prepare import prepare
 
     return prepare(**given, weights=dict(weight))
 
 
-@_command("--quiet --json")
+@_command("--quiet --json", described_by="keras_elmo.config.BiLMConfig keras_elmo.recipe.Recipe")
 def _pretrain(
     corpus: str,
     folder: str,
@@ -315,12 +283,15 @@ def _pretrain(
         --save-every INT: Steps between checkpoints. Default: 500.
         --size NAME: Named sizes of a biLM: mini, small, medium or original. Default: original.
     """
+    from keras_elmo.config import BiLMConfig
     from keras_elmo.pretraining.run_folder import RunFolder
     from keras_elmo.pretraining.train import Pretraining
     from keras_elmo.recipe import SIZES, Recipe
 
-    sizes = _pop(given, _SIZES)
-    changes = _pop(given, [field.name for field in dataclasses.fields(Recipe)])
+    sizes, changes = (
+        _pop(given, [field.name for field in dataclasses.fields(cls)])
+        for cls in (BiLMConfig, Recipe)
+    )
     config, recipe, run_folder = None, Recipe(), RunFolder(folder)
     if resume and run_folder.settings.is_file():
         config, recipe, _ = run_folder.read_settings()
@@ -410,16 +381,9 @@ def _export(**given: Any) -> None:
     export_run(**given)
 
 
-@_command("preset --options --force --json")
+@_command("--json", described_by="keras_elmo.onnx.export.export_onnx")
 def _export_onnx(**given: Any) -> dict[str, Any]:
-    """Write a biLM as one ONNX file.
-
-    Command line:
-        file: ONNX file to write.
-        --int8: Store the kernels of LSTMs and highways in eight bits, a quarter of the size, and
-            multiply in eight bits.
-        --stateful: Make the state an input and an output.
-    """
+    """Write a biLM as one ONNX file."""
     from keras_elmo.onnx.export import export_onnx
 
     return export_onnx(**given)
@@ -442,24 +406,24 @@ def _read_arguments(text: str) -> dict[str, dict[str, Any]]:
     return arguments
 
 
-def _field_arguments(cls: type, names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
-    """Return what ``add_argument`` needs for each field of a dataclass, or for some fields."""
-    described = _read_arguments(inspect.getdoc(cls) or "")
-    metavars = {int: "INT", float: "FLOAT", str: "NAME"}
-    arguments = {}
-    for field in dataclasses.fields(cls):
-        if names and field.name not in names:
+def _describe(described: Callable) -> str:
+    """Return a text like ``_SHARED`` on the arguments of a function or dataclass."""
+    parameters = inspect.signature(described).parameters
+    # The text of an argument begins with its kind: "int or None. Updates of the weights."
+    entry = r"^    (\w+): (\w+)([^.]*)\. (.*(?:\n        .*)*)"
+    lines = []
+    for name, kind, more, text in re.findall(entry, inspect.getdoc(described) or "", re.MULTILINE):
+        if name not in parameters or name in _WITHOUT_FLAG:
             continue
-        name = f"--{field.name.replace('_', '-')}"
-        kind = (typing.get_args(field.type) or (field.type,))[0]  # int of int | None
-        # The text of an attribute begins with its kind: "int or None. Updates of the weights."
-        text = described[field.name]["help"].partition(". ")[2].replace("`", "")
-        if kind in metavars and field.default is not None:
-            text += f" Default: {field.default}."
-        options = {"metavar": metavars.get(kind), "type": kind}
-        options = {"action": "store_true"} if kind is bool else options
-        arguments[name] = {"help": text, **options, **_SPECIAL.get(name, {})}
-    return arguments
+        default = parameters[name].default
+        if default is not inspect.Parameter.empty:
+            metavar = "FILE" if "path" in more else _METAVARS.get(kind, "NAME")
+            name = f"{_FLAGS.get(name) or '--' + name.replace('_', '-')} {metavar}".rstrip()
+            if kind in ("int", "float", "str") and default is not None:
+                text += f" Default: {default}."
+        text = text.replace("`", "").removeprefix("Whether to ")
+        lines.append(f"    {name}: {text[:1].upper()}{text[1:]}")
+    return "\n".join(lines)
 
 
 def make_parser(command: str) -> argparse.ArgumentParser:
@@ -474,7 +438,7 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True)
     shared_arguments = _read_arguments(_SHARED)
-    for name, (run, shared, show) in _COMMANDS.items():
+    for name, (run, shared, show, described_by) in _COMMANDS.items():
         description, _, own = (inspect.getdoc(run) or "").partition("\n\nCommand line:\n")
         subparser = commands.add_parser(
             name,
@@ -483,13 +447,13 @@ def make_parser(command: str) -> argparse.ArgumentParser:
             argument_default=argparse.SUPPRESS,
         )
         subparser.set_defaults(run=run, show=show)
-        arguments = {name: shared_arguments[name] for name in shared} | _read_arguments(own)
-        if name == command == "pretrain":  # Recipe imports NumPy, which takes 0.2 seconds
-            from keras_elmo.config import BiLMConfig
-            from keras_elmo.recipe import SIZES, Recipe
-
-            arguments["--size"]["choices"] = SIZES
-            arguments |= _field_arguments(BiLMConfig, _SIZES) | _field_arguments(Recipe)
+        texts = [own]
+        for described in described_by if name == command else ():
+            module, _, function = described.rpartition(".")
+            texts.append(_describe(getattr(importlib.import_module(module), function)))
+        arguments = {name: shared_arguments[name] for name in shared}
+        for argument, options in _read_arguments("\n".join(texts)).items():
+            arguments[argument] = shared_arguments.get(argument, options)
         for argument, options in arguments.items():
             subparser.add_argument(argument, **options)
     return parser
@@ -500,8 +464,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     given = vars(make_parser(argv[0] if argv else "").parse_args(argv))
     command, run, show = given.pop("command"), given.pop("run"), given.pop("show")
-    if given.pop("as_json", False):
-        show = _show_json
+    as_json = given.pop("as_json", False)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The locale may be unable to encode a token, and UTF-8 a file name.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
@@ -512,7 +475,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             import_keras()
             if (facts := run(**given)) is not None:
-                show(facts)
+                print(json.dumps(facts)) if as_json else show(facts)
             sys.stdout.flush()
         return 0
     except BrokenPipeError:  # as in keras-elmo presets | head

@@ -178,7 +178,8 @@ def convert(
     the learned mixes ``scalar_mix.json``, and ``tokenizer.json`` if the tokenizer is known.
 
     Args:
-        source: str or path. The ``preset`` of ``ElmoLayer.from_preset``.
+        source: str or path. A checkpoint of bilm-tf, a TF-Hub module, an AllenNLP archive, a model
+            of ELMoForManyLangs, or any other preset of ``ElmoLayer.from_preset``.
         directory: str or path. A new or empty directory.
         options: dict, path or None. The ``options`` of ``ElmoLayer.from_preset``.
 

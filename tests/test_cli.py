@@ -59,6 +59,8 @@ def test_a_second_heldout_adds_to_the_first(command):
         (["pretrain", "--help"], '--decay-shape NAME "linear", or "1-sqrt": one minus the'),
         (["pretrain", "--help"], "Highest learning rate. Default: 0.002."),
         (["perplexity", "--help"], "predicted as <UNK>"),
+        (["export-onnx", "--help"], "--int8 Store the kernels of LSTMs"),
+        (["prepare", "--help"], "--heldout-share FLOAT Share of the lines of every input to hold"),
         (["embed", "--help"], ".tsv (a line is a row, a quote is text)"),
         (["embed", "--help"], "--float16 Store float16, half the size."),
     ],

@@ -19,7 +19,7 @@ LINES = [
     "recipe formats released_models",
     "presets",
     "tokenizers",
-    "text_input",
+    "text_input prepare",
     "layers",
     "onnx",
     "embed",

@@ -12,7 +12,7 @@ import pytest
 
 from keras_elmo import WordTokenizer
 from keras_elmo.cli import main
-from keras_elmo.pretraining.prepare import prepare
+from keras_elmo.prepare import prepare
 from keras_elmo.text_input import (
     SentenceRules,
     read_lines,

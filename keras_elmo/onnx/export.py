@@ -24,9 +24,9 @@ def export_onnx(
 
     Args:
         preset: str or path. As in ``ElmoLayer.from_preset``.
-        file: Path of the file to write.
+        file: str or path. ONNX file to write.
         int8: bool. Whether to store the kernels of LSTMs and highways in eight bits, a quarter
-            of the size, and to multiply in eight bits. ONNX Runtime computes such a file wrongly
+            of the size, and multiply in eight bits. ONNX Runtime computes such a file wrongly
             on a CPU with AVX2 but without VNNI: sums overflow.
         stateful: bool. Whether the state is an input and an output, as
             ``ElmoLayer(stateful=True)`` carries it.

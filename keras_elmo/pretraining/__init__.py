@@ -1,9 +1,9 @@
 """Pretraining: raw text to a biLM."""
 
+from keras_elmo.prepare import prepare
 from keras_elmo.pretraining.export import export_run
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.language_model_files import read_language_model, write_language_model
-from keras_elmo.pretraining.prepare import prepare
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.train import Pretraining, read_run
 from keras_elmo.recipe import SIZES, Recipe

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keras_elmo.formats.vocabulary import read_vocabulary, write_vocabulary
-from keras_elmo.pretraining.prepare import prepare
+from keras_elmo.prepare import prepare
 from tests.conftest import room_for
 
 PLAIN = {"sentences": "lines", "tokenizer": "whitespace", "progress": False}

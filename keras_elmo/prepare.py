@@ -63,7 +63,8 @@ def prepare(
     - ``prepared.json``: the counts and settings.
     - ``tokenizer.json``: the tokenizer, unless the inputs are tokenised already.
 
-    The folder appears only if everything succeeds. Equal inputs and settings give equal bytes.
+    The folder appears only if everything succeeds. Equal inputs and settings give equal bytes. With
+    several ``workers``, a script must guard its start with ``if __name__ == "__main__":``.
 
     Args:
         inputs: str, path or list. Paths or glob patterns of UTF-8 texts, plain, .gz, .bz2 or
@@ -90,8 +91,7 @@ def prepare(
         tokenizer: str. A name of ``WordTokenizer``; ``"kiwi"`` is for Korean, ``"whitespace"``
             for tokenised text.
         seed: int. Seed of the training files and of the held-out part.
-        workers: int. Number of processes. With several, a script must guard its start with
-            ``if __name__ == "__main__":``.
+        workers: int. Number of processes.
         progress: bool. Whether to show a progress bar.
 
     Returns:
@@ -262,7 +262,7 @@ def _start_workers(rules: SentenceRules, workers: int) -> Iterator[_Tokenize]:
     if workers == 1:
         yield lambda blocks: map(rules, blocks)
         return
-    # Where the system allows it, the workers share one import of Keras.
+    # Where the system allows it, the workers share one import of this module.
     methods = multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else None)
     if "forkserver" in methods:
