@@ -18,10 +18,13 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras_elmo
 from keras_elmo.utils.quiet import import_keras
+
+# What a subcommand returns and prints.
+Facts: TypeAlias = dict[str, Any]
 
 _SHARED = """
     preset: Bundled name, name of a released model, hf://user/model, or path of a directory,
@@ -38,10 +41,9 @@ _SHARED = """
 """
 # Arguments of functions and dataclasses that have no flag of their name.
 _WITHOUT_FLAG = (
-    "weights max_characters_per_token activation cell_clip projection_clip use_skip_connections "
-    "code_points"
+    "max_characters_per_token activation cell_clip projection_clip use_skip_connections code_points"
 ).split()
-_FLAGS = {"overwrite": "--force", "progress": "--quiet"}
+_FLAGS = {"overwrite": "--force", "progress": "--quiet", "weights": "--weight"}
 _METAVARS = {"bool": "", "int": "INT", "float": "FLOAT"}
 
 
@@ -73,14 +75,19 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "--heldout": {"nargs": "*", "action": "extend"},
     "--filters": {"type": widths_and_counts, "metavar": "WIDTH:COUNT,..."},
     "--layers": {"type": _parse_layers},
-    "--weight": {"type": name_and_times, "action": "append"},
+    "--weight": {
+        "dest": "weights",
+        "type": name_and_times,
+        "action": "append",
+        "metavar": "NAME=TIMES",
+    },
     "inputs": {"nargs": "+", "metavar": "INPUT"},
     "folder": {"metavar": "RUN"},
     "--size": {"choices": ["mini", "small", "medium", "original"]},
 }
 
 
-def _show(facts: dict[str, Any]) -> None:
+def _show(facts: Facts) -> None:
     """Print a fact on each line."""
     for name, value in facts.items():
         if isinstance(value, dict):
@@ -91,7 +98,7 @@ def _show(facts: dict[str, Any]) -> None:
         print(f"{name:15} {', '.join(map(str, value)) if isinstance(value, list) else value}")
 
 
-def _show_presets(presets: list[dict[str, Any]]) -> None:
+def _show_presets(presets: list[Facts]) -> None:
     for facts in presets:
         size = f"{facts['bytes'] / 1e6:.0f} MB" if facts.get("bytes") else ""
         text = textwrap.shorten(facts["description"], 70, placeholder=" ...")
@@ -126,13 +133,37 @@ def _command(
     return register
 
 
+def _load(path: str) -> Any:
+    """Import a function or a class."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def _forward(name: str, path: str, text: str) -> None:
+    """Make a function of the package a subcommand that takes its arguments and prints its result.
+
+    Its module must need no Keras, because the docstring of the function gives the help.
+    """
+
+    def run(**given: Any) -> Any:
+        return _load(path)(**given)
+
+    run.__doc__ = text
+    _COMMANDS[name] = run, ["--json"], _show, [path]
+
+
+_forward("prepare", "keras_elmo.prepare.prepare", "Make a corpus for pretraining from raw text.")
+_forward("convert", "keras_elmo.presets.convert", "Write a biLM of another program as a preset.")
+_forward("export-onnx", "keras_elmo.onnx.export.export_onnx", "Write a biLM as one ONNX file.")
+
+
 def _pop(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Take the values of these arguments out of those that were given."""
     return {name: given.pop(name) for name in names if name in given}
 
 
 @_command("preset --options --json")
-def _info(preset: str, options: str | None = None) -> dict[str, Any]:
+def _info(preset: str, options: str | None = None) -> Facts:
     """Show the sizes of a biLM, whose files are read and checked."""
     from keras_elmo.embed.engine_choice import choose_engine
     from keras_elmo.presets import Preset
@@ -159,7 +190,7 @@ def _info(preset: str, options: str | None = None) -> dict[str, Any]:
 
 
 @_command("--json", _show_presets)
-def _presets(language: str | None = None) -> list[dict[str, Any]]:
+def _presets(language: str | None = None) -> list[Facts]:
     """List bundled and released models.
 
     Command line:
@@ -182,7 +213,7 @@ def _presets(language: str | None = None) -> list[dict[str, Any]]:
 
 
 @_command("--json")
-def _download(name: str) -> dict[str, Any]:
+def _download(name: str) -> Facts:
     """Download a released model into the cache.
 
     Command line:
@@ -195,7 +226,7 @@ def _download(name: str) -> dict[str, Any]:
 
 
 @_command("--json", described_by="keras_elmo.hub.upload")
-def _upload(address: str, **given: Any) -> dict[str, Any]:
+def _upload(address: str, **given: Any) -> Facts:
     """Upload the directory of a preset to the Hugging Face Hub."""
     from keras_elmo.hub import upload
 
@@ -204,7 +235,7 @@ def _upload(address: str, **given: Any) -> dict[str, Any]:
 
 
 @_command("preset --options --force --quiet --json")
-def _embed(preset: str, input_file: str, output_file: str, **given: Any) -> dict[str, Any]:
+def _embed(preset: str, input_file: str, output_file: str, **given: Any) -> Facts:
     """Write the layer representations of sentences to a file.
 
     Command line:
@@ -232,16 +263,8 @@ def _embed(preset: str, input_file: str, output_file: str, **given: Any) -> dict
     return {**facts, "output": output_file, "read with": read}
 
 
-@_command("--json", described_by="keras_elmo.presets.convert")
-def _convert(**given: Any) -> dict[str, Any]:
-    """Write a biLM of another program as a preset."""
-    from keras_elmo.presets import convert
-
-    return convert(**given)
-
-
 @_command("--json", described_by="keras_elmo.text_input.tokenize_file")
-def _tokenize(output_file: str, **given: Any) -> dict[str, Any] | None:
+def _tokenize(output_file: str, **given: Any) -> Facts | None:
     """Split a text into tokens, as a biLM needs them."""
     from keras_elmo.text_input import tokenize_file
 
@@ -249,28 +272,8 @@ def _tokenize(output_file: str, **given: Any) -> dict[str, Any] | None:
     return None if output_file == "-" else counts
 
 
-@_command("--json", described_by="keras_elmo.prepare.prepare")
-def _prepare(weight: Iterable[tuple[str, float]] = (), **given: Any) -> dict[str, Any]:
-    """Make a corpus for pretraining from raw text.
-
-    Command line:
-        --weight NAME=TIMES: Read the input NAME, its file name without endings, TIMES in each
-            epoch.
-    """
-    from keras_elmo.prepare import prepare
-
-    return prepare(**given, weights=dict(weight))
-
-
 @_command("--quiet --json", described_by="keras_elmo.config.BiLMConfig keras_elmo.recipe.Recipe")
-def _pretrain(
-    corpus: str,
-    folder: str,
-    size: str | None = None,
-    resume: bool = False,
-    progress: bool = True,
-    **given: Any,
-) -> dict[str, Any]:
+def _pretrain(folder: str, size: str = "", progress: bool = True, **given: Any) -> Facts:
     """Train a biLM on a corpus, or fine-tune one.
 
     Command line:
@@ -293,16 +296,16 @@ def _pretrain(
         for cls in (BiLMConfig, Recipe)
     )
     config, recipe, run_folder = None, Recipe(), RunFolder(folder)
-    if resume and run_folder.settings.is_file():
+    if given.get("resume") and run_folder.settings.is_file():
         config, recipe, _ = run_folder.read_settings()
-    if size is not None:
+    if size:
         config = SIZES[size]
     if sizes:
         config = dataclasses.replace(config or SIZES["original"], **sizes)
     if changes.keys() & {"steps", "epochs"}:  # they replace each other
         changes = {"steps": None, "epochs": None, **changes}
     recipe = dataclasses.replace(recipe, **changes)
-    run = Pretraining(folder, corpus, config, recipe, resume=resume, **given)
+    run = Pretraining(folder, config=config, recipe=recipe, **given)
     run.run(progress=progress)
     return {name: run.facts[name] for name in ("step", "tokens", "seconds", "perplexity")}
 
@@ -310,11 +313,11 @@ def _pretrain(
 def _scorer(path: str, options: str | None) -> Any:
     """Return the ``Scorer`` of a preset or a run."""
     from keras_elmo.pretraining.language_model_files import read_language_model
+    from keras_elmo.pretraining.run_folder import RunFolder
     from keras_elmo.pretraining.scores import Scorer
     from keras_elmo.pretraining.train import read_run
-    from keras_elmo.utils.files import local_path
 
-    if local_path(os.path.join(path, "run.json")).is_file():
+    if RunFolder(path).settings.is_file():
         if options:
             raise ValueError(f"--options are for a preset. Received: {path}, a run with options")
         return Scorer(*read_run(path)[:2])
@@ -322,7 +325,7 @@ def _scorer(path: str, options: str | None) -> Any:
 
 
 @_command("preset_or_run --options --json")
-def _perplexity(preset_or_run: str, file: str, options: str | None = None) -> dict[str, Any]:
+def _perplexity(preset_or_run: str, file: str, options: str | None = None) -> Facts:
     """Measure the perplexity of tokenised sentences, one per line, with the full softmax.
 
     A token outside the vocabulary is read by its characters and predicted as <UNK>.
@@ -336,9 +339,7 @@ def _perplexity(preset_or_run: str, file: str, options: str | None = None) -> di
 
 
 @_command("preset_or_run --options --json", _show_substitutes)
-def _substitutes(
-    preset_or_run: str, sentence: str, top: int = 10, options: str | None = None
-) -> dict[str, list[tuple[str, float]]]:
+def _substitutes(preset_or_run: str, sentence: str, top: int = 10, options: Any = None) -> Facts:
     """Show the words that a biLM expects in the place of a word, with probabilities.
 
     Command line:
@@ -346,16 +347,15 @@ def _substitutes(
             the preset, write spaces between tokens.
         --top INT: Number of words. Default: 10.
     """
+    from keras_elmo.presets import Preset
+    from keras_elmo.tokenizers.text_tokens import make_tokenizer
+    from keras_elmo.utils.checks import invalid
+
     marked = re.fullmatch(r"([^\[\]]*)\[([^\[\]\s]+)\]([^\[\]]*)", sentence)
     if marked is None:
-        raise ValueError(
-            f"Expected one word in brackets, as in 'Out of [order].'. Received: {sentence!r}"
-        )
-    from keras_elmo.pretraining.train import tokenizer_of
-    from keras_elmo.tokenizers.words import WordTokenizer
-
+        raise invalid("Expected one word in brackets, as in 'Out of [order].'", repr(sentence))
     before, word, after = marked.groups()
-    tokenize = WordTokenizer((tokenizer_of(preset_or_run) or {"name": "whitespace"})["name"])
+    tokenize = make_tokenizer(Preset(preset_or_run).read_tokenizer() or "whitespace", True)
     # With a word after it, the period of "Mr." stays in the token.
     left, right = tokenize(f"{before} x")[:-1], tokenize(after)
     return _scorer(preset_or_run, options).substitutes([*left, word, *right], len(left), top)
@@ -379,14 +379,6 @@ def _export(**given: Any) -> None:
     if "data" in given:
         given["data"] = "\n".join(read_lines(given["data"]))
     export_run(**given)
-
-
-@_command("--json", described_by="keras_elmo.onnx.export.export_onnx")
-def _export_onnx(**given: Any) -> dict[str, Any]:
-    """Write a biLM as one ONNX file."""
-    from keras_elmo.onnx.export import export_onnx
-
-    return export_onnx(**given)
 
 
 def _read_arguments(text: str) -> dict[str, dict[str, Any]]:
@@ -447,10 +439,7 @@ def make_parser(command: str) -> argparse.ArgumentParser:
             argument_default=argparse.SUPPRESS,
         )
         subparser.set_defaults(run=run, show=show)
-        texts = [own]
-        for described in described_by if name == command else ():
-            module, _, function = described.rpartition(".")
-            texts.append(_describe(getattr(importlib.import_module(module), function)))
+        texts = [own, *(_describe(_load(path)) for path in described_by if name == command)]
         arguments = {name: shared_arguments[name] for name in shared}
         for argument, options in _read_arguments("\n".join(texts)).items():
             arguments[argument] = shared_arguments.get(argument, options)

@@ -20,17 +20,11 @@ from keras_elmo.utils.checks import check_fields, invalid, is_number, is_whole, 
 DIRECTIONS = ("forward", "backward")
 
 
-def _are_filters(value: object) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) > 0
-        and all(
-            isinstance(pair, list | tuple)
-            and len(pair) == 2
-            and all(is_whole(size, 1) for size in pair)
-            for pair in value
-        )
-    )
+def _are_filters(value: Any) -> bool:
+    try:
+        return len(value) > 0 and all(is_whole(w, 1) and is_whole(n, 1) for w, n in value)
+    except (TypeError, ValueError):  # not pairs
+        return False
 
 
 def _whole(least: int, most: int) -> tuple[Callable, str]:
@@ -233,12 +227,14 @@ class BiLMConfig:
             ValueError: If keys are missing, or keys in ``char_cnn`` or ``lstm`` are unknown,
                 or a value is invalid. The error names all such keys.
         """
+        place = "" if origin is None else f"Options file {origin}: "
         try:
-            return cls(**_parse_options(options, origin))
+            arguments, unknown = _parse_options(options)
+            if unknown:
+                warn(f"{place}BiLMConfig ignores the unknown keys {shorten(unknown)}", stacklevel=2)
+            return cls(**arguments)
         except ValueError as error:
-            if origin is None:
-                raise
-            raise ValueError(f"Options file {origin}: {error}") from None
+            raise ValueError(f"{place}{error}") from None
 
     def to_options(self) -> dict:
         """Return the options that bilm-tf and AllenNLP read, ready for ``json.dump``."""
@@ -259,8 +255,8 @@ class BiLMConfig:
         return hashlib.sha256(json.dumps(self.to_options(), sort_keys=True).encode()).hexdigest()
 
 
-def _parse_options(options: object, origin: object) -> dict[str, Any]:
-    """Return the arguments of ``BiLMConfig`` for the content of an options file."""
+def _parse_options(options: object) -> tuple[dict[str, Any], list[str]]:
+    """Return the arguments of ``BiLMConfig`` for the content of an options file; unknown keys."""
     if not isinstance(options, dict):
         raise invalid(
             "BiLMConfig expects the options as a JSON object", f"{type(options).__name__}"
@@ -287,10 +283,7 @@ def _parse_options(options: object, origin: object) -> dict[str, Any]:
             "BiLMConfig expects the options of a bilm-tf biLM over characters",
             f"missing keys {missing}, unknown keys {shorten(in_sections)}",
         )
-    if unknown:
-        file = "the options" if origin is None else f"options file {origin}"
-        warn(f"BiLMConfig ignores the unknown keys {shorten(unknown)} of {file}", stacklevel=3)
-    return arguments
+    return arguments, unknown
 
 
 def _flatten(options: dict, prefix: str = "") -> dict[str, Any]:

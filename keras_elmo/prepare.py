@@ -12,7 +12,7 @@ import random
 import signal
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 from keras_elmo.formats.vocabulary import (
@@ -44,7 +44,7 @@ def prepare(
     vocabulary: PathLike | None = None,
     heldout_share: float = 0.01,
     heldout: _Inputs = (),
-    weights: dict[str, float] | None = None,
+    weights: Mapping[str, float] | Iterable[tuple[str, float]] | None = None,
     shards: int = 32,
     sentences: str = "punkt",
     tokenizer: str = "penn",
@@ -79,9 +79,9 @@ def prepare(
             two lines loses at least one line.
         heldout: str, path or list. Paths or glob patterns of texts to hold out whole. Text that
             also occurs in the inputs stays there.
-        weights: dict. How often training reads an input in each epoch, by the file name without
-            endings; 1 for other inputs. A fraction is a probability for each sentence. The second
-            file of a name has the name ``NAME-2``.
+        weights: dict, or pairs. How often training reads an input in each epoch, by the file name
+            without endings; 1 for other inputs. A fraction is a probability for each sentence.
+            The second file of a name has the name ``NAME-2``.
         shards: int. Number of training files. Training keeps one of them in memory, at about
             15 times its size.
         sentences: str. ``"punkt"`` uses NLTK's Punkt, trained without supervision on the start
@@ -119,7 +119,7 @@ def prepare(
     if not (is_number(heldout_share) and 0 <= heldout_share < 1):
         expected = "prepare expects heldout_share to be 0 or more and below 1"
         raise invalid(expected, f"heldout_share={heldout_share!r}")
-    weights = {name: float(times) for name, times in (weights or {}).items()}
+    weights = {name: float(times) for name, times in dict(weights or {}).items()}
     if not (weights.keys() <= files.keys() and all(is_number(x, 0) for x in weights.values())):
         expected = f"prepare expects weights above 0 for its inputs, {', '.join(files)}"
         raise invalid(expected, f"weights={weights}")

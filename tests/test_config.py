@@ -92,7 +92,7 @@ def test_keys_that_may_have_one_value(key, value, other):
 
 
 def test_an_unknown_key_at_the_top_is_worth_a_warning():
-    expected = r"ignores the unknown keys \['colour'\] of options file o.json"
+    expected = r"^Options file o.json: BiLMConfig ignores the unknown keys \['colour'\]"
     with pytest.warns(UserWarning, match=expected):
         assert BiLMConfig.from_options(options(colour=1), "o.json") == make_config()
 

@@ -110,12 +110,10 @@ class CharacterTokenizer(StringLayer):
         advice = "Batch the sentences first, for example with ds.ragged_batch(...)"
         self.check_tensor(tokens, "batch, tokens", advice)
         if isinstance(tokens, tf.RaggedTensor):
-            real = tf.ones_like(tokens, dtype=tf.bool).to_tensor()
-            tokens = tokens.to_tensor()
+            real, tokens = tf.ones_like(tokens, tf.bool).to_tensor(), tokens.to_tensor()
         else:
             # True up to the last token that is not "".
-            filled = tf.cast(tokens != "", tf.int32)
-            real = tf.cumsum(filled, axis=1, reverse=True) > 0
+            real = tf.cumsum(tf.cast(tokens != "", tf.int32), axis=1, reverse=True) > 0
         ids = tf.where(real[..., None], self._rows_of_tensor(tf, tokens), 0)
         if tokens.shape[1]:
             return ids
