@@ -5,10 +5,10 @@ import json
 import keras
 import numpy as np
 import pytest
-from keras import tree
+from keras import ops, tree
 
 from keras_elmo import layers
-from tests.conftest import SENTENCES, make_config, numpy, tokenize
+from tests.conftest import BACKEND, SENTENCES, make_config, numpy, tokenize
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -86,3 +86,26 @@ def test_dtype_policies(case, policy):
             np.testing.assert_array_equal(a, b)
     compute = "float32" if cls is layers.CRF else keras.DTypePolicy(policy).compute_dtype
     assert {keras.backend.standardize_dtype(o.dtype) for o in outputs} == {compute}
+
+
+@pytest.mark.parametrize(
+    "name", ["scalar_mix", pytest.param("elmo_all", marks=pytest.mark.extended)]
+)
+def test_in_a_compiled_model(name, tmp_path):
+    """Checks fit, predict and the .keras file, with XLA if the backend has it."""
+    cls, arguments, x = LAYERS[name]
+    dtype = "int32" if x.dtype.kind == "i" else "float32"
+    inputs = keras.Input((None, *x.shape[2:]), dtype=dtype)
+    outputs = cls(**arguments)(inputs)
+    parts = [ops.sum(y, axis=1) for y in tree.flatten(outputs)]
+    parts = [ops.sum(y, axis=1) if len(y.shape) == 3 else y for y in parts]
+    prediction = keras.layers.Dense(2)(keras.layers.Concatenate()(parts) if parts[1:] else parts[0])
+    model = keras.Model(inputs, prediction)
+    jit = "auto" if BACKEND == "torch" else True
+    model.compile("sgd", "mse", jit_compile=jit)
+    history = model.fit(x, np.ones((4, 2)), epochs=2, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+    before = model.predict(x, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.predict(x, verbose=0), before)

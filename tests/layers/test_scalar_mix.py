@@ -42,16 +42,6 @@ def test_a_single_layer_is_scaled_without_a_warning():
     np.testing.assert_allclose(numpy(mix(X[:, :, :1])), 0.7 * X[:, :, 0], rtol=1e-6)
 
 
-def test_layer_norm_over_the_unmasked_tokens_of_the_batch():
-    sentences = [x[m] for x, m in zip(X, MASK)]
-    normed = reference.layer_norm(sentences)
-    found = call(make(layer_norm=True))
-    for row, sentence in enumerate(normed):
-        expected = reference.scalar_mix(sentence, np.array([0.3, -1.2]), 0.7)
-        np.testing.assert_allclose(found[row][MASK[row]], expected, atol=1e-5)
-    assert not found[~MASK].any()
-
-
 def test_layer_norm_without_a_mask_and_without_a_token():
     (normed,) = reference.layer_norm([X.reshape(12, 2, 5)])
     expected = reference.scalar_mix(normed, np.array([0.3, -1.2]), 0.7).reshape(3, 4, 5)

@@ -120,21 +120,6 @@ def test_what_is_not_scored():
             score(["a b"])
 
 
-def test_arrays_and_bytes_are_as_good_as_lists():
-    scorer = Scorer(make_model(), VOCABULARY)
-    sentences = [["The", "Café"], ["fox"]]
-    expected = scorer.log_probabilities(sentences)
-    padded = np.array([["The", "Café"], ["fox", ""]])
-    for other in (
-        padded,
-        [np.array(sentence) for sentence in sentences],
-        [[token.encode() for token in sentence] for sentence in sentences],
-    ):
-        for ours, theirs in zip(scorer.log_probabilities(other), expected, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-        assert scorer.perplexity(other) == scorer.perplexity(sentences)
-
-
 def test_float32_whatever_the_policy():
     expected = Scorer(make_model(), VOCABULARY).perplexity(SENTENCES)
     before = keras.config.dtype_policy()

@@ -121,22 +121,24 @@ def test_a_run_that_was_killed_before_its_first_checkpoint(corpus, finished, a_r
 
 
 KILLED = """
-import os, pathlib, signal, sys
+import os, signal, sys
+from tests.forks import run_in_fork
 from tests.pretraining.conftest import make_run
 from tests.pretraining.test_train import at_step
 
-folder, corpus, step = sys.argv[1:]
-run = make_run(folder, corpus, 8, resume=True)
-run.run([at_step(run, int(step), lambda: os.kill(os.getpid(), signal.SIGKILL))], progress=False)
+def train():
+    run = make_run(*sys.argv[1:], 8, resume=True)
+    run.run([at_step(run, step, lambda: os.kill(os.getpid(), signal.SIGKILL))], progress=False)
+
+for step in (3, 6):
+    assert run_in_fork(train) == -signal.SIGKILL
 """
 
 
 @pytest.mark.extended
 def test_a_killed_run_continues(corpus, a_run, tmp_path):
     folder = tmp_path / "killed"
-    for step in (3, 6):
-        command = [sys.executable, "-W", "ignore", "-c", KILLED, folder, corpus, str(step)]
-        assert subprocess.run(command).returncode == -signal.SIGKILL
+    subprocess.run([sys.executable, "-W", "ignore", "-c", KILLED, folder, corpus], check=True)
     make_run(folder, corpus, 8, resume=True).run(progress=False)
     assert_same_run(folder, a_run)
 
