@@ -188,12 +188,7 @@ def main():
     config = SIZES[arguments.size]
     is_jax = keras.backend.backend() == "jax"
     vocabulary = read_vocabulary(arguments.corpus / "vocab.txt")
-    batcher = Batcher(
-        vocabulary,
-        widest_filter=config.widest_filter,
-        batch_tokens=arguments.batch_tokens,
-        fixed_shapes=is_jax,
-    )
+    batcher = Batcher(config, vocabulary, arguments.batch_tokens)
     files = sorted(arguments.corpus.glob("train-*.txt"))[:1]
     feed = itertools.islice(Corpus(files, batcher).batches(), arguments.steps)
     batches, counts, _ = zip(*feed)

@@ -47,16 +47,22 @@ _FLAGS = {"overwrite": "--force", "progress": "--quiet", "weights": "--weight"}
 _METAVARS = {"bool": "", "int": "INT", "float": "FLOAT"}
 
 
-def widths_and_counts(text: str) -> tuple[tuple[int, int], ...]:
-    """Return the filters of a text such as ``1:32,2:32``."""
-    pairs = (pair.split(":") for pair in text.split(","))
-    return tuple((int(width), int(count)) for width, count in pairs)
+def _parse_filters(text: str) -> tuple[tuple[int, int], ...]:
+    try:
+        pairs = (pair.split(":") for pair in text.split(","))
+        return tuple((int(width), int(count)) for width, count in pairs)
+    except ValueError:
+        expected = "expected widths and numbers of filters, as in 1:32,2:64"
+        raise argparse.ArgumentTypeError(f"{expected}. Received: {text}") from None
 
 
-def name_and_times(text: str) -> tuple[str, float]:
-    """Return the name and the number of a text such as ``news=2``."""
+def _parse_weight(text: str) -> tuple[str, float]:
     name, _, times = text.rpartition("=")
-    return name, float(times)
+    try:
+        return name, float(times)
+    except ValueError:
+        expected = "expected the name of an input and a number, as in news=2"
+        raise argparse.ArgumentTypeError(f"{expected}. Received: {text}") from None
 
 
 def _parse_layers(text: str) -> Any:
@@ -67,17 +73,17 @@ def _parse_layers(text: str) -> Any:
         return text
 
 
-# Options of ``add_argument`` that do not follow from the text. Errors name the function ``type``.
+# Options of ``add_argument`` that do not follow from the text.
 _SPECIAL: dict[str, dict[str, Any]] = {
     "--force": {"dest": "overwrite"},
     "--quiet": {"dest": "progress", "action": "store_false"},
     "--json": {"dest": "as_json"},
     "--heldout": {"nargs": "*", "action": "extend"},
-    "--filters": {"type": widths_and_counts, "metavar": "WIDTH:COUNT,..."},
+    "--filters": {"type": _parse_filters, "metavar": "WIDTH:COUNT,..."},
     "--layers": {"type": _parse_layers},
     "--weight": {
         "dest": "weights",
-        "type": name_and_times,
+        "type": _parse_weight,
         "action": "append",
         "metavar": "NAME=TIMES",
     },
@@ -284,7 +290,9 @@ def _pretrain(folder: str, size: str = "", progress: bool = True, **given: Any) 
             preset's.
         --resume: Continue the run in the folder with its settings, if there is one.
         --save-every INT: Steps between checkpoints. Default: 500.
-        --size NAME: Named sizes of a biLM: mini, small, medium or original. Default: original.
+        --size NAME: Size of the biLM: mini has 512 LSTM cells, projected to 128 features, in each
+            layer and direction; small 1024 and 256; medium 2048 and 256; original, the size of
+            the paper, 4096 and 512. The flags of single sizes change it. Default: original.
     """
     from keras_elmo.config import BiLMConfig
     from keras_elmo.pretraining.run_folder import RunFolder

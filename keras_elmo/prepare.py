@@ -3,17 +3,16 @@
 import collections
 import concurrent.futures
 import contextlib
+import functools
 import glob
-import itertools
 import multiprocessing
 import os
 import pathlib
 import random
 import signal
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TextIO
+from typing import Any
 
 from keras_elmo.formats.vocabulary import (
     SKIPPED,
@@ -23,7 +22,8 @@ from keras_elmo.formats.vocabulary import (
 )
 from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.text_input import OPENERS, SentenceRules, read_lines
-from keras_elmo.utils.checks import check_whole, invalid, is_number
+from keras_elmo.utils.batches import cut
+from keras_elmo.utils.checks import check_whole, invalid, is_number, warn
 from keras_elmo.utils.files import PathLike, local_path, write_json
 
 # Neighbouring lines often belong to one document, so they are held out together.
@@ -31,6 +31,7 @@ _LINES_PER_BLOCK = 200
 # The held-out part of a file comes from at least this many places of the file.
 _FEWEST_BLOCKS = 4
 
+_append = functools.partial(open, mode="a", encoding="utf-8", newline="\n")
 _Inputs = PathLike | Iterable[PathLike]
 _Tokenize = Callable[[Iterable[list[str]]], Iterator[list[str]]]
 _Counts = collections.Counter[str]
@@ -176,12 +177,12 @@ def _write_sentences(
             share = settings["heldout_share"] if name in files else 0
             size, held_blocks = _choose_blocks(file, share, f"{seed} {name}")
             times = settings["weights"].get(name, 1.0)
-            for number, sentences in enumerate(tokenize(_read_blocks(file, size, progress))):
+            blocks = cut(read_lines(file, progress), size)
+            for number, sentences in enumerate(tokenize(blocks)):
                 if sentences and (name in heldout_files or number in held_blocks):
                     with _append(folder / f"heldout-{name}.txt") as heldout:
                         heldout.writelines(sentence + "\n" for sentence in sentences)
-                    for sentence in sentences:
-                        heldout_seen.update(sentence.split(" "))
+                    heldout_seen.update(token for s in sentences for token in s.split(" "))
                     continue
                 for sentence in sentences:
                     # A fraction of the weight is the probability of one more copy.
@@ -215,7 +216,7 @@ def _write_vocabulary(
         known = sorted(given[n_special:], key=lambda token: -seen[token])
     write_vocabulary(folder / "vocab.txt", [*SPECIAL_TOKENS, *known])
     if settings["heldout_share"] and not n_heldout:
-        warnings.warn(
+        warn(
             f"No text was held out: a share of {settings['heldout_share']} of the inputs has no "
             "sentence. To measure perplexity, prepare more text or give a file to hold out",
             stacklevel=3,
@@ -229,10 +230,6 @@ def _write_vocabulary(
         "heldout_tokens": n_heldout,
         "oov_share": n_unknown / n_heldout if n_heldout else None,
     }
-
-
-def _append(path: pathlib.Path) -> TextIO:
-    return open(path, "a", encoding="utf-8", newline="\n")
 
 
 def _choose_blocks(file: str, share: float, seed: str) -> tuple[int, frozenset[int]]:
@@ -250,12 +247,6 @@ def _choose_blocks(file: str, share: float, seed: str) -> tuple[int, frozenset[i
     return size, frozenset(chosen)
 
 
-def _read_blocks(file: str, size: int, progress: bool) -> Iterator[list[str]]:
-    lines = read_lines(file, progress)
-    while block := list(itertools.islice(lines, size)):
-        yield block
-
-
 @contextlib.contextmanager
 def _start_workers(rules: SentenceRules, workers: int) -> Iterator[_Tokenize]:
     """Yield a function that tokenises blocks and keeps their order."""
@@ -267,22 +258,20 @@ def _start_workers(rules: SentenceRules, workers: int) -> Iterator[_Tokenize]:
     context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else None)
     if "forkserver" in methods:
         context.set_forkserver_preload([__name__])
-    pool = concurrent.futures.ProcessPoolExecutor(workers, context, _start_worker, (rules,))
+    settings = workers, context, _start_worker, (rules,)
+    with concurrent.futures.ProcessPoolExecutor(*settings) as pool:
 
-    def run(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
-        # Submit few blocks ahead, so that memory does not grow with the text.
-        ahead: collections.deque[concurrent.futures.Future] = collections.deque()
-        for lines in blocks:
-            ahead.append(pool.submit(_tokenize_in_worker, lines))
-            if len(ahead) > 8 * workers:
+        def run(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
+            # Submit few blocks ahead, so that memory does not grow with the text.
+            ahead: collections.deque[concurrent.futures.Future] = collections.deque()
+            for lines in blocks:
+                ahead.append(pool.submit(_tokenize_in_worker, lines))
+                if len(ahead) > 8 * workers:
+                    yield ahead.popleft().result()
+            while ahead:
                 yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
 
-    try:
         yield run
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 _rules_of_worker: SentenceRules

@@ -19,7 +19,7 @@ from keras_elmo.utils.files import (
     PathLike,
     check_new_directory,
     local_path,
-    read_object,
+    read_options,
     read_vocabulary_lines,
     write_files,
     write_json,
@@ -138,7 +138,7 @@ class Preset:
             ValueError: If ``tokenizer.json`` is damaged.
         """
         for file in self._folder.named(TOKENIZER_FILE):
-            name = read_object(file, "Tokenizer file").get("name")
+            name = read_options(file, "Tokenizer file").get("name")
             if isinstance(name, str):  # other programs write other files of this name
                 return name
         return (self._released or {}).get("tokenizer") or self.format.tokenizer

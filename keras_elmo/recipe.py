@@ -24,11 +24,7 @@ _CHECKS: FieldTable = [
     ("steps", lambda x: x is None or is_whole(x, 1), "whole, 1 or more, or None"),
     ("negatives", lambda x: x is None or is_whole(x), "whole, 0 or more, or None"),
     ("learning_rate clip_norm", lambda x: is_number(x, above=0), "more than 0"),
-    (
-        "epochs",
-        lambda x: x is None or (is_number(x, above=0) and x <= 1e6),
-        "more than 0 and at most 1,000,000, or None",
-    ),
+    ("epochs", lambda x: x is None or is_number(x, above=0), "more than 0, or None"),
     ("decay", lambda x: is_number(x) and 0 <= x <= 1, "from 0 to 1"),
     ("dropout", lambda x: is_number(x) and 0 <= x < 1, "0 or more and below 1"),
     ("frozen_bilm", lambda x: isinstance(x, bool), "True or False"),
@@ -58,7 +54,8 @@ class Recipe:
             of the decay that is over.
         clip_norm: float. Largest global norm of the gradient.
         dropout: float. Dropout rate of the inputs and the last output of the LSTMs.
-        negatives: int or None. Negatives of the sampled softmax; 0 or None for the full softmax.
+        negatives: int or None. Wrong tokens that a step compares with the right ones, drawn anew
+            for each batch (sampled softmax). 0 or None compares all, which is slower.
         precision: str. ``"float32"`` or ``"bfloat16"``, the dtype of large matrix products.
         seed: int. Seed of the weights, the order of the text, the negatives and the dropout.
         frozen_bilm: bool. Update the softmax only, and keep the biLM as it was.

@@ -23,7 +23,7 @@ from keras_elmo.utils.files import (
     digest_of,
     library_errors,
     local_path,
-    read_object,
+    read_options,
 )
 from keras_elmo.utils.progress import progress_bar
 
@@ -160,7 +160,7 @@ def _check(path: pathlib.Path, file: dict) -> None:
         if algorithm in file and (digest := digest_of(path, algorithm)) != file[algorithm]:
             raise OSError(f"expected {algorithm} {file[algorithm]}, received {digest}")
     if file["file"].endswith(".json"):
-        read_object(path)
+        read_options(path)
     elif file["file"].endswith(".hdf5"):
         Hdf5Reader(path).close()
     else:

@@ -138,7 +138,7 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
     ends = json.loads(call("pretrain", corpus, run, *sizes, *recipe, "--quiet", "--json"))
     assert ends["step"] == 12 and ends["tokens"] > 0 and 1 < ends["perplexity"] < 12
     assert settings() == (10, [12, None, 2, 5])
-    assert "expects a folder without a run" in error_of("pretrain", corpus, run, *sizes, "--quiet")
+    assert "expects a directory that is new" in error_of("pretrain", corpus, run, *sizes, "--quiet")
     # A resumed run keeps what is not given. Steps and epochs replace each other.
     again = ("pretrain", corpus, run, "--resume", "--quiet", "--json")
     assert json.loads(call(*again, "--steps", 14))["step"] == 14
@@ -197,8 +197,14 @@ def test_embed_says_what_it_made(tmp_path, capsys):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["pretrain", "corpus", "run", "--filters", "1:32,"], "invalid widths_and_counts value"),
-        (["prepare", "raw.txt", "corpus", "--weight", "news"], "invalid name_and_times value"),
+        (
+            ["pretrain", "corpus", "run", "--filters", "1:32,"],
+            "of filters, as in 1:32,2:64. Received: 1:32,",
+        ),
+        (
+            ["prepare", "raw.txt", "corpus", "--weight", "news"],
+            "a number, as in news=2. Received: news",
+        ),
         (["pretrain", "corpus", "run", "--size", "tiny"], "invalid choice: 'tiny'"),
     ],
 )

@@ -108,7 +108,7 @@ def embed_file(  # noqa: D417 - a method of Embedder
     dtype = "float16" if float16 else "float32"
     counts: dict[str, int | float] = {"sentences": 0, "tokens": 0, "resumed_tokens": 0}
     start = time.perf_counter()
-    parts = cut(_checked(sentences), len, SENTENCES_IN_A_PART, TOKENS_IN_A_PART)
+    parts = cut(_checked(sentences), SENTENCES_IN_A_PART, TOKENS_IN_A_PART)
     # Read some of the input before anything is made or shown: it may be invalid.
     first = list(itertools.islice(parts, 1))
     with (

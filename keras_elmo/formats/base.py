@@ -22,7 +22,7 @@ from keras_elmo.formats.weight_mapping import (
     fingerprint,
     load,
 )
-from keras_elmo.utils.checks import warn
+from keras_elmo.utils.checks import invalid, warn
 from keras_elmo.utils.files import PathLike, read_options, read_vocabulary_lines
 
 _OPTIONS_NAMES = "*options.json or options_file, or options= (--options)"
@@ -96,6 +96,7 @@ class Format(abc.ABC):
 
     Attributes:
         name: str. Name of the format.
+        characters: str. The tensor of the character embeddings; its full name can have a prefix.
         tokenizer: str or None. The ``WordTokenizer`` of its released models.
         tokens: str. The tokens of its released models, in words.
         released_config: ``BiLMConfig`` or None. The options of its released models, if the files
@@ -103,6 +104,7 @@ class Format(abc.ABC):
     """
 
     name = ""
+    characters = ""
     tokenizer: str | None = None
     tokens = ""
     released_config: BiLMConfig | None = None
@@ -171,6 +173,19 @@ class Format(abc.ABC):
     def mapping(self) -> WeightMapping:
         """Return which tensors belong to which variables; by default those of bilm-tf's hdf5."""
         return bilm_mapping(self.config)
+
+    @functools.cached_property
+    def prefix(self) -> str:
+        """What the names of the biLM's tensors begin with."""
+        found = [name for name in self.tensors if name.endswith(self.characters)]
+        if len(found) != 1:
+            raise invalid(
+                f"{self.source} must contain the tensor '{self.characters}' of one biLM over "
+                "characters",
+                f"{found[:20]}, among {sorted(self.tensors)[:5]}",
+                "Transformers and other language models are not biLMs of this kind",
+            )
+        return found[0].removesuffix(self.characters)
 
     def read_tensors(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Read some of the ``tensors`` by name."""

@@ -10,7 +10,7 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.folder import Folder
-from keras_elmo.formats.hdf5 import Hdf5Reader, read_arrays, write_arrays
+from keras_elmo.formats.hdf5 import read_arrays, write_arrays
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint
 from keras_elmo.formats.weight_mapping import expected_shapes, load
 from keras_elmo.utils.checks import invalid
@@ -109,7 +109,7 @@ class BilmHdf5(Format):
         try:
             return [
                 Mix(tuple(map(float, x["scalars"])), float(x["gamma"]), bool(x["layer_norm"]))
-                for x in read_options(file, "Scalar mixes")
+                for x in read_options(file, "Scalar mixes", list)
             ]
         except (TypeError, LookupError) as error:
             raise invalid(
@@ -129,17 +129,12 @@ class BilmHdf5(Format):
         """Read the softmax of the checkpoint, which must be the one that the weights are from."""
         checkpoint = BilmTfCheckpoint(self.folder, self.given_options)
         softmax = checkpoint.read_softmax()
-        if softmax is not None:
-            name = checkpoint.mapping()[0].source
-            characters = checkpoint.read_tensors([name])[name]
-            with Hdf5Reader(self._weight_file()) as file:
-                own = file.read_unchecked("char_embed")
-            if not np.array_equal(own, characters):
-                raise ValueError(
-                    f"{self.source} and {checkpoint.source} must contain the same biLM. Received: "
-                    "two steps of training. Pass the checkpoint, or move one of them to another "
-                    "folder"
-                )
+        if softmax and checkpoint.read().fingerprint() != self.read().fingerprint():
+            raise invalid(
+                f"{self.source} and {checkpoint.source} must contain the same biLM",
+                "two steps of training",
+                "Pass the checkpoint, or move one of them to another folder",
+            )
         return softmax
 
     def _weight_file(self) -> pathlib.Path:

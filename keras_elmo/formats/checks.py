@@ -5,6 +5,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from keras_elmo.utils.checks import invalid
+
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 Shape: TypeAlias = tuple[int, ...]
 
@@ -45,11 +47,8 @@ def check_tensors(
         for key, tensor in tensors.items()
         if key not in expected
     ]
+    if len(problems) > _MOST_PROBLEMS:
+        problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS} more"]
     if problems:
-        shown = problems[:_MOST_PROBLEMS]
-        if len(problems) > len(shown):
-            shown.append(f"and {len(problems) - len(shown)} more")
-        raise ValueError(
-            f"{name} does not fit {fits}, nothing was loaded. Received: {'; '.join(shown)}. "
-            f"{remedy}"
-        )
+        received = "; ".join(problems)
+        raise invalid(f"{name} does not fit {fits}, nothing was loaded", received, remedy)

@@ -56,8 +56,7 @@ class ManyLangs(Format):
 
     def read_options(self) -> tuple[Any, object]:
         for file in self.folder.named("config.json"):
-            settings = read_options(file, "Configuration")
-            path = settings.get("config_path") if isinstance(settings, dict) else None
+            path = read_options(file, "Configuration").get("config_path")
             name = path.replace("\\", "/").rpartition("/")[2] if isinstance(path, str) else ""
             if self.folder.named(name):
                 architecture = self.folder.pick(name)

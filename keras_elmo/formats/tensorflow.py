@@ -32,6 +32,7 @@ class _Variables(Format):
         is_padded: bool. Whether the characters have a row for the padding.
     """
 
+    characters = "char_embed"
     cell = ""
     is_padded = False
 
@@ -54,21 +55,10 @@ class _Variables(Format):
 
     def mapping(self) -> WeightMapping:
         layout = variables_layout(self.cell, self.is_padded)
-        return make_mapping(layout, self.config, self._prefix)
+        return make_mapping(layout, self.config, self.prefix)
 
     def belongs_to_bilm(self, name: str) -> bool:
-        return bool(_BILM_TENSOR.fullmatch(name.removeprefix(self._prefix)))
-
-    @functools.cached_property
-    def _prefix(self) -> str:
-        """The prefix of the names of the biLM's tensors."""
-        names = [name for name in self.tensors if re.fullmatch("(.*/)?char_embed", name)]
-        if len(names) != 1:
-            raise ValueError(
-                f"{self.source} must contain the tensor 'char_embed' of one biLM over characters. "
-                f"Received: {names[:20]}, among {sorted(self.tensors)[:5]}"
-            )
-        return names[0].removesuffix("char_embed")
+        return bool(_BILM_TENSOR.fullmatch(name.removeprefix(self.prefix)))
 
     @functools.cached_property
     def _reader(self) -> Any:
@@ -109,11 +99,11 @@ class BilmTfCheckpoint(_Variables):
 
     def read_softmax(self) -> SoftmaxFile | None:
         vocabulary = self.vocabulary_file()
-        names = [f"{self._prefix}softmax/{name}" for name in "Wb"]
+        names = [f"{self.prefix}softmax/{name}" for name in "Wb"]
         if vocabulary is None or not self.tensors.keys() >= set(names):
             return None
         softmax = self.read_tensors(names)
-        arrays = {name.removeprefix(self._prefix): x for name, x in softmax.items()}
+        arrays = {name.removeprefix(self.prefix): x for name, x in softmax.items()}
         return self.arrange_softmax(self.source, arrays, vocabulary)
 
 

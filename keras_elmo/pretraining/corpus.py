@@ -3,12 +3,10 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Self
 
 import keras
 import numpy as np
 
-from keras_elmo.alphabets import ByteAlphabet
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.vocabulary import SPECIAL_TOKENS
 from keras_elmo.text_input import read_sentences
@@ -35,18 +33,18 @@ class Batcher:
       cut. All other weights are equal; for each direction they sum to 1.
 
     Args:
+        config: BiLMConfig. The biLM that reads the batches.
         vocabulary: list of str. Tokens, ``<S> </S> <UNK>`` first. Other tokens are ``<UNK>`` as
             targets; as inputs they keep their characters.
-        max_characters: int. Largest number of character ids of a token.
-        widest_filter: int. Width of the widest filter of the biLM.
         batch_tokens: int. Largest number of rows times longest sentence of a batch. A longer
             sentence is a batch by itself.
         devices: int. The first axes are padded to a multiple of this number.
-        fixed_shapes: bool. Whether to round sizes up to a few values, for backends that compile
-            once per shape.
+        fixed_shapes: bool or None. Whether to round sizes up to a few values, because each new
+            shape is compiled. None means on JAX only.
 
     Examples:
-        >>> batcher = Batcher(["<S>", "</S>", "<UNK>", ".", "Cats"])
+        >>> config = keras_elmo.BiLMConfig()
+        >>> batcher = Batcher(config, ["<S>", "</S>", "<UNK>", ".", "Cats"])
         >>> sentences = batcher.encode([["Dogs", "bark", "."], ["Cats", "do", "n't", "."]])
         >>> [rows] = batcher.arrange(sentences.lengths)
         >>> batcher.batch(sentences, rows)["targets"][:, 0]
@@ -56,31 +54,18 @@ class Batcher:
 
     def __init__(
         self,
+        config: BiLMConfig,
         vocabulary: Sequence[str],
-        *,
-        max_characters: int = 50,
-        widest_filter: int = 7,
         batch_tokens: int = 2048,
         devices: int = 1,
-        fixed_shapes: bool = False,
+        fixed_shapes: bool | None = None,
     ) -> None:
+        self.config = config
         self.vocabulary = {token: i for i, token in enumerate(vocabulary)}
-        self.max_characters = max_characters
-        self.widest_filter = widest_filter
         self.batch_tokens = batch_tokens
         self.devices = devices
-        self.fixed_shapes = fixed_shapes
-
-    @classmethod
-    def for_config(cls, config: BiLMConfig, vocabulary: Sequence[str], **kwargs: Any) -> Self:
-        """Make a ``Batcher`` for the biLM of a config; the backend decides on fixed shapes."""
-        return cls(
-            vocabulary,
-            max_characters=config.max_characters_per_token,
-            widest_filter=config.widest_filter,
-            fixed_shapes=keras.backend.backend() == "jax",
-            **kwargs,
-        )
+        is_jax = keras.backend.backend() == "jax"
+        self.fixed_shapes = is_jax if fixed_shapes is None else fixed_shapes
 
     def encode(
         self, sentences: list[list[str]], max_tokens: int | None = None
@@ -100,7 +85,7 @@ class Batcher:
             types.setdefault(token, len(types))
         words = [types[token] for sentence in sentences for token in sentence]
         lengths = np.array([len(sentence) for sentence in sentences])
-        alphabet = ByteAlphabet(self.max_characters)
+        alphabet = self.config.alphabet
         ids = alphabet.rows([token.encode("utf-8", "ignore") for token in types])
         return EncodedSentences(
             words=np.array(words, "int32"),
@@ -146,8 +131,8 @@ class Batcher:
         counts[every, :, lengths[:, 0]] &= is_boundary[:, ::-1]
         total = np.maximum(counts.sum(axis=(0, 2), keepdims=True), 1)
         distinct, words = np.unique(words, return_inverse=True)
-        width = sentences.widths[distinct].max() + self.widest_filter
-        width = min(self._padded(width, 16), self.max_characters)
+        width = sentences.widths[distinct].max() + self.config.widest_filter
+        width = min(self._padded(width, 16), self.config.max_characters_per_token)
         size = n
         if self.fixed_shapes:  # as many rows as a whole batch, or half, a quarter, ...
             size = self._rows(tokens) >> max(0, (self._rows(tokens) // n).bit_length() - 1)
@@ -177,25 +162,16 @@ class Batcher:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedSentences:
-    """Store sentences as indices of their distinct tokens.
+    """Store sentences as indices of their distinct tokens."""
 
-    Attributes:
-        words: array. Tokens of all sentences in order, as indices of the distinct tokens.
-        starts: array. Index in ``words`` of the first token of each sentence.
-        lengths: array. Number of tokens of each sentence.
-        vocabulary_ids: array. Vocabulary id of each distinct token.
-        characters: array. Character ids of each distinct token.
-        widths: array. Number of character ids of each distinct token, without padding.
-        is_boundary: array of bool, shape ``(sentences, 2)``. Whether each sentence begins, and
-            whether it ends, like a sentence of the text. False where a long sentence was cut.
-    """
-
-    words: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
-    vocabulary_ids: np.ndarray
-    characters: np.ndarray
-    widths: np.ndarray
+    words: np.ndarray  # The tokens of all sentences in order, as indices of the distinct tokens.
+    starts: np.ndarray  # The index in ``words`` of the first token of each sentence.
+    lengths: np.ndarray  # The number of tokens of each sentence.
+    vocabulary_ids: np.ndarray  # The vocabulary id of each distinct token.
+    characters: np.ndarray  # The character ids of each distinct token.
+    widths: np.ndarray  # The number of character ids of each distinct token, without padding.
+    # Whether each sentence begins, and whether it ends, like a sentence of the text. False where
+    # a long sentence was cut. Shape (sentences, 2).
     is_boundary: np.ndarray
 
 
@@ -212,18 +188,15 @@ class Corpus:
     Examples:
         >>> import pathlib
         >>> _ = pathlib.Path("a.txt").write_text("Dogs bark .\nCats do n't .\n")
-        >>> corpus = Corpus(["a.txt"], Batcher(["<S>", "</S>", "<UNK>", "."]))
+        >>> batcher = Batcher(keras_elmo.BiLMConfig(), ["<S>", "</S>", "<UNK>", "."])
+        >>> corpus = Corpus(["a.txt"], batcher)
         >>> batch, tokens, position = next(corpus.batches())
         >>> tokens, position
         (7, (0, 0, 1))
     """
 
     def __init__(
-        self,
-        files: Iterable[PathLike],
-        batcher: Batcher,
-        max_tokens: int = 200,
-        seed: int = 0,
+        self, files: Iterable[PathLike], batcher: Batcher, max_tokens: int = 200, seed: int = 0
     ) -> None:
         self.files = [str(file) for file in files]
         self.batcher = batcher

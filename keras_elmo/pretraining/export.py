@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import tempfile
-import warnings
 from collections.abc import Iterable
 
 from keras_elmo.pretraining.language_model_files import read_language_model, write_language_model
@@ -12,7 +10,7 @@ from keras_elmo.pretraining.run_folder import RunFolder, write_log
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.train import read_run, tokenizer_of
 from keras_elmo.text_input import read_sentences
-from keras_elmo.utils.checks import invalid
+from keras_elmo.utils.checks import invalid, warn
 from keras_elmo.utils.files import PathLike, check_new_directory, local_path
 
 
@@ -59,21 +57,21 @@ def export_run(
             raise invalid("heldout expects tokenised sentences", f"none in {file}")
         texts[str(file) if file.name in texts else file.name] = sentences
     if license is None:
-        warnings.warn(
+        warn(
             "The model card will name no licence, so nobody may use the weights. Pass license "
             "(--license)",
             stacklevel=2,
         )
     run = RunFolder(folder)
     model, vocabulary, facts = read_run(folder)
-    with tempfile.TemporaryDirectory() as rounded:
-        write_language_model(rounded, model, vocabulary, bits=bits)
-        scorer = Scorer(*read_language_model(rounded))
+    tokenizer = tokenizer_of(run.path)
+    write_language_model(output, model, vocabulary, bits=bits, tokenizer=tokenizer)
+    scorer = Scorer(*read_language_model(output))  # the weights are rounded
     scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
     front = {"library_name": "keras", "license": license, "language": language}
     front = {name: value for name, value in front.items() if value is not None}
     card = _model_card(output.resolve().name, run, facts, front, data, scores)
-    write_language_model(output, model, vocabulary, card, bits, tokenizer_of(run.path))
+    (output / "README.md").write_text(card, "utf-8")
     write_log(output / "log.csv", facts["log"])
     return scores
 

@@ -14,7 +14,7 @@ from keras_elmo.pretraining.softmax import (
     sample_log_uniform,
     softmax_loss,
 )
-from keras_elmo.utils.checks import invalid
+from keras_elmo.utils.checks import check_whole, invalid
 from keras_elmo.utils.forks import check_fork
 from keras_elmo.utils.typing import Tensor
 
@@ -75,16 +75,11 @@ class BiLanguageModel(keras.Model):
     ) -> None:
         check_fork()
         super().__init__(**{**kwargs, "dtype": "float32"})
-        if n_negatives is not None and n_negatives < 1:
-            raise invalid(
-                "BiLanguageModel expects n_negatives of 1 or more, or None for the full softmax",
-                f"n_negatives={n_negatives}",
-            )
+        if n_negatives is not None:
+            check_whole("BiLanguageModel", "n_negatives", n_negatives)
         if config.code_points is not None:
-            raise invalid(
-                "BiLanguageModel expects a biLM over the bytes of UTF-8",
-                f"code_points={config.code_points}",
-            )
+            expected = "BiLanguageModel expects a biLM over the bytes of UTF-8"
+            raise invalid(expected, f"code_points={config.code_points}")
         self.config = config
         self.vocabulary_size = vocabulary_size
         self.n_negatives = n_negatives
@@ -175,14 +170,7 @@ class BiLanguageModel(keras.Model):
             found.append(ops.reshape(nll, ops.shape(targets)))
         return ops.stack(found, axis=1)
 
-    def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Tensor:
+    def compute_loss(self, x: Any, y: Any, y_pred: Tensor, *_: Any, **__: Any) -> Tensor:
         # The replicas of TensorFlow sum their gradients. On one device this divides by 1.
         replicas = 1 if keras.backend.backend() == "jax" else count_devices()
         return y_pred / replicas

@@ -1,13 +1,11 @@
 """Read and write a language model as a preset: biLM, vocabulary and softmax."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from keras_elmo.formats.bilm_hdf5 import write_softmax
+from keras_elmo.formats.bilm_hdf5 import bilm_writers, write_softmax
 from keras_elmo.formats.bilm_weights import bilm_mapping
-from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabulary
 from keras_elmo.formats.weight_mapping import extract, to_float32, variables_by_path
 from keras_elmo.presets import TOKENIZER_FILE, Preset
@@ -114,10 +112,8 @@ def write_language_model(
     arrays = extract(bilm_mapping(model.config), variables_by_path(model.bilm))
     arrays = {name: rounded(array, bits) for name, array in arrays.items()}
     kernel, bias = to_float32(model.softmax_kernel), to_float32(model.softmax_bias)
-    filters: dict[str, Any] = {"shuffle": True, "compression": "gzip", "compression_opts": 9}
-    writers: dict[str, Callable] = {
-        "options.json": lambda path: write_json(path, model.config.to_options()),
-        "weights.hdf5": lambda path: write_arrays(path, arrays, **filters),
+    filters = {"shuffle": True, "compression": "gzip", "compression_opts": 9}
+    writers = bilm_writers(model.config, arrays, **filters) | {
         "vocab.txt": lambda path: write_vocabulary(path, vocabulary),
         "softmax.hdf5": lambda path: write_softmax(path, kernel, bias),
         "README.md": lambda path: path.write_text(card.rstrip() + "\n", "utf-8"),

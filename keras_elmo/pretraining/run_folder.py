@@ -21,7 +21,7 @@ from keras_elmo.utils.files import (
     PathLike,
     atomic_write,
     local_path,
-    read_object,
+    read_options,
     write_files,
     write_json,
 )
@@ -65,15 +65,13 @@ class RunFolder:
             raise FileNotFoundError(
                 f"Expected a folder of keras-elmo pretrain. Received: {self.path}, without run.json"
             )
-        content = read_object(self.settings, "Settings")
+        content = read_options(self.settings, "Settings")
         try:
             config = BiLMConfig.from_options(content["options"], str(self.settings))
             return config, Recipe(**content["recipe"]), dict(content["origin"])
         except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"{self.settings} must contain the options, recipe and origin of a run. "
-                f"Received: {error!r}"
-            ) from None
+            expected = f"{self.settings} must contain the options, recipe and origin of a run"
+            raise invalid(expected, repr(error)) from None
 
     def write_settings(
         self,
@@ -95,8 +93,6 @@ class RunFolder:
         }
         if tokenizer is not None:
             writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
-        elif not self.checkpoint.is_file():  # of a run that saved nothing
-            (self.path / TOKENIZER_FILE).unlink(missing_ok=True)
         write_files(self.path, writers)
 
     def save(self, variables: dict, facts: dict) -> None:
@@ -123,27 +119,19 @@ class RunFolder:
                 "Expected a folder with a checkpoint of keras-elmo pretrain. "
                 f"Received: {self.path}, without {self.checkpoint.name}"
             )
-        named = _named(variables)
         try:
             with open(self.checkpoint, "rb") as opened, np.load(opened) as file:
-                arrays = {name: file[name] for name in (*named, "facts")}
+                for name, variable in _named(variables).items():
+                    variable.assign(file[name])
+                return json.loads(str(file["facts"]))
         except (zipfile.BadZipFile, EOFError, KeyError, ValueError) as error:
             expected = f"Expected a complete checkpoint of the run in {self.path}"
             raise invalid(expected, f"{self.checkpoint}, {error}", "Begin anew") from error
-        for name, variable in named.items():
-            if arrays[name].shape != tuple(variable.shape):
-                expected = f"Expected the shape {tuple(variable.shape)} of {name}"
-                raise invalid(expected, f"{arrays[name].shape} in {self.checkpoint}", "Begin anew")
-            variable.assign(arrays[name])
-        return json.loads(str(arrays["facts"]))
 
 
 def write_log(path: PathLike, rows: list[dict]) -> None:
     """Write a log as CSV, one row per checkpoint."""
-    with (
-        atomic_write(path) as temporary,
-        open(temporary, "w", encoding="utf-8", newline="") as file,
-    ):
+    with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

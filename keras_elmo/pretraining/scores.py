@@ -43,7 +43,7 @@ class Scorer:
         self._model = model
         self._vocabulary = vocabulary
         self._known = set(vocabulary) - {UNKNOWN}
-        self._batcher = Batcher.for_config(model.config, vocabulary, batch_tokens=batch_tokens)
+        self._batcher = Batcher(model.config, vocabulary, batch_tokens)
         self._score = _CompiledMethod(model, "score").predict_on_batch
         self._read = _CompiledMethod(model, "read").predict_on_batch
 

@@ -127,18 +127,14 @@ def softmax_loss(
         else:
             candidates = ops.take(kernel, drawn, axis=0)
             offsets = ops.take(bias, drawn) - log_expected
-        # Sum in place: with the full softmax, each term is as large as the vocabulary.
-        loss: Any = 0.0
-        d_candidates: Any = 0.0
-        d_offsets: Any = 0.0
-        of_rows: list = []
+        # Sum part by part: with the full softmax, each term is as large as the vocabulary.
+        sums: list[Any] = [0.0, 0.0, 0.0]
+        of_rows = []
         for rows in _parts(ops.shape(outputs)[0], n_candidates):
-            part_loss, d_part, d_part_offsets, *of_part = one_part(
-                outputs, rows, candidates, offsets, kernel, bias
-            )
-            loss, d_candidates = loss + part_loss, d_candidates + d_part
-            d_offsets = d_offsets + d_part_offsets
-            of_rows.append(of_part)
+            part = one_part(outputs, rows, candidates, offsets, kernel, bias)
+            sums = [total + term for total, term in zip(sums, part)]
+            of_rows.append(part[3:])
+        loss, d_candidates, d_offsets = sums
         d_outputs, d_true_kernel, d_true_bias = map(ops.concatenate, zip(*of_rows))
 
         def of_vocabulary(of_candidates: Tensor, of_targets: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ import pathlib
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -31,8 +30,8 @@ from keras_elmo.pretraining.run_folder import RunFolder, to_numpy
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.recipe import Recipe
 from keras_elmo.text_input import read_sentences
-from keras_elmo.utils.checks import check_whole, invalid
-from keras_elmo.utils.files import PathLike, digest_of, local_path
+from keras_elmo.utils.checks import check_whole, invalid, warn
+from keras_elmo.utils.files import PathLike, check_new_directory, digest_of, local_path
 from keras_elmo.utils.progress import progress_bar
 
 # Held-out tokens that are scored at every checkpoint.
@@ -104,13 +103,9 @@ class Pretraining:
             expected = "Pretraining expects a folder of keras-elmo prepare"
             raise invalid(expected, f"{corpus}, without train-*.txt")
         is_started = resume and self.folder.settings.is_file()
-        has_other_files = self.folder.vocabulary.exists() and not self.folder.settings.is_file()
-        if has_other_files or (self.folder.checkpoint.is_file() and not resume):
-            raise invalid(
-                "Pretraining expects a folder without a run",
-                f"{self.folder.path}, with {'vocab.txt' if has_other_files else 'a checkpoint'}",
-                "Resume a run (resume=True, --resume), or choose another folder",
-            )
+        if not is_started:
+            remedy = "Resume a run (resume=True, --resume), or choose another directory"
+            check_new_directory(self.folder.path, "Pretraining", remedy)
         digests = "".join(digest_of(file) for file in (*files, corpus / "vocab.txt"))
         self._origin: dict[str, Any] = {
             "corpus": hashlib.sha256(digests.encode()).hexdigest(),
@@ -124,19 +119,19 @@ class Pretraining:
             if init_from is None:
                 names = ("init_from", "own_vocabulary")
                 self._origin |= {name: before[2][name] for name in names}
-            _check_same(before, (config, recipe, self._origin), self.folder)
+            self._check_same(before, (config, recipe, self._origin))
         self._given = recipe = recipe or Recipe()
         keras.utils.set_random_seed(recipe.seed)
         resumes = is_started and self.folder.checkpoint.is_file()
         if resumes:
             assert config is not None  # of the run
             self.vocabulary = read_vocabulary(self.folder.vocabulary)
-            self.model = BiLanguageModel(config, len(self.vocabulary), **model_settings(recipe))
+            self.model = BiLanguageModel(config, len(self.vocabulary), **_model_settings(recipe))
         else:
             self.model, self.vocabulary = _first_model(config, recipe, corpus, self._origin)
         tokens = self.vocabulary[len(SPECIAL_TOKENS) :]
         if 0 < (recipe.negatives or 0) < len(tokens) and tokens == sorted(tokens):
-            warnings.warn(
+            warn(
                 "The sampled softmax expects a vocabulary with the most frequent tokens first. "
                 "Received: an alphabetical one, which makes training worse. Train with "
                 "own_vocabulary, or use the full softmax (negatives=0)",
@@ -144,12 +139,8 @@ class Pretraining:
             )
         self._tokenizer = None if resumes else tokenizer_of(corpus, self._origin["init_from"])
         self.devices = count_devices()
-        batcher = Batcher.for_config(
-            self.model.config,
-            self.vocabulary,
-            batch_tokens=recipe.batch_tokens,
-            devices=self.devices,
-        )
+        sizes = recipe.batch_tokens, self.devices
+        batcher = Batcher(self.model.config, self.vocabulary, *sizes)
         self._corpus = Corpus(files, batcher, recipe.max_tokens, recipe.seed)
         self.steps = recipe.steps or self._corpus.steps(recipe.epochs or 0)
         self.recipe = dataclasses.replace(recipe, steps=self.steps, epochs=None)
@@ -164,6 +155,19 @@ class Pretraining:
             self.facts |= self.folder.load(self._variables())
         self._scorer = Scorer(self.model, self.vocabulary)
         self._sample = _sample(corpus)
+
+    def _check_same(self, before: tuple, after: tuple) -> None:
+        """Raise a ``ValueError`` if a setting differs that a resumed run must not change."""
+        old, new = (
+            {**dataclasses.asdict(config), **dataclasses.asdict(recipe), **origin}
+            for config, recipe, origin in (before, after)
+        )
+        if differing := [n for n in new if new[n] != old.get(n) and n not in _CHANGEABLE]:
+            names = ", ".join(_CHANGEABLE)
+            raise invalid(
+                f"A resumed run expects the settings that it began with, except {names}",
+                f"for {self.folder.path}, another value of {', '.join(differing)}",
+            )
 
     def _variables(self) -> dict:
         return {"model": self.model.variables, "optimizer": self.optimizer.variables}
@@ -191,14 +195,9 @@ class Pretraining:
                 settings = self.model.config, self._given, self._origin
                 self.folder.write_settings(*settings, self.vocabulary, self._tokenizer)
             signals = stack.enter_context(_received_signals())
+            shown = {"total": self.steps, "initial": self.facts["step"], "unit": " steps"}
             bar = stack.enter_context(
-                progress_bar(
-                    progress and is_first,
-                    total=self.steps,
-                    initial=self.facts["step"],
-                    unit=" steps",
-                    desc="pretraining",
-                )
+                progress_bar(progress and is_first, desc="pretraining", **shown)
             )
             keeper = _Keeper(self, bar, signals, is_first)
             # Keras wants equally many steps in every epoch, so the last steps are apart.
@@ -213,16 +212,10 @@ class Pretraining:
         self._failure: Exception | None = None
         # TensorBoard counts epochs from the start of the run.
         before = -(-self.facts["step"] // self.save_every)
+        counts = {"steps_per_epoch": steps, "initial_epoch": before, "epochs": before + epochs}
         try:
-            self.model.fit(
-                self._feed(),
-                steps_per_epoch=steps,
-                initial_epoch=before,
-                epochs=before + epochs,
-                shuffle=False,  # the feed shuffles
-                verbose=0,
-                callbacks=callbacks,
-            )
+            # The feed shuffles.
+            self.model.fit(self._feed(), shuffle=False, verbose=0, callbacks=callbacks, **counts)
         except Exception:
             # tf.data keeps only the message; raise the original error again.
             if self._failure is not None:
@@ -251,11 +244,9 @@ class Pretraining:
             return batches()
         import tensorflow as tf
 
-        axes = {"characters": 2, "words": 3, "targets": 3, "weights": 3}
-        spec = {
-            name: tf.TensorSpec([None] * n, tf.float32 if name == "weights" else tf.int32)
-            for name, n in axes.items()
-        }
+        ids = tf.TensorSpec([None] * 3, tf.int32)
+        spec = {"words": ids, "targets": ids, "weights": tf.TensorSpec([None] * 3, tf.float32)}
+        spec["characters"] = tf.TensorSpec([None] * 2, tf.int32)
         feed = tf.data.Dataset.from_generator(batches, output_signature=(spec,)).prefetch(4)
         if self.devices == 1:
             return feed
@@ -274,21 +265,19 @@ class _Keeper(keras.callbacks.Callback):
     def __init__(self, run: Pretraining, bar: Any, signals: list[int], is_first: bool) -> None:
         super().__init__()
         self.run, self.bar, self.signals, self.is_first = run, bar, signals, is_first
-        self.began, self.seconds_before = time.monotonic(), run.facts["seconds"]
-        self.new_tokens = 0
+        self.began, self.before = time.monotonic(), dict(run.facts)
 
     def on_train_batch_end(self, batch: int, logs: dict) -> None:
         facts = self.run.facts
         facts["step"] += 1
         tokens, facts["position"] = self.run.ahead.pop(facts["step"])
         facts["tokens"] += tokens
-        self.new_tokens += tokens
         self.bar.update()
         if self.signals:
             self.model.stop_training = True
         if batch % 10 == 9:
             self._check("loss", logs["loss"])
-            rate = self.new_tokens / (time.monotonic() - self.began)
+            rate = (facts["tokens"] - self.before["tokens"]) / (time.monotonic() - self.began)
             self.bar.set_postfix_str(f"loss {logs['loss']:.3f}, {rate:.0f} tokens/s")
 
     def on_epoch_end(self, epoch: int, logs: dict) -> None:
@@ -301,7 +290,7 @@ class _Keeper(keras.callbacks.Callback):
         facts["perplexity"] = run.heldout_perplexity()
         if facts["perplexity"] is not None:
             self._check("held-out perplexity", facts["perplexity"])
-        facts["seconds"] = self.seconds_before + time.monotonic() - self.began
+        facts["seconds"] = self.before["seconds"] + time.monotonic() - self.began
         row = {
             "step": facts["step"],
             "tokens": facts["tokens"],
@@ -332,16 +321,16 @@ class _Keeper(keras.callbacks.Callback):
 def _received_signals() -> Iterator[list[int]]:
     """Collect Ctrl-C and SIGTERM in a list. A second signal acts as it did before."""
     received: list[int] = []
-    handlers: dict[int, Any] = {}
+    is_main = threading.current_thread() is threading.main_thread()  # the others get no signals
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
 
     def receive(number: int, _: object) -> None:
         received.append(number)
         signal.signal(number, handlers[number])
 
-    if threading.current_thread() is threading.main_thread():  # the others get no signals
-        handlers.update({n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)})
-        for number in handlers:
-            signal.signal(number, receive)
+    for number in handlers:
+        signal.signal(number, receive)
     try:
         yield received
     finally:
@@ -353,7 +342,7 @@ def _first_model(
     config: BiLMConfig | None, recipe: Recipe, corpus: pathlib.Path, origin: dict
 ) -> tuple[BiLanguageModel, list[str]]:
     """Return the model of a new run, and its vocabulary."""
-    settings, vocabulary = model_settings(recipe), read_vocabulary(corpus / "vocab.txt")
+    settings, vocabulary = _model_settings(recipe), read_vocabulary(corpus / "vocab.txt")
     preset = origin["init_from"]
     if preset is None:
         if recipe.frozen_bilm:
@@ -385,12 +374,12 @@ def read_run(folder: PathLike) -> tuple[BiLanguageModel, list[str], dict]:
     run = RunFolder(folder)
     config, recipe, origin = run.read_settings()
     vocabulary = read_vocabulary(run.vocabulary)
-    model = BiLanguageModel(config, len(vocabulary), **model_settings(recipe))
+    model = BiLanguageModel(config, len(vocabulary), **_model_settings(recipe))
     facts = run.load({"model": model.variables})
     return model, vocabulary, {**facts, "init_from": origin["init_from"]}
 
 
-def model_settings(recipe: Recipe) -> dict:
+def _model_settings(recipe: Recipe) -> dict:
     """Return the arguments of ``BiLanguageModel`` that come from a recipe."""
     return {
         "n_negatives": recipe.negatives,
@@ -407,19 +396,6 @@ def tokenizer_of(*sources: PathLike | None) -> dict | None:
         if source is not None and (name := Preset(source).read_tokenizer()):
             return {"name": name}
     return None
-
-
-def _check_same(before: tuple, after: tuple, folder: RunFolder) -> None:
-    """Raise a ``ValueError`` if the settings of a resumed run differ in what must not change."""
-    (config, recipe, origin), (new_config, new_recipe, new_origin) = before, after
-    old = {**dataclasses.asdict(config), **dataclasses.asdict(recipe), **origin}
-    new = {**dataclasses.asdict(new_config), **dataclasses.asdict(new_recipe), **new_origin}
-    if differing := [n for n in new if new[n] != old.get(n) and n not in _CHANGEABLE]:
-        raise invalid(
-            "A resumed run expects the settings that it began with, except "
-            + ", ".join(_CHANGEABLE),
-            f"for {folder.path}, another value of {', '.join(differing)}",
-        )
 
 
 def _sample(corpus: pathlib.Path) -> list[list[str]]:

@@ -1,11 +1,12 @@
 """Plan batches: items of similar length together, and parts of bounded size."""
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TypeVar
 
 import numpy as np
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=Sized)
 
 # For the character CNN.
 _TOKENS_IN_A_BATCH = 256
@@ -73,24 +74,23 @@ def token_batches(
 
 
 def cut(
-    items: Iterable[Item], size_of: Callable[[Item], int], most_items: int, most_size: int
+    items: Iterable[Item], most_items: int, most_size: int = sys.maxsize
 ) -> Iterator[list[Item]]:
-    """Cut a stream of items into lists, bounded by their number and by the sum of their sizes.
+    """Cut a stream of texts or lists into parts, bounded by their number and total length.
 
-    An item larger than ``most_size`` gets a list for itself.
+    An item longer than ``most_size`` gets a part for itself.
 
     Examples:
-        >>> list(cut([3, 1, 1, 9], size_of=int, most_items=2, most_size=5))
-        [[3, 1], [1], [9]]
+        >>> list(cut(["abc", "d", "e", "fghijklmn"], most_items=2, most_size=5))
+        [['abc', 'd'], ['e'], ['fghijklmn']]
     """
     part: list[Item] = []
     total = 0
     for item in items:
-        size = size_of(item)
-        if part and (len(part) == most_items or total + size > most_size):
+        if part and (len(part) == most_items or total + len(item) > most_size):
             yield part
             part, total = [], 0
         part.append(item)
-        total += size
+        total += len(item)
     if part:
         yield part

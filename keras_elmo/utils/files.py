@@ -45,26 +45,22 @@ def read_bytes(file: PathLike, kind: str = "File") -> bytes:
     return local_path(file).read_bytes()
 
 
-def read_options(file: PathLike, kind: str = "Options file") -> Any:
+def read_options(file: PathLike, kind: str = "Options file", content_type: type = dict) -> Any:
     """Read an options file, or any other small JSON file, whose ``kind`` errors contain.
 
     Raises:
         OSError: If the file is missing or cannot be read.
-        ValueError: If the file is not JSON in UTF-8.
+        ValueError: If the file is not JSON in UTF-8, or its content has another type.
     """
     content = read_bytes(file, kind)
     try:
-        return json.loads(content.decode("utf-8-sig"))
+        options = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{kind} {file} is not JSON: {error}") from error
-
-
-def read_object(file: PathLike, kind: str = "Options file") -> dict[str, Any]:
-    """Read a small JSON file that must contain an object. For errors see ``read_options``."""
-    content = read_options(file, kind)
-    if not isinstance(content, dict):
-        raise invalid(f"{kind} {file} must contain a JSON object", type(content).__name__)
-    return content
+    if not isinstance(options, content_type):
+        expected = f"{kind} {file} must contain a {content_type.__name__} in JSON"
+        raise invalid(expected, type(options).__name__)
+    return options
 
 
 def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]:

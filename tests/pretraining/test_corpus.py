@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keras_elmo import BiLMConfig
 from keras_elmo.alphabets import ByteAlphabet
 from keras_elmo.pretraining.corpus import Batcher, Corpus
 from keras_elmo.pretraining.distribution import batches_of_replicas
 
 VOCABULARY = ["<S>", "</S>", "<UNK>", "a", "b", "c", "long"]
+CONFIG = BiLMConfig()
+NARROW = BiLMConfig(filters=((1, 2), (3, 4)))
 TOKENS = st.sampled_from(["a", "b", "c", "longer", "x", "Ünïcödé", "a" * 70])
 
 
@@ -29,8 +32,7 @@ def rows_of(tokens, width=50):
 def test_batches_contain_every_sentence_once_in_both_directions(
     sentences, devices, batch_tokens, fixed_shapes
 ):
-    sizes = {"widest_filter": 3, "batch_tokens": batch_tokens}
-    batcher = Batcher(VOCABULARY, devices=devices, fixed_shapes=fixed_shapes, **sizes)
+    batcher = Batcher(NARROW, VOCABULARY, batch_tokens, devices, fixed_shapes)
     encoded = batcher.encode(sentences)
     seen = []
     for rows in batcher.arrange(encoded.lengths, np.random.default_rng(0)):
@@ -61,7 +63,7 @@ def test_batches_contain_every_sentence_once_in_both_directions(
 
 def test_replicas_share_a_batch():
     """Each has its own distinct tokens; the mean of their losses is the loss of the batch."""
-    batcher = Batcher(VOCABULARY, devices=2)
+    batcher = Batcher(CONFIG, VOCABULARY, devices=2)
     encoded = batcher.encode([["a", "b"], ["a", "c", "long"], ["b"]])
     batch = batcher.batch(encoded, np.arange(3))
     parts = batches_of_replicas(batch, 2)
@@ -80,7 +82,7 @@ def test_fixed_shapes_are_few():
     sentences = [rng.choice(tokens, n).tolist() for n in rng.integers(1, 40, 400)]
     shapes = {}
     for fixed in (False, True):
-        batcher = Batcher(VOCABULARY, batch_tokens=512, fixed_shapes=fixed)
+        batcher = Batcher(CONFIG, VOCABULARY, batch_tokens=512, fixed_shapes=fixed)
         encoded = batcher.encode(sentences)
         batches = [batcher.batch(encoded, rows) for rows in batcher.arrange(encoded.lengths)]
         shapes[fixed] = {tuple(x.shape for x in batch.values()) for batch in batches}
@@ -107,7 +109,7 @@ def assert_same(one, two):
 def test_any_position_can_be_entered(tmp_path):
     files = write_files(tmp_path)
     vocabulary = [*VOCABULARY, *(f"{i}-{k}" for i in range(3) for k in range(20))]
-    batcher = Batcher(vocabulary, batch_tokens=30)
+    batcher = Batcher(CONFIG, vocabulary, batch_tokens=30)
     corpus = Corpus(files, batcher, seed=5)
     batches = take(corpus, 60)
     for start in range(59):
@@ -147,7 +149,7 @@ def predictions(batch):
 def test_a_long_sentence_is_read_in_pieces_without_false_boundaries(tmp_path):
     """The boundary tokens are read at every cut, but nothing is predicted across it."""
     (tmp_path / "a.txt").write_text("a b c a b c c\nb a\n")
-    corpus = Corpus([tmp_path / "a.txt"], Batcher(VOCABULARY), max_tokens=3)
+    corpus = Corpus([tmp_path / "a.txt"], Batcher(CONFIG, VOCABULARY), max_tokens=3)
     [(batch, tokens, _)] = take(corpus, 1)
     assert tokens == 9
     forward, backward = predictions(batch)
@@ -163,18 +165,18 @@ def test_a_long_sentence_is_read_in_pieces_without_false_boundaries(tmp_path):
 def test_files_without_sentences(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n")
     (tmp_path / "b.txt").write_text("a b\n")
-    both = Corpus([tmp_path / "a.txt", tmp_path / "b.txt"], Batcher(VOCABULARY))
+    both = Corpus([tmp_path / "a.txt", tmp_path / "b.txt"], Batcher(CONFIG, VOCABULARY))
     epochs = [position[0] for _, _, position in take(both, 3)]
     assert epochs == [0, 1, 2]
     assert both.steps(3) == 3
-    empty = Corpus([tmp_path / "a.txt"], Batcher(VOCABULARY))
+    empty = Corpus([tmp_path / "a.txt"], Batcher(CONFIG, VOCABULARY))
     with pytest.raises(ValueError, match="Corpus expects sentences. Received: none in"):
         take(empty, 1)
 
 
 def test_long_and_short_batches_come_in_any_order():
     lengths = np.repeat(np.arange(1, 21), 8)
-    batcher = Batcher(VOCABULARY, batch_tokens=40)
+    batcher = Batcher(CONFIG, VOCABULARY, batch_tokens=40)
 
     def longest(*rng):
         return [lengths[rows].max() for rows in batcher.arrange(lengths, *rng)]
@@ -185,5 +187,5 @@ def test_long_and_short_batches_come_in_any_order():
 
 
 def test_lone_surrogates_are_left_out():
-    encoded = Batcher(VOCABULARY).encode([["\ud800x", "a"]])
+    encoded = Batcher(CONFIG, VOCABULARY).encode([["\ud800x", "a"]])
     np.testing.assert_array_equal(encoded.characters[2:], rows_of(["x", "a"]))

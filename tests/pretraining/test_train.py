@@ -80,7 +80,7 @@ def test_one_run_in_a_folder(corpus, finished):
         with pytest.raises(OSError, match="trains .*run already. Received: its lock"):
             run.run(progress=False)
     for folder in (finished, corpus):
-        with pytest.raises(ValueError, match="a folder without a run. .* with .*. Resume a run"):
+        with pytest.raises(ValueError, match="new or empty. .* contains files. Resume a run"):
             make_run(folder, corpus, 8)
 
 

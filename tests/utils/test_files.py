@@ -6,7 +6,6 @@ from keras_elmo.utils.files import (
     atomic_write,
     check_new_directory,
     check_output,
-    read_object,
     read_options,
     read_vocabulary_lines,
     write_files,
@@ -35,8 +34,8 @@ def test_bad_json(tmp_path, content, reason):
 
 def test_json_of_another_kind(tmp_path):
     (tmp_path / "o.json").write_text("[]")
-    with pytest.raises(ValueError, match="o.json must contain a JSON object. Received: list"):
-        read_object(tmp_path / "o.json")
+    with pytest.raises(ValueError, match="o.json must contain a dict in JSON. Received: list"):
+        read_options(tmp_path / "o.json")
 
 
 def test_lines(tmp_path):
