@@ -33,10 +33,9 @@ def rows_of(column: Any) -> Any:
     """
     names = "columns", "column_names"  # of tables in pandas, Arrow and Hugging Face Datasets
     is_table = isinstance(column, dict) or any(hasattr(type(column), name) for name in names)
-    if hasattr(column, "to_pylist") and not is_table:  # Arrow
-        return column.to_pylist()
-    has_rows = isinstance(column, Iterable) and getattr(column, "ndim", 1) > 0
-    return list(column) if has_rows and not is_table else column
+    if is_table or not isinstance(column, Iterable) or getattr(column, "ndim", 1) == 0:
+        return column
+    return column.to_pylist() if hasattr(column, "to_pylist") else list(column)  # to_pylist: Arrow
 
 
 def sentence_rows(sentences: Any) -> Any:

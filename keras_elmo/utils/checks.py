@@ -37,7 +37,7 @@ def warn(message: str, stacklevel: int) -> None:
     Before Python 3.12, ``stacklevel`` chooses the line: 1 is the call of this function.
     """
     if sys.version_info >= (3, 12):
-        package = os.path.dirname(os.path.dirname(__file__))
+        package = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
         warnings.warn(message, skip_file_prefixes=(package,))
     else:
         warnings.warn(message, stacklevel=stacklevel + 1)
