@@ -8,7 +8,6 @@ from keras import ops
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.layers.backend.eager import is_eager
-from keras_elmo.tokenizers.characters import CharacterTokenizer
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.typing import Tensor
 
@@ -46,9 +45,7 @@ def check_inputs(inputs: Any, config: BiLMConfig) -> Tensor:
             f'keras.Input((None, {config.alphabet.row_length}), dtype="int32"). {_ADVICE}',
         )
     check_shape(inputs.shape, config)
-    if isinstance(inputs, keras.KerasTensor):
-        _check_producer(inputs, config)
-    elif not is_tensor or is_eager(inputs):
+    if not is_tensor or is_eager(inputs):
         _check_ids(ops.convert_to_numpy(inputs), config)
     return inputs
 
@@ -64,28 +61,6 @@ def check_shape(shape: tuple, config: BiLMConfig) -> None:
             f"shape={tuple(shape)}",
             _ADVICE,
         )
-
-
-def _check_producer(inputs: keras.KerasTensor, config: BiLMConfig) -> None:
-    """Raise a ValueError if the layer that returned the inputs makes no ids for this biLM."""
-    producer: Any = getattr(getattr(inputs, "_keras_history", None), "operation", None)
-    if isinstance(producer, CharacterTokenizer):
-        is_right = _known(producer.alphabet) == _known(config.alphabet)
-    else:
-        # Ids may be floats, but an Embedding returns features.
-        is_right = "float" not in inputs.dtype or not getattr(producer, "weights", None)
-    if not is_right:
-        raise invalid(
-            "ElmoLayer expects character ids in the alphabet of its biLM",
-            f"the output of {type(producer).__name__} {producer.name!r}",
-            _ADVICE,
-        )
-
-
-def _known(alphabet: Any) -> tuple | None:
-    """Return the characters and words that have an id; None for bytes."""
-    points = alphabet.code_points
-    return points and (points.characters, points.words)
 
 
 def _check_ids(ids: np.ndarray, config: BiLMConfig) -> None:
@@ -110,8 +85,6 @@ def _check_ids(ids: np.ndarray, config: BiLMConfig) -> None:
             f"{wrong[0]}, an id of another alphabet",
             _ADVICE,
         )
-    if (ids != np.floor(ids)).any():
-        raise invalid("ElmoLayer expects whole numbers as character ids", "fractions", _ADVICE)
     # Look for a token in the sentences that begin with padding.
     if (first[:, :1] == 0).any() and (first[first[:, 0] == 0] != 0).any():
         raise invalid(

@@ -286,10 +286,6 @@ def test_bad_arguments():
             [["not"], ["even", "even"]],
             "in an array. Received: <class 'list'>: .* inhomog.*Character",
         ),
-        (
-            np.array([[[259, 98.5, *[260] * 11]]]),
-            "whole numbers as .*. Received: fractions",
-        ),
     ],
 )
 def test_bad_ids(ids, message, tiny_layer):
@@ -317,10 +313,7 @@ def test_ids_of_another_alphabet(words, tiny_layer):
     many = list(map(chr, range(0x4E00, 0x4E00 + 300)))
     code_points = make_code_points(many, words)
     layer = ElmoLayer(make_config(code_points=code_points))
-    right, other = (
-        CodePointTokenizer([*SPECIAL_CHARACTERS, *known], code_points.words, max_characters=13)
-        for known in (many, reversed(many))
-    )
+    right = CodePointTokenizer(code_points.characters, code_points.words, max_characters=13)
     tokens = [["一", "a"], ["two"]]
     layer(right(tokens))
     bytes_only = CharacterTokenizer(13)
@@ -332,20 +325,10 @@ def test_ids_of_another_alphabet(words, tiny_layer):
     short = right(tokens)[:, :, :13]
     with pytest.raises(ValueError, match="begin with the id 259"):
         tiny_layer(short)
-    if BACKEND == "tensorflow":
-        strings = keras.Input((None,), dtype="string")
-        layer(right(strings)), tiny_layer(bytes_only(strings))
-        for tokenizer, elmo in ((bytes_only, layer), (other, layer), (right, tiny_layer)):
-            if elmo is tiny_layer and words:  # The shape differs too.
-                continue
-            with pytest.raises(ValueError, match=f"Received: the output of .*Token.*. {advice}"):
-                elmo(tokenizer(strings))
 
 
 def test_features_are_no_ids(tiny_layer):
     embed = keras.layers.Embedding(262, 13)
-    with pytest.raises(ValueError, match="Received: the output of Embedding 'embedding"):
-        tiny_layer(embed(keras.Input((None,), dtype="int32")))
     with pytest.raises(ValueError, match="Received: ids from -|Received: 0"):
         tiny_layer(embed(np.arange(6).reshape(2, 3)))
     tiny_layer(keras.layers.Reshape((5, 13))(keras.Input((65,))))  # Ids may be floats.
