@@ -49,14 +49,12 @@ class BiLM(BiLMPart):
     """
 
     def build(self, input_shape: tuple) -> None:
-        self.char_cnn = CharCNN(name="char_cnn", **self.part_arguments)
-        self.char_cnn.build(input_shape)
+        self.char_cnn = self.build_part(CharCNN, "char_cnn", input_shape)
         # A flat list, because Keras before 3.15 does not save layers in lists inside a dict.
+        features = (None, None, self.config.projection_dim)
         self.lstms = [
-            ProjectedLSTM(name=name, **self.part_arguments) for name in self.config.lstm_names
+            self.build_part(ProjectedLSTM, name, features) for name in self.config.lstm_names
         ]
-        for lstm in self.lstms:
-            lstm.build((None, None, self.config.projection_dim))
 
     def call(
         self, inputs: Tensor, mask: Tensor | None = None, initial_state: dict | None = None
@@ -71,15 +69,10 @@ class BiLM(BiLMPart):
     def contextualize(
         self, token: Tensor, mask: Tensor | None = None, initial_state: dict | None = None
     ) -> tuple[dict, dict]:
-        """Run the LSTMs over token representations: ``call`` without the character CNN.
+        """Run the LSTMs: ``call`` without the character CNN.
 
-        Args:
-            token: Token representations, float, shape ``(batch, tokens, projection_dim)``.
-            mask: Bool, shape ``(batch, tokens)``, padding on the right; or None.
-            initial_state: dict. ``(h, c)`` of every LSTM by its name; None for zeros.
-
-        Returns:
-            Two dicts: the 2L + 1 representations by name, and the final ``(h, c)`` of every LSTM.
+        ``token`` contains the token representations, float, shape ``(batch, tokens,
+        projection_dim)``. The other arguments and the results are those of ``call``.
         """
         if mask is not None:
             # The character CNN gives padding a representation that is not 0.
@@ -104,7 +97,6 @@ class BiLM(BiLMPart):
         is_token: Tensor | None = None,
         initial_state: dict | None = None,
         dropout: Callable | None = None,
-        product_dtype: str | None = None,
     ) -> tuple[dict, dict]:
         """Run the LSTMs of one direction, over tokens in the order in which it reads them.
 
@@ -115,7 +107,6 @@ class BiLM(BiLMPart):
             is_token: Bool, shape ``(tokens, batch)``, False for padding; or None.
             initial_state: dict. ``(h, c)`` of every LSTM by its name; None for zeros.
             dropout: function or None. Applied to the input of every layer.
-            product_dtype: str or None. Dtype of the matrix products; see ``ProjectedLSTM``.
 
         Returns:
             Two dicts with the keys ``{direction}_1`` to ``{direction}_L``: the outputs, float,
@@ -129,9 +120,7 @@ class BiLM(BiLMPart):
             state = initial_state[lstm.name] if initial_state else None
             if dropout:
                 x = dropout(x)
-            y, states[lstm.name] = lstm(
-                x, is_token=is_token, state=state, product_dtype=product_dtype
-            )
+            y, states[lstm.name] = lstm(x, is_token=is_token, state=state)
             has_residual = self.config.use_skip_connections and outputs
             x = x + y if has_residual else y
             outputs[lstm.name] = x

@@ -1,10 +1,12 @@
 """The base class of all layers of a biLM."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 
 from keras_elmo.config import BiLMConfig
+
+Part = TypeVar("Part", bound="BiLMPart")
 
 
 class BiLMPart(keras.layers.Layer):
@@ -21,6 +23,8 @@ class BiLMPart(keras.layers.Layer):
         saved: bool. Whether saved models contain the weights of this layer.
         missing: bool. Create all weights as NaN, so that nobody takes the results of random
             weights as the weights of a biLM that were not loaded yet.
+        product_dtype: str or None. Dtype of the large matrix products, for pretraining in half
+            precision; None for the dtype of the layer.
         **kwargs: Arguments of ``keras.layers.Layer``.
     """
 
@@ -31,6 +35,7 @@ class BiLMPart(keras.layers.Layer):
         frozen: bool = False,
         saved: bool = True,
         missing: bool = False,
+        product_dtype: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -38,18 +43,30 @@ class BiLMPart(keras.layers.Layer):
         self.frozen = frozen
         self.saved = saved
         self.missing = missing
+        self.product_dtype = product_dtype
 
-    @property
-    def part_arguments(self) -> dict:
-        """Arguments that this layer passes to the layers inside it."""
-        return {
-            "config": self.config,
-            "frozen": self.frozen,
-            "saved": self.saved,
-            "missing": self.missing,
-            "trainable": self.trainable,
-            "dtype": self.dtype_policy,
-        }
+    def build_part(self, kind: type[Part], name: str, input_shape: tuple) -> Part:
+        """Build a layer inside this one, with the arguments of this one."""
+        part = kind(
+            self.config,
+            frozen=self.frozen,
+            saved=self.saved,
+            missing=self.missing,
+            product_dtype=self.product_dtype,
+            trainable=self.trainable,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        part.build(input_shape)
+        return part
+
+    def add_kernel_and_bias(
+        self, name: str, shape: tuple, initializer: Any = None, bias: float = 0.0
+    ) -> tuple[keras.Variable, keras.Variable]:
+        """Add ``{name}_kernel`` of this shape, and ``{name}_bias``, one value for each output."""
+        kernel = self.add_weight(shape=shape, initializer=initializer, name=f"{name}_kernel")
+        constant = keras.initializers.Constant(bias)
+        return kernel, self.add_weight(shape=shape[-1:], initializer=constant, name=f"{name}_bias")
 
     def add_weight(self, **kwargs: Any) -> keras.Variable:
         if self.missing:

@@ -25,8 +25,6 @@ class CharCNN(BiLMPart):
     Call arguments:
         inputs: Character ids of tokens, int, shape ``(tokens, characters)``; ``characters`` is
             at least the width of the widest filter. A word id comes first if the biLM has words.
-        product_dtype: str or None. Dtype of the matrix products after the convolutions; None
-            for the dtype of the layer.
 
     Returns:
         Token representations, float, shape ``(tokens, projection_dim)``.
@@ -47,25 +45,17 @@ class CharCNN(BiLMPart):
             initializer=_with_zero_padding(keras.initializers.RandomUniform(-1.0, 1.0)),
             name="embeddings",
         )
-        self.convolutions = []
-        for i, (width, count) in enumerate(config.filters):
-            kernel = self.add_weight(
-                shape=(width, config.character_embedding_dim, count), name=f"conv_{i}_kernel"
-            )
-            bias = self.add_weight(shape=(count,), initializer="zeros", name=f"conv_{i}_bias")
-            self.convolutions.append((kernel, bias))
-        self.highways = [
-            Highway(name=f"highway_{i}", **self.part_arguments) for i in range(config.n_highway)
+        self.convolutions = [
+            self.add_kernel_and_bias(f"conv_{i}", (width, config.character_embedding_dim, count))
+            for i, (width, count) in enumerate(config.filters)
         ]
-        for highway in self.highways:
-            highway.build((None, config.n_filters))
+        self.highways = [
+            self.build_part(Highway, f"highway_{i}", (None, config.n_filters))
+            for i in range(config.n_highway)
+        ]
         if config.has_projection:
-            self.projection_kernel = self.add_weight(
-                shape=(config.n_filters, config.projection_dim), name="projection_kernel"
-            )
-            self.projection_bias = self.add_weight(
-                shape=(config.projection_dim,), initializer="zeros", name="projection_bias"
-            )
+            sizes = (config.n_filters, config.projection_dim)
+            self.projection = self.add_kernel_and_bias("projection", sizes)
         if alphabet.n_words:
             self.word_embeddings = self.add_weight(
                 shape=(alphabet.n_words + 1, alphabet.word_dim),
@@ -76,7 +66,7 @@ class CharCNN(BiLMPart):
                 shape=(alphabet.word_dim, config.projection_dim), name="word_kernel"
             )
 
-    def call(self, inputs: Tensor, product_dtype: str | None = None) -> Tensor:
+    def call(self, inputs: Tensor) -> Tensor:
         has_words = self.config.alphabet.n_words > 0
         embedded = self._look_up(self.embeddings, inputs[:, 1:] if has_words else inputs)
         activation = keras.activations.get(self.config.activation)
@@ -88,9 +78,9 @@ class CharCNN(BiLMPart):
             features.append(activation(ops.max(windows, axis=1) + bias))
         x = ops.concatenate(features, axis=-1)
         for highway in self.highways:
-            x = highway(x, product_dtype=product_dtype)
+            x = highway(x)
         if self.config.has_projection:
-            x = mixed_dense(x, self.projection_kernel, self.projection_bias, product_dtype)
+            x = mixed_dense(x, *self.projection, self.product_dtype)
         if has_words:
             words = self._look_up(self.word_embeddings, inputs[:, 0])
             x = x + ops.matmul(words, self.word_kernel)
@@ -119,23 +109,12 @@ class Highway(BiLMPart):
     def build(self, input_shape: tuple) -> None:
         width = input_shape[-1]
         initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
-        self.transform_kernel = self.add_weight(
-            shape=(width, width), initializer=initializer, name="transform_kernel"
-        )
-        self.transform_bias = self.add_weight(
-            shape=(width,), initializer="zeros", name="transform_bias"
-        )
-        self.gate_kernel = self.add_weight(
-            shape=(width, width), initializer=initializer, name="gate_kernel"
-        )
-        self.gate_bias = self.add_weight(
-            shape=(width,), initializer=keras.initializers.Constant(-2.0), name="gate_bias"
-        )
+        self.transform = self.add_kernel_and_bias("transform", (width, width), initializer)
+        self.gate = self.add_kernel_and_bias("gate", (width, width), initializer, bias=-2.0)
 
-    def call(self, inputs: Tensor, product_dtype: str | None = None) -> Tensor:
-        transform = mixed_dense(inputs, self.transform_kernel, self.transform_bias, product_dtype)
-        transform = ops.relu(transform)
-        gate = ops.sigmoid(mixed_dense(inputs, self.gate_kernel, self.gate_bias, product_dtype))
+    def call(self, inputs: Tensor) -> Tensor:
+        transform = ops.relu(mixed_dense(inputs, *self.transform, self.product_dtype))
+        gate = ops.sigmoid(mixed_dense(inputs, *self.gate, self.product_dtype))
         return gate * transform + (1 - gate) * inputs
 
 

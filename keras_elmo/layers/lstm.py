@@ -68,7 +68,6 @@ class ProjectedLSTM(BiLMPart):
         is_token: Bool, shape ``(tokens, batch)``, or None. Padding, where it is False, does not
             change the state, and its output is 0.
         state: Pair ``(h, c)`` for the first step; None for zeros.
-        product_dtype: str or None. Dtype of all matrix products; None for the dtype of the layer.
 
     Returns:
         The outputs, float, shape ``(tokens, batch, projection_dim)``, and the final ``(h, c)``,
@@ -97,11 +96,7 @@ class ProjectedLSTM(BiLMPart):
             self.projection = self.add_weight(shape=(lstm_dim, projection_dim), name="projection")
 
     def call(
-        self,
-        inputs: Tensor,
-        is_token: Tensor | None = None,
-        state: Any = None,
-        product_dtype: str | None = None,
+        self, inputs: Tensor, is_token: Tensor | None = None, state: Any = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         config = self.config
         if state is None:
@@ -109,7 +104,7 @@ class ProjectedLSTM(BiLMPart):
             sizes = (config.projection_dim, config.lstm_dim)
             state = [ops.zeros((batch, size), self.compute_dtype) for size in sizes]
         # x W + b of all tokens is large, so it is computed and kept in the dtype of the products.
-        dtype = product_dtype or self.compute_dtype
+        dtype = self.product_dtype or self.compute_dtype
         forget_bias = np.repeat([0, 1, 0, 0], config.lstm_dim).astype("float32")  # 1 for f
         bias = self.bias + ops.cast(forget_bias, self.compute_dtype)
         from_inputs = mixed_dense(
@@ -123,7 +118,7 @@ class ProjectedLSTM(BiLMPart):
             is_token,
             (self.recurrent_kernel, self.projection),
             clips,
-            product_dtype,
+            self.product_dtype,
             differentiable=not self.frozen,
         )
         return outputs, tuple(state)

@@ -84,7 +84,7 @@ class BiLanguageModel(keras.Model):
         self.vocabulary_size = vocabulary_size
         self.n_negatives = n_negatives
         self.product_dtype = product_dtype
-        self.bilm = BiLM(config, dtype="float32", name="bilm")
+        self.bilm = BiLM(config, product_dtype=product_dtype, dtype="float32", name="bilm")
         self.bilm.build((None, None, config.max_characters_per_token))
         width = config.projection_dim
         self.softmax_kernel = self.add_weight(
@@ -132,7 +132,6 @@ class BiLanguageModel(keras.Model):
                 direction,
                 ops.take(token, words, axis=0),
                 dropout=drop_out,
-                product_dtype=self.product_dtype,
             )
             outputs = drop_out(outputs[f"{direction}_{self.config.n_layers}"])
             top.append(ops.transpose(outputs, (1, 0, 2)))
@@ -140,10 +139,7 @@ class BiLanguageModel(keras.Model):
 
     def _represent(self, characters: Tensor) -> Tensor:
         """Return the token representations of the distinct tokens of a batch."""
-
-        def char_cnn(ids: Tensor) -> Tensor:
-            return self.bilm.char_cnn(ids, product_dtype=self.product_dtype)
-
+        char_cnn = self.bilm.char_cnn
         if keras.backend.backend() != "tensorflow":  # JAX would compile for every shape
             return char_cnn(characters)
         # Few tokens are long, and they come last. The others need fewer characters.

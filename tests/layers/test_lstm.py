@@ -116,17 +116,20 @@ def test_outputs_and_gradients_are_those_of_the_formulas(sizes, mask):
 
 @pytest.mark.backends("torch")
 def test_a_layer_with_half_precision_products_keeps_its_states_in_float32():
-    layer = ProjectedLSTM(make_config(lstm_dim=5, projection_dim=3))
+    config = make_config(lstm_dim=5, projection_dim=3)
+    exact_layer, half_layer = (ProjectedLSTM(config, product_dtype=d) for d in (None, "bfloat16"))
     x = ops.convert_to_tensor(np.random.default_rng(0).normal(size=(6, 4, 7)).astype("float32"))
-    layer.build((4, 6, 7))
-    layer.bias.assign(np.linspace(-1, 1, 20))
+    exact_layer(x), half_layer(x)
+    exact_layer.bias.assign(np.linspace(-1, 1, 20))
+    half_layer.set_weights(exact_layer.get_weights())
 
-    def loss(product_dtype=None):
-        outputs, state = layer(x, product_dtype=product_dtype)
+    def loss(layer):
+        outputs, state = layer(x)
         assert {keras.backend.standardize_dtype(y.dtype) for y in (outputs, *state)} == {"float32"}
         return ops.sum(outputs**2)
 
-    exact, half = gradients(loss, layer), gradients(lambda: loss("bfloat16"), layer)
+    exact = gradients(lambda: loss(exact_layer), exact_layer)
+    half = gradients(lambda: loss(half_layer), half_layer)
     assert len(half) == 4
     for ours, right in zip(half, exact, strict=True):
         assert ours.dtype == "float32" and (ours != right).any()
