@@ -13,37 +13,30 @@ class CarriedState:
     new rows start at zero.
 
     Attributes:
-        values: dict or None. ``[h, c]`` of every LSTM by its name, NumPy; None before the
-            first batch.
+        values: dict. ``(h, c)`` of every LSTM by its name, NumPy; empty before the first batch.
     """
 
     def __init__(self) -> None:
-        self.values: dict[str, list[np.ndarray]] | None = None
+        self.values: dict[str, tuple[np.ndarray, ...]] = {}
 
-    def for_batch(self, n: int) -> dict[str, list] | None:
-        """Return the state of the first ``n`` rows, or None if all rows start at zero."""
-        if self.values is None:
-            return None
-        return {
-            name: [
-                ops.convert_to_tensor(np.pad(x[:n], [(0, max(0, n - len(x))), (0, 0)]))
-                for x in state
-            ]
-            for name, state in self.values.items()
-        }
+    def for_batch(self, n: int) -> dict[str, tuple]:
+        """Return the state of the first ``n`` rows; an empty dict if all rows start at zero."""
+
+        def first_rows(x: np.ndarray) -> Any:
+            return ops.convert_to_tensor(np.pad(x[:n], [(0, max(0, n - len(x))), (0, 0)]))
+
+        return {name: tuple(map(first_rows, state)) for name, state in self.values.items()}
 
     def update(self, state: dict[str, Any]) -> None:
-        """Store the final state of a batch: ``[h, c]`` of every LSTM by its name, tensors."""
-        new = {name: [ops.convert_to_numpy(x) for x in s] for name, s in state.items()}
-        if self.values is not None:
-            for name, arrays in new.items():
-                old = self.values[name]
-                new[name] = [np.concatenate([x, y[len(x) :]]) for x, y in zip(arrays, old)]
+        """Store the final state of a batch: ``(h, c)`` of every LSTM by its name, tensors."""
+        new = {name: tuple(map(ops.convert_to_numpy, s)) for name, s in state.items()}
+        for name, old in self.values.items():
+            new[name] = tuple(np.concatenate([x, y[len(x) :]]) for x, y in zip(new[name], old))
         self.values = new
 
     def as_numpy(self) -> tuple[np.ndarray, ...] | None:
         """Return ``h`` and ``c`` of all layers, as ``ElmoLayer.state`` describes them."""
-        if self.values is None:
+        if not self.values:
             return None
         states = list(self.values.values())  # forward_1 .. forward_L, backward_1 .. backward_L
         n = len(states) // 2

@@ -143,16 +143,15 @@ class ElmoLayer(PretrainedLayer):
             self.config,
             frozen=not self.trainable_bilm,
             saved=self.save_bilm,
-            missing=self._starts_missing or not self.save_bilm,
+            missing=self._first_weights is not None or not self.save_bilm,
             trainable=self.trainable,
             dtype=self.dtype_policy,
             name="bilm",
         )
         self.bilm.build(input_shape)
-        if isinstance(self._source, LiveWeights):
-            self.bilm.set_weights(self._source.layer.bilm.get_weights())
-            self._awaited = self._source.layer._awaited
-        self._source = None  # keep the other layer no longer than needed
+        if self._first_weights:
+            self.bilm.set_weights(self._first_weights)
+        self._first_weights = None  # They may be large.
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         check_fork()
@@ -227,18 +226,12 @@ class ElmoLayer(PretrainedLayer):
 
     def reset_state(self) -> None:
         """Start every row of the next batch from a zero state."""
-        self.carried_state.values = None
-
-    def __reduce__(self) -> tuple:
-        """Keep the weights in copies and pickles, also with ``save_bilm=False``."""
-        weights = self.bilm.get_weights() if self.built else None
-        state = self._starts_missing, self._awaited
-        return _restore, (type(self), self.get_config(), weights, state)
+        self.carried_state.values = {}
 
     def get_config(self) -> dict:
         return {
             **super().get_config(),
-            "weights": LiveWeights(self) if self.built else self._source,
+            "weights": LiveWeights(self),
             "config": self.config.to_options(),
             "output": self.output_kind,
             "keep_boundaries": self.keep_boundaries,
@@ -254,15 +247,8 @@ class ElmoLayer(PretrainedLayer):
             del arguments["trainable"]
         source = arguments.pop("weights", None)
         layer = cls(**arguments)
-        layer._starts_missing, layer._source = True, source
+        layer._first_weights = ()
+        if isinstance(source, LiveWeights):
+            weights, layer._awaited = source.layer._weights_to_copy()
+            layer._first_weights = weights or ()
         return layer
-
-
-def _restore(kind: type[ElmoLayer], config: dict, weights: list | None, state: tuple) -> ElmoLayer:
-    """Make the layer of a copy or a pickle."""
-    layer = kind.from_config(config)
-    if weights is not None:
-        layer._build_for_rows()
-        layer.bilm.set_weights(weights)
-    layer._starts_missing, layer._awaited = state
-    return layer

@@ -21,7 +21,7 @@ from keras_elmo.utils.forks import check_fork
 
 
 class LiveWeights(str):
-    """The entry ``"weights"`` in the config of a built layer, so ``clone_model`` copies them.
+    """The entry ``"weights"`` in the config of a layer, so ``clone_model`` copies them.
 
     In JSON and in a pickle it becomes a plain str: a config itself contains no weights.
     """
@@ -62,10 +62,8 @@ class PretrainedLayer(keras.layers.Layer):
     save_bilm: bool
     presets = _ClassProperty(bundled_facts)
 
-    # Whether the weights of the biLM start at NaN.
-    _starts_missing = False
-    # The LiveWeights of the config, until the layer is built.
-    _source: str | None = None
+    # The weights that the biLM is built with: None for random ones, () for NaN.
+    _first_weights: tuple | None = None
     # The fingerprint of the biLM that a file with save_bilm=False expects.
     _awaited: str | None = None
 
@@ -152,13 +150,23 @@ class PretrainedLayer(keras.layers.Layer):
                     f"fingerprint={received}, of {bilm.file_name}",
                 )
         if not self.built:
-            self._starts_missing = True  # random weights would only be replaced
+            self._first_weights = ()  # random weights would only be replaced
             self._build_for_rows()
         bilm.assign(variables_by_path(self.bilm))
         self._awaited = None
 
     def _build_for_rows(self) -> None:
         self.build((None, None, self.alphabet.row_length))
+
+    def __reduce__(self) -> tuple:
+        """Keep the weights in copies and pickles, also with ``save_bilm=False``."""
+        config = {**self.get_config(), "weights": None}
+        return _restore, (type(self), config, self.built, self._weights_to_copy())
+
+    def _weights_to_copy(self) -> tuple:
+        """Return ``_first_weights`` and ``_awaited`` of a copy of this layer."""
+        weights = tuple(self.bilm.get_weights()) if self.built else self._first_weights
+        return weights, self._awaited
 
     def save_hdf5(self, directory: PathLike, overwrite: bool = False) -> None:
         """Write ``options.json`` and ``weights.hdf5``, which AllenNLP and bilm-tf load.
@@ -236,3 +244,12 @@ class PretrainedLayer(keras.layers.Layer):
                 f"fingerprint={saved}",
                 "Make the layer from the biLM that the file was saved with",
             )
+
+
+def _restore(kind: type[PretrainedLayer], config: dict, built: bool, weights: tuple) -> Any:
+    """Make the layer of a copy or a pickle."""
+    layer = kind.from_config(config)
+    layer._first_weights, layer._awaited = weights
+    if built:
+        layer._build_for_rows()
+    return layer
