@@ -182,8 +182,7 @@ class CRF(keras.layers.Layer):
         """
         zeros = ops.zeros(ops.shape(inputs[0])[1:])
         transitions = ops.convert_to_tensor(self.transitions)
-        shapes = [inputs[0].shape[1:]]  # LiteRT needs the batch size if known.
-        return scan(step, (zeros, zeros + first), inputs, (transitions,), shapes)
+        return scan(step, (zeros, zeros + first), inputs, (transitions,), inputs[:1])
 
     def get_config(self) -> dict:
         # The config of the loss must refer to this layer by an id. Keras gives an id only to an

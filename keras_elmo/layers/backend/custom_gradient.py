@@ -1,4 +1,4 @@
-"""Call functions with a hand-written gradient, on every backend."""
+"""Call a function with a hand-written gradient, on every backend."""
 
 import functools
 from collections.abc import Callable
@@ -12,32 +12,30 @@ from keras_elmo.utils.typing import Tensor
 
 def call_with_gradient(
     forward: Callable,
-    forward_with_residuals: Callable,
     backward: Callable,
     options: tuple,
     tensors: tuple,
     weights: tuple,
     differentiable: bool = True,
 ) -> tuple:
-    """Call ``forward``, or ``forward_with_residuals`` if a gradient may be computed.
+    """Return the outputs of ``forward``, whose gradient ``backward`` computes.
 
     Residuals are the tensors that the forward pass stores for the gradient. Unlike
     ``keras.ops.custom_gradient`` this supports several outputs on PyTorch, and computes the
-    residuals only if they are needed. On TensorFlow it always calls ``forward_with_residuals``
-    if ``differentiable`` is True, and the graph skips unused residuals.
+    residuals only if they are needed. On TensorFlow it always computes them if ``differentiable``
+    is True, and the graph skips unused residuals.
 
-    Define the three functions at the top level of a module, and pass all tensors as arguments.
-    A closure would be compiled again at every eager call. Both forward functions receive the
-    options, then all tensors and weights.
+    Define both functions at the top level of a module, and pass all tensors as arguments.
+    A closure would be compiled again at every eager call.
 
     Args:
-        forward: function. Returns a tuple of outputs.
-        forward_with_residuals: function. Returns the tuple of outputs and a tuple of residuals.
+        forward: function. Takes a bool, whether to compute the residuals, then the options, and
+            all tensors and weights. Returns the tuple of outputs and the tuple of residuals.
         backward: function. Takes the options, the residuals and the gradients of the outputs.
             Returns the gradient of every tensor and weight; None if it has no gradient.
-        options: tuple of numbers, strings and None.
+        options: tuple of functions, numbers, strings and None.
         tensors: tuple of tensors and None. From call to call, the sizes of all axes but the
-            last may change. The size of a vector may change too.
+            last may change.
         weights: tuple of tensors and None. Their shapes are fixed.
         differentiable: bool. False if nobody needs a gradient, as for frozen weights. TensorFlow
             never frees a function with a written-out gradient in a graph.
@@ -48,55 +46,52 @@ def call_with_gradient(
     backend = keras.backend.backend()
     arguments = tuple(None if x is None else ops.convert_to_tensor(x) for x in (*tensors, *weights))
     if backend == "jax":
-        return _jax_function(forward, forward_with_residuals, backward)(options, *arguments)
+        return _jax_function(forward, backward)(options, *arguments)
     if backend == "torch":
         import torch
 
         needs_gradient = any(x is not None and x.requires_grad for x in arguments)
         if torch.is_grad_enabled() and needs_gradient:
-            return _torch_function(forward_with_residuals, backward).apply(options, *arguments)
-        return forward(options, *arguments)
+            return _torch_function(forward, backward).apply(options, *arguments)
+        return forward(False, options, *arguments)[0]
     import tensorflow as tf
 
     # TensorFlow would treat a variable as a hidden argument with its own gradient.
-    arguments = tuple(None if x is None else tf.convert_to_tensor(x) for x in arguments)
+    given = [tf.convert_to_tensor(x) for x in arguments if x is not None]
     signature = tuple(
         None
         if x is None
         else tf.TensorSpec(_general_shape(x) if i < len(tensors) else x.shape, x.dtype)
         for i, x in enumerate(arguments)
     )
-    functions = (forward_with_residuals, backward) if differentiable else (forward, None)
     eager = tf.executing_eagerly()
-    function = _tensorflow_function(*functions, options, signature, eager)
-    return function(*(x for x in arguments if x is not None))
+    return _tensorflow_function(forward, backward, options, signature, differentiable, eager)(
+        *given
+    )
 
 
 def _general_shape(x: Tensor) -> list:
     """Return the shape of a tensor, with None for all sizes that differ from call to call."""
-    rank = len(x.shape)
-    return [None] if rank == 1 else [*[None] * (rank - 1), x.shape[-1]]
+    return [*[None] * (len(x.shape) - 1), x.shape[-1]]
 
 
 @functools.cache
-def _jax_function(
-    forward: Callable, forward_with_residuals: Callable, backward: Callable
-) -> Callable:
+def _jax_function(forward: Callable, backward: Callable) -> Callable:
     import jax
 
-    function = jax.custom_vjp(forward, nondiff_argnums=(0,))
-    function.defvjp(forward_with_residuals, backward)
+    function = jax.custom_vjp(lambda *x: forward(False, *x)[0], nondiff_argnums=(0,))
+    function.defvjp(functools.partial(forward, True), backward)
     return jax.jit(function, static_argnums=(0,))
 
 
 @functools.cache
-def _torch_function(forward_with_residuals: Callable, backward_function: Callable) -> Any:
+def _torch_function(forward_function: Callable, backward_function: Callable) -> Any:
     import torch
 
     class Function(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, options: tuple, *arguments: Any) -> tuple:
-            outputs, residuals = forward_with_residuals(options, *arguments)
+            outputs, residuals = forward_function(True, options, *arguments)
             ctx.options = options
             ctx.save_for_backward(*residuals)
             return outputs
@@ -112,16 +107,16 @@ def _torch_function(forward_with_residuals: Callable, backward_function: Callabl
 @functools.cache
 def _tensorflow_function(
     forward: Callable,
-    backward: Callable | None,
+    backward: Callable,
     options: tuple,
     signature: tuple,
+    differentiable: bool,
     eager: bool,
 ) -> Callable:
     """Return a function of the tensors that are not None.
 
-    If there is a ``backward``, ``forward`` returns residuals too. Eager calls run a graph, because
-    a graph skips residuals that no gradient needs. The signature lets one graph serve all batch
-    sizes and lengths.
+    Eager calls run a graph, because a graph skips residuals that no gradient needs. The signature
+    lets one graph serve all batch sizes and lengths.
     """
     import tensorflow as tf
 
@@ -130,9 +125,9 @@ def _tensorflow_function(
     def function(*tensors: Tensor) -> tuple:
         remaining = iter(tensors)
         arguments = (next(remaining) if given else None for given in is_given)
-        if backward is None:
-            return forward(options, *arguments)
-        outputs, residuals = forward(options, *arguments)
+        outputs, residuals = forward(differentiable, options, *arguments)
+        if not differentiable:
+            return outputs
 
         def gradient(*upstream: Tensor) -> list:
             upstream = tuple(ops.convert_to_tensor(x) for x in upstream)
@@ -141,7 +136,7 @@ def _tensorflow_function(
 
         return outputs, gradient
 
-    if backward is not None:
+    if differentiable:
         function = tf.custom_gradient(function)
     if not eager:
         return function

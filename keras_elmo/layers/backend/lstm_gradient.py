@@ -29,28 +29,19 @@ def run_steps(
     product_dtype: str | None = None,
     differentiable: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Run ``lstm_step`` over all tokens.
+    """Run ``step``, which is ``lstm_step``, over all tokens.
 
-    Args:
-        step: function. ``lstm_step``, whose docstring has the equations.
-        from_inputs: ``z``, float, shape ``(tokens, batch, 4 * lstm_dim)``.
-        state: Pair ``(h, c)`` for the first step.
-        is_token: Bool, shape ``(tokens, batch)``; or None. Padding does not change the state,
-            and its output is 0.
-        weights: tuple. The recurrent kernel and the projection or None.
-        clips: tuple of float and None. The bounds of the cell and of the projected output.
-        product_dtype: str or None. Dtype of the matrix products.
-        differentiable: bool. Whether gradients pass to the inputs, the state and the weights.
+    ``from_inputs`` is ``z`` of all tokens, float, shape ``(tokens, batch, 4 * lstm_dim)``. The
+    weights and clips are those of ``lstm_step``; ``ProjectedLSTM`` describes the other arguments.
+    ``differentiable`` says whether gradients pass to the inputs, the state and the weights.
 
-    Returns:
-        The outputs, shape ``(tokens, batch, projection_dim)``, and the final ``h`` and ``c``, all
-        in the dtype of ``state``.
+    Returns the outputs, shape ``(tokens, batch, projection_dim)``, and the final ``h`` and ``c``,
+    all in the dtype of ``state``.
     """
     if is_token is not None:
         is_token = ops.cast(is_token, "bool")[..., None]
     return call_with_gradient(
         _forward,
-        _forward_with_residuals,
         _backward,
         options=(step, *clips, product_dtype),
         tensors=(from_inputs, *state, is_token),
@@ -59,17 +50,7 @@ def run_steps(
     )
 
 
-def _forward(options: tuple, *arguments: Tensor) -> tuple:
-    """Run the steps. ``run_steps`` passes its options, tensors and weights."""
-    return _run(False, options, *arguments)[0]
-
-
-def _forward_with_residuals(options: tuple, *arguments: Tensor) -> tuple[tuple, tuple]:
-    """Run the steps, and store the states and the activations after every step."""
-    return _run(True, options, *arguments)
-
-
-def _run(
+def _forward(
     stores: bool,
     options: tuple,
     from_inputs: Tensor,
@@ -78,16 +59,15 @@ def _run(
     is_token: Tensor | None,
     *weights: Tensor | None,
 ) -> tuple[tuple, tuple]:
+    """Run the steps; with ``stores``, store the states and the activations after every step."""
     step, *clips, product_dtype = options
-    # The activations of the gates are stored in the dtype of from_inputs.
-    like_outputs = (h, c, from_inputs) if stores else (h,)
     state, steps = scan(
         _scan_step(step, stores),
         (h, c),
         (from_inputs, is_token),
         (*_cast(product_dtype, *weights), *clips),
-        [(from_inputs.shape[1], x.shape[-1]) for x in like_outputs],
-        output_dtypes=[x.dtype for x in like_outputs],
+        # The activations of the gates are stored in the dtype of from_inputs.
+        outputs_like=(h, c, from_inputs) if stores else (h,),
     )
     outputs = _without_padding(steps[0], is_token)
     return (outputs, *state), (h, c, *steps, is_token, *weights)
@@ -123,11 +103,10 @@ def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
     d_state, (d_gates, d_unclipped) = scan(
         _backward_step,
         (d_h, d_c),
-        (_without_padding(d_outputs, is_token), h, c, c_before, activations, is_token),
+        (h, c, c_before, activations, is_token, _without_padding(d_outputs, is_token)),
         (*transposed, cell_clip, projection_clip),
-        [(None, activations.shape[-1]), (None, h.shape[-1])],
+        outputs_like=(activations, h),
         reverse=True,
-        output_dtypes=[activations.dtype, h.dtype],
     )
     d_kernel, d_projection = _sum_of_outer_products(h_before, d_gates, product_dtype), None
     if projection is not None:
@@ -140,7 +119,7 @@ def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
 def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     """Carry the errors one step back; the weights in ``constants`` are transposed."""
     recurrent_kernel, projection, cell_clip, projection_clip = constants
-    upstream, h, c, c_before, activations, is_token = inputs
+    h, c, c_before, activations, is_token, upstream = inputs
     dtype = activations.dtype
     i, f, candidate, o = (ops.cast(x, c.dtype) for x in ops.split(activations, 4, axis=-1))
     # At padding, the errors pass unchanged, and the gradients of the gates are 0.

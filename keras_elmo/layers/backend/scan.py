@@ -1,7 +1,7 @@
 """A loop over time steps, written for each backend."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -14,9 +14,8 @@ def scan(
     carry: tuple,
     inputs: tuple,
     constants: tuple,
-    output_shapes: Sequence[tuple],
+    outputs_like: tuple,
     reverse: bool = False,
-    output_dtypes: Sequence | None = None,
 ) -> tuple[tuple, tuple]:
     """Run ``step`` over the first axis of the inputs, and stack its outputs.
 
@@ -29,13 +28,11 @@ def scan(
         inputs: tuple of tensors and None, time on the first axis. The first must be a tensor.
             An input of None stays None in every step.
         constants: tuple of tensors, numbers and None. Shared by all steps.
-        output_shapes: list of tuples. Shape of one time step of every output; None for
-            unknown sizes. TensorFlow's ``TensorArray`` needs the shapes; LiteRT also needs the
-            batch size, if it is known.
+        outputs_like: tuple of tensors. Each output has the dtype of one of them, and the size of
+            its last axis. The other axes are those of the first input. TensorFlow's
+            ``TensorArray`` needs them; LiteRT also needs the batch size, if it is known.
         reverse: bool. Run from the last time step to the first. The outputs keep the order of
             the inputs. The export to ONNX cannot convert such a loop.
-        output_dtypes: list of dtypes, one for every output; None for the dtype of the first
-            carried tensor.
 
     Returns:
         The last carried tuple, and the tuple of outputs with time on the first axis.
@@ -45,9 +42,7 @@ def scan(
         return _jax_scan()(step, reverse, constants, carry, inputs)
     if backend == "torch":
         return _torch_scan(step, carry, inputs, constants, reverse)
-    if output_dtypes is None:
-        output_dtypes = [carry[0].dtype] * len(output_shapes)
-    return _tensorflow_scan(step, carry, inputs, constants, output_shapes, reverse, output_dtypes)
+    return _tensorflow_scan(step, carry, inputs, constants, outputs_like, reverse)
 
 
 def _torch_scan(
@@ -67,16 +62,15 @@ def _tensorflow_scan(
     carry: tuple,
     inputs: tuple,
     constants: tuple,
-    output_shapes: Sequence[tuple],
+    outputs_like: tuple,
     reverse: bool,
-    output_dtypes: Sequence,
 ) -> tuple[tuple, tuple]:
     import tensorflow as tf
 
     n = tf.shape(inputs[0])[0]
     arrays = tuple(
-        tf.TensorArray(dtype, n, element_shape=shape)
-        for dtype, shape in zip(output_dtypes, output_shapes, strict=True)
+        tf.TensorArray(x.dtype, n, element_shape=(*inputs[0].shape[1:-1], x.shape[-1]))
+        for x in outputs_like
     )
 
     def body(k: Tensor, carry: tuple, arrays: tuple) -> tuple:
