@@ -1,9 +1,4 @@
-"""Compute the mask of a batch of character ids, and add boundary tokens to the batch.
-
-Padding tokens are on the right, so the mask of a sentence is ones, then zeros. ``_pad`` adds ones
-or zeros at both ends of a mask, which shifts it. A boundary token is where two shifted masks
-differ; ``add_boundaries`` has an example.
-"""
+"""Compute the mask of a batch of character ids, and add boundary tokens to the batch."""
 
 from typing import Any
 
@@ -48,9 +43,10 @@ def token_mask(ids: Tensor) -> Tensor:
 def with_boundaries(mask: Tensor) -> Tensor:
     """Return the mask of the sentences with boundary tokens: ``(batch, tokens + 2)``.
 
-    Two ones in front lengthen the row of ones by two: by ``<S>`` and ``</S>``.
+    Padding is on the right, so two ones in front lengthen the row of ones.
     """
-    return _pad(mask, before=2, value=True)
+    mask = ops.cast(mask, "int32")  # ONNX cannot pad booleans.
+    return ops.pad(mask, [[0, 0], [2, 0]], constant_values=1) > 0
 
 
 def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
@@ -64,25 +60,9 @@ def add_boundaries(ids: Tensor, mask: Tensor, alphabet: Any) -> Tensor:
     Returns:
         int32, shape ``(batch, tokens + 2, characters)``.
     """
-    # An example of a sentence with two tokens, padded to three:
-    #   mask                1 1 0
-    #   is_token          0 1 1 0 0
-    #   start_and_tokens  1 1 1 0 0
-    #   with_boundaries   1 1 1 1 0
-    is_token = _pad(mask, before=1, after=1)
-    start_and_tokens = _pad(_pad(mask, before=1, value=True), after=1)
-    is_start = start_and_tokens & ~is_token
-    is_end = with_boundaries(mask) & ~start_and_tokens
-    start_row, end_row = alphabet.boundary_rows(ids.shape[-1])
+    start, end = alphabet.boundary_rows(ids.shape[-1])
+    n_tokens = ops.sum(ops.cast(mask, "int32"), axis=1)[:, None, None]
     ids = ops.pad(ids, [[0, 0], [1, 1], [0, 0]])
-    ids = ops.where(is_start[..., None], start_row, ids)
-    return ops.where(is_end[..., None], end_row, ids)
-
-
-def _pad(mask: Tensor, before: int = 0, after: int = 0, value: bool = False) -> Tensor:
-    """Pad a mask along the tokens. It pads integers, because ONNX cannot pad booleans.
-
-    It uses ``ops.pad``, which also works on symbolic tensors of unknown size.
-    """
-    mask = ops.cast(mask, "int32")
-    return ops.pad(mask, [[0, 0], [before, after]], constant_values=int(value)) > 0
+    place = ops.arange(ops.shape(ids)[1], dtype="int32")[:, None]
+    ids = ops.where(place == 0, start, ids)
+    return ops.where(place == n_tokens + 1, end, ids)
