@@ -1,7 +1,7 @@
 """The parts of a biLM as ONNX: character CNN, LSTMs, boundary tokens."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -72,61 +72,47 @@ class BiLMGraph:
         self,
         x: str,
         mask: str,
-        state: Callable[[str], tuple[str, str]] | None = None,
+        state: dict[str, list[str]] | None = None,
         directions: Sequence[str] = DIRECTIONS,
     ) -> tuple[dict[str, str], dict[str, list[str]]]:
-        """Add the LSTMs.
+        """Add the LSTMs of some directions, from token representations that are 0 in padding.
 
-        Args:
-            x: Token representations, float32, shape ``(tokens, batch, projection_dim)``, 0 in
-                padding.
-            mask: bool, shape ``(tokens, batch, 1)``, padding on the right.
-            state: Callable or None. Maps the name of an LSTM to its initial ``(h, c)``. Padding
-                does not change the state then. None starts from zeros.
-            directions: Sequence of str. ``"forward"``, ``"backward"`` or both.
+        ``x`` is float32, shape ``(tokens, batch, projection_dim)``, and ``mask`` bool, shape
+        ``(tokens, batch, 1)``, padding on the right. ``state`` has the initial ``[h, c]`` of
+        every LSTM by its name. Padding does not change the state then. None starts from zeros.
 
-        Returns:
-            Two dicts with the keys ``forward_1`` to ``backward_L``: the outputs, float32, shaped
-            as ``x``, with any values in padding; and the final ``[h, c]``.
+        Returns two dicts with the keys ``forward_1`` to ``backward_L``: the outputs, float32,
+        shaped as ``x``, with any values in padding; and the final ``[h, c]``.
         """
         outputs, states = {}, {}
         for direction in directions:
             y = x
             for layer in range(1, self.config.n_layers + 1):
                 name = f"{direction}_{layer}"
-                *states[name], found = self._lstm(name, y, mask, state and state(name))
+                *states[name], found = self._lstm(name, y, mask, state[name] if state else None)
                 has_residual = self.config.use_skip_connections and layer > 1
                 y = outputs[name] = self.graph.op("Add", y, found) if has_residual else found
         return outputs, states
 
-    def _lstm(self, name: str, x: str, mask: str, state: tuple[str, str] | None) -> list[str]:
+    def _lstm(self, name: str, x: str, mask: str, state: list[str] | None) -> list[str]:
         """Add an LSTM; return its final h and c, and its outputs."""
         graph, config = self.graph, self.config
         size = config.lstm_dim
         reverse = name.startswith("backward")
-        # One product for each gate: one product for all would have to be split, which copies.
-        gates = [slice(i * size, (i + 1) * size) for i in range(4)]
         bias = self.weights[f"{name}/bias"] + np.repeat(np.array([0, 1, 0, 0], "float32"), size)
-        biases = [graph.constant(bias[g], f"{name}/bias_{i}") for i, g in enumerate(gates)]
-        outer = graph.op("Shape", x, end=2)
-        rows = graph.op("Reshape", x, graph.constant([-1, config.projection_dim]))
-        rows, scale = self._left(rows)
-        inputs = {"scale": scale} if scale else {}
-        for i, columns in enumerate(gates):
-            z = self._product(rows, f"{name}/kernel", columns)
-            inputs[f"z{i}"] = z if scale else graph.op("Add", z, biases[i])
-        for key, value in inputs.items():
-            width = graph.constant([1 if key == "scale" else size])
-            shape = graph.op("Concat", outer, width, axis=0)
-            inputs[key] = graph.op("Reshape", value, shape, allowzero=1)
-
         step = dataclasses.replace(self, graph=Graph(outer=graph))
         op = step.graph.op
-        left, gate_inputs = step._left("h"), []
-        for i, columns in enumerate(gates):
-            z, recurrent = f"z{i}", step._scaled_product(left, f"{name}/recurrent_kernel", columns)
+        rows, scale = self._left(x)
+        inputs = {"scale": scale} if scale else {}
+        h_left, gate_inputs = step._left("h"), []
+        # One product for each gate: one product for all would have to be split, which copies.
+        for i in range(4):
+            columns, z = slice(i * size, (i + 1) * size), f"z{i}"
+            inputs[z] = self._product(rows, f"{name}/kernel", columns)
             if scale:  # Scale here, in the cache, and not for all steps at once.
-                z, recurrent = op("Mul", z, "scale"), op("Add", recurrent, biases[i])
+                z = op("Mul", z, "scale")
+            recurrent = step._scaled_product(h_left, f"{name}/recurrent_kernel", columns)
+            recurrent = op("Add", recurrent, graph.constant(bias[columns], f"{name}/bias_{i}"))
             gate_inputs.append(op("Add", z, recurrent))
         input_gate, forget_gate, output_gate = (op("Sigmoid", gate_inputs[k]) for k in (0, 1, 3))
         new = op("Mul", input_gate, op("Tanh", gate_inputs[2]))
@@ -136,15 +122,12 @@ class BiLMGraph:
         if config.projection_dim != size:
             bound = 1.0 if config.cell_clip is None else np.tanh(config.cell_clip)
             h = step._clip(step._project(h, bound, f"{name}/projection"), config.projection_clip)
-        dtypes = dict.fromkeys(["h", "c", *inputs], "float32")
         if reverse or state:  # Padding comes first, or must not change the final state.
-            inputs["is_token"], dtypes["is_token"] = mask, "bool"
+            inputs["is_token"] = mask
             h, c = (op("Where", "is_token", new, old) for new, old in ((h, "h"), (c, "c")))
-        step.graph.rename({h: "next_h", c: "next_c"})
-        op("Identity", "next_h", name="output")
-        body = step.graph.as_step(dtypes, ["next_h", "next_c", "output"])
-        carry = state or [self._zeros(x, n) for n in (config.projection_dim, size)]
-        return graph.scan(body, carry, list(inputs.values()), reverse)
+        start = state or [self._zeros(x, n) for n in (config.projection_dim, size)]
+        carry = dict(zip("hc", start, strict=True))
+        return graph.scan(step.graph, carry, inputs, [h, c, op("Identity", h)], reverse)
 
     def add_boundaries(self, ids: str) -> tuple[str, str, str]:
         """Add the mask and the boundary tokens, as ``layers/boundaries.py`` does.
@@ -152,27 +135,21 @@ class BiLMGraph:
         From int64 ids, ``(batch, tokens, characters)``. Returns the ids with both boundary tokens,
         ``(batch, tokens + 2, characters)``; the mask with them, bool; the mask without them.
         """
-        op, cast, constant = self.graph.op, self.graph.cast, self.graph.constant
+        op, constant = self.graph.op, self.graph.constant
         zero, one = constant(np.int64(0)), constant(np.int64(1))
         is_filled = op("ReduceMax", op("Sign", ids), constant([-1]), keepdims=0)
-        filled_from_here = op("CumSum", is_filled, constant(np.int64(1)), reverse=1)
-        inside = op("Greater", filled_from_here, zero)
-        inside_number = cast(inside, "int64")
-
-        def pad(x: str, before: int, after: int, value: str) -> str:
-            return op("Pad", x, constant([0, before, 0, after]), value)
-
-        tokens = pad(inside_number, 1, 1, zero)
-        from_begin = pad(pad(inside_number, 1, 0, one), 0, 1, zero)
-        whole = pad(inside_number, 2, 0, one)
-        # Each place gets its token, one of the boundary tokens, or padding.
-        axis, shape = constant([2]), op("Shape", ids, start=2)
+        inside = op("Greater", op("CumSum", is_filled, one, reverse=1), zero)
+        n_tokens = op("ReduceSum", self.graph.cast(inside, "int64"), constant([1]), keepdims=1)
+        end = op("Add", n_tokens, one)
         padded = op("Pad", ids, constant([0, 1, 0, 0, 1, 0]), zero)
-        for i, with_it, without_it in ((0, from_begin, tokens), (1, whole, from_begin)):
-            row = op("Slice", self._boundary_row(i), constant([0]), shape)
-            here = op("Unsqueeze", op("Sub", with_it, without_it), axis)
-            padded = op("Where", cast(here, "bool"), row, padded)
-        return padded, cast(whole, "bool"), inside
+        length = op("Gather", op("Shape", padded), one)
+        places = op("Range", zero, length, one)
+        row_length = op("Shape", ids, start=2)
+        for i, place in enumerate((zero, end)):
+            row = op("Slice", self._boundary_row(i), constant([0]), row_length)
+            here = op("Unsqueeze", op("Equal", places, place), constant([-1]))
+            padded = op("Where", here, row, padded)
+        return padded, op("LessOrEqual", places, end), inside
 
     def represent_distinct(self, ids: str) -> str:
         """Add the character CNN over the distinct tokens of sentences.

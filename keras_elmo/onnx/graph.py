@@ -48,12 +48,6 @@ class Graph:
         self._nodes.append(helper.make_node(kind, inputs, names, **attributes))
         return names
 
-    def rename(self, names: dict[str, str]) -> None:
-        """Rename outputs of nodes of this graph, for example to the names of its outputs."""
-        for node in self._nodes:
-            for values in (node.input, node.output):
-                values[:] = [names.get(value, value) for value in values]
-
     def constant(self, array: Any, name: str | None = None) -> str:
         """Add a constant, unless there is one of this name; return its name."""
         name = name or self._new_name()
@@ -99,32 +93,33 @@ class Graph:
         scale = self.op("Max", largest, self.constant(np.float32(1e-9)))
         return self.rounded(self.op("Div", x, scale), 1.0), scale
 
-    def as_step(self, inputs: dict[str, str], outputs: Sequence[str]) -> Any:
-        """Return the graph as the body of ``scan``.
-
-        ``inputs`` are dtypes by name: of the carried values, then of the slices. ``outputs`` are
-        names, all float32: of the carried values, then of the new output.
-        """
-        return self._as_graph(
-            "step",
-            {name: (dtype, None) for name, dtype in inputs.items()},
-            {name: ("float32", None) for name in outputs},
-        )
-
     def scan(
-        self, body: Any, carry: Sequence[str], inputs: Sequence[str], reverse: bool = False
+        self,
+        step: Self,
+        carry: dict[str, str],
+        inputs: dict[str, str],
+        outputs: Sequence[str],
+        reverse: bool = False,
     ) -> list[str]:
         """Add a loop over the first axis of some inputs; return its final carry and its output.
 
-        The body comes from ``as_step`` of a graph made with this one as ``outer``. With
-        ``reverse``, the loop goes from the last slice to the first; the output keeps the order.
+        Args:
+            step: Graph. One step of the loop, made with this graph as ``outer``.
+            carry: dict. The carried values: the names in this graph by those in the step.
+            inputs: dict. The values whose slices the steps read, by the names of the slices.
+                All are float32 but ``is_token``, which is bool.
+            outputs: list of str. Names in the step: the new carried values, then the output.
+            reverse: bool. Go from the last slice to the first. The output keeps the order.
         """
+        values: Values = {name: ("float32", None) for name in (*carry, *inputs)}
+        if "is_token" in inputs:
+            values["is_token"] = ("bool", None)
         return self.split_op(
             "Scan",
-            *carry,
-            *inputs,
-            outputs=len(carry) + 1,
-            body=body,
+            *carry.values(),
+            *inputs.values(),
+            outputs=len(outputs),
+            body=step._as_graph("step", values, {name: ("float32", None) for name in outputs}),
             num_scan_inputs=len(inputs),
             scan_input_directions=[int(reverse)] * len(inputs),
             scan_output_directions=[int(reverse)],

@@ -82,8 +82,8 @@ def bilm_model(
     here = cast(op("Unsqueeze", with_boundaries, constant([2])), "float32")
     token = op("Transpose", op("Mul", token, here), perm=[1, 0, 2])
     mask = op("Transpose", cast(here, "bool"), perm=[1, 0, 2])
-    starts = _split_state(graph, config) if stateful else {}
-    found, ends = bilm.contextualize(token, mask, starts.__getitem__ if stateful else None)
+    starts = _split_state(graph, config) if stateful else None
+    found, ends = bilm.contextualize(token, mask, starts)
 
     levels = range(1, config.n_layers + 1)
     pairs = [(found[f"forward_{n}"], found[f"backward_{n}"]) for n in levels]
@@ -116,13 +116,13 @@ def _stack(graph: Graph, pairs: list[tuple[str, str]], axis: int, name: str | No
     return graph.op("Concat", *layers, axis=axis, name=name)
 
 
-def _split_state(graph: Graph, config: BiLMConfig) -> dict[str, tuple[str, str]]:
-    """Return the initial (h, c) of every LSTM."""
-    parts = []
+def _split_state(graph: Graph, config: BiLMConfig) -> dict[str, list[str]]:
+    """Return the initial (h, c) of every LSTM, by its name."""
+    starts: dict[str, list[str]] = {name: [] for name in config.lstm_names}
     for name in ("state_h", "state_c"):
-        layers = [
-            graph.op("Gather", name, graph.constant(n), axis=0) for n in range(config.n_layers)
-        ]
-        halves = [graph.split_op("Split", x, outputs=2, axis=-1, num_outputs=2) for x in layers]
-        parts.append([half[d] for d in range(len(DIRECTIONS)) for half in halves])
-    return dict(zip(config.lstm_names, zip(*parts), strict=True))
+        halves = graph.split_op("Split", name, outputs=2, axis=-1, num_outputs=2)
+        for direction, half in zip(DIRECTIONS, halves, strict=True):
+            for n in range(config.n_layers):
+                layer = graph.op("Gather", half, graph.constant(n), axis=0)
+                starts[f"{direction}_{n + 1}"].append(layer)
+    return starts
