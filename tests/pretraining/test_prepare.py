@@ -80,6 +80,7 @@ def test_every_sentence_goes_to_one_file_and_the_vocabulary_counts_the_training_
     assert counts.items() <= facts.items() and facts["settings"]["seed"] == 3
 
 
+@pytest.mark.extended
 def test_the_same_bytes_whatever_the_number_of_processes(raw, tmp_path):
     for name, workers in (("one", 1), ("two", 2)):
         prepare(
