@@ -71,15 +71,6 @@ def check_arrays(preset, arrays, options=None):
         np.testing.assert_allclose(found[name], array, atol=2e-7, err_msg=name)
 
 
-def check_layers(preset, config, arrays, **kwargs):
-    layer = ElmoLayer.from_preset(preset, **kwargs)
-    assert layer.config == config
-    found = numpy(layer(tokenize(SENTENCES, config.max_characters_per_token)))
-    for row, sentence in enumerate(SENTENCES):
-        expected = reference.elmo_layers(sentence, config.to_options(), arrays)
-        np.testing.assert_allclose(found[row, : len(sentence)], expected, atol=1e-5, rtol=1e-5)
-
-
 @shapes
 @pytest.mark.parametrize("write, name", WRITERS.values(), ids=WRITERS)
 def test_the_arrays_of_a_format(tmp_path, write, name, changes):
@@ -90,7 +81,12 @@ def test_the_arrays_of_a_format(tmp_path, write, name, changes):
     assert Preset(source, options).format.name == name
     if not changes:
         (tmp_path / "options.json").write_text(json.dumps(options))
-        check_layers(source, config, arrays, options=tmp_path / "options.json")
+        layer = ElmoLayer.from_preset(source, options=tmp_path / "options.json")
+        assert layer.config == config
+        found = numpy(layer(tokenize(SENTENCES, config.max_characters_per_token)))
+        for row, sentence in zip(found, SENTENCES, strict=True):
+            expected = reference.elmo_layers(sentence, options, arrays)
+            np.testing.assert_allclose(row[: len(sentence)], expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("write", [write_hub, write_allennlp])

@@ -100,12 +100,6 @@ def take(corpus, n, position=(0, 0, 0)):
     return list(itertools.islice(corpus.batches(position), n))
 
 
-def assert_same(one, two):
-    assert one[1:] == two[1:]
-    for name in one[0]:
-        np.testing.assert_array_equal(one[0][name], two[0][name])
-
-
 def test_any_position_can_be_entered(tmp_path):
     files = write_files(tmp_path)
     vocabulary = [*VOCABULARY, *(f"{i}-{k}" for i in range(3) for k in range(20))]
@@ -114,7 +108,10 @@ def test_any_position_can_be_entered(tmp_path):
     batches = take(corpus, 60)
     for start in range(59):
         [again] = take(corpus, 1, batches[start][2])
-        assert_same(again, batches[start + 1])
+        batch, *rest = batches[start + 1]
+        assert list(again[1:]) == rest
+        for name in batch:
+            np.testing.assert_array_equal(again[0][name], batch[name])
     epochs = [position[0] for _, _, position in batches]
     n = epochs.count(0)
     assert 10 < n < 40 and corpus.steps(1) == n and corpus.steps(0.5) == round(n / 2)

@@ -12,17 +12,14 @@ from keras_elmo.recipe import SIZES, Recipe
 from tests.conftest import numpy
 
 
-def rates_of(recipe):
-    return [float(numpy(Schedule(recipe)(step))) for step in range(recipe.steps + 1)]
-
-
 @pytest.mark.parametrize(
     "shape, falling",
     [("linear", np.linspace(1, 0, 51)), ("1-sqrt", 1 - np.sqrt(np.linspace(0, 1, 51)))],
 )
 def test_schedule(shape, falling):
     recipe = Recipe(steps=100, warmup=10, decay=0.5, decay_shape=shape, learning_rate=2.0)
-    rates = rates_of(recipe)
+    schedule = Schedule(recipe)
+    rates = [float(numpy(schedule(step))) for step in range(101)]
     np.testing.assert_allclose(rates[:10], np.arange(1, 11) / 5, rtol=1e-6)
     np.testing.assert_allclose(rates[10:51], 2.0)
     np.testing.assert_allclose(rates[50:], 2 * falling, atol=1e-6)
