@@ -6,7 +6,7 @@ from keras_elmo.presets import Preset
 from keras_elmo.released_models import HUB
 from keras_elmo.utils.checks import invalid, warn
 from keras_elmo.utils.extras import import_extra
-from keras_elmo.utils.files import PathLike, local_path
+from keras_elmo.utils.files import PathLike, library_errors, local_path
 
 
 def upload(directory: PathLike, address: str, private: bool = False) -> str:
@@ -47,14 +47,9 @@ def upload(directory: PathLike, address: str, private: bool = False) -> str:
             stacklevel=2,
         )
     huggingface_hub = import_extra("huggingface_hub", "upload", "huggingface_hub", "hub")
-    api = huggingface_hub.HfApi()
-    try:
+    api, advice = huggingface_hub.HfApi(), "Check the network and run hf auth login"
+    with library_errors(f"The Hugging Face Hub did not accept {address}", advice):
         api.create_repo(repository, private=private, exist_ok=True)
         message = f"Upload {path.resolve().name}"
         commit = api.upload_folder(repo_id=repository, folder_path=path, commit_message=message)
-    except Exception as error:  # errors of its HTTP client are neither OSError nor ValueError
-        raise OSError(
-            f"Expected the Hugging Face Hub to accept {address}. Received: "
-            f"{' '.join(str(error).split())[:300]}. Check the network and run hf auth login"
-        ) from error
     return str(commit.commit_url)

@@ -60,7 +60,7 @@ def test_upload(hub, preset, capsys):
         upload(preset, "hf://ada/tiny")
     api.upload_folder.side_effect = RuntimeError("403")
     (preset / "README.md").write_text(CARD)
-    with pytest.raises(OSError, match=r"to accept hf://ada/tiny. Received: 403.* hf auth login"):
+    with pytest.raises(OSError, match=r"not accept hf://ada/tiny \(403\).* hf auth login"):
         upload(preset, "hf://ada/tiny")
 
 
