@@ -181,19 +181,12 @@ def _cells_of_json(path: pathlib.Path, column: str | None) -> Iterator[Any]:
             continue
         place = f"line {number} of {path}"
         try:
-            row = json.loads(line, object_pairs_hook=_object)
+            pairs = json.loads(line, object_pairs_hook=tuple)  # a dict hides repeated names
         except (ValueError, RecursionError) as error:
             raise invalid("Expected a JSON object in each line", f"{error} in {place}") from None
-        _check_column(column, row if isinstance(row, dict) else [], place)
-        yield row[column]
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; raise a ``ValueError`` if it has two values of one name."""
-    names = [name for name, _ in pairs]
-    if len(set(names)) < len(names):
-        raise ValueError(f"two values of one name among {', '.join(names)}")
-    return dict(pairs)
+        row = pairs if isinstance(pairs, tuple) else ()
+        _check_column(column, [name for name, _ in row], place)
+        yield dict(row)[column]
 
 
 def _cells_of_parquet(path: pathlib.Path, column: str | None) -> Iterator[Any]:
