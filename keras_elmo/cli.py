@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import keras_elmo
-from keras_elmo.utils.quiet import import_keras
 
 # What a subcommand returns and prints.
 Facts: TypeAlias = dict[str, Any]
@@ -470,7 +469,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.showwarning = lambda warning, *_, **__: print(
                 f"keras-elmo {command}: warning: {warning}", file=sys.stderr
             )
-            import_keras()
             if (facts := run(**given)) is not None:
                 print(json.dumps(facts)) if as_json else show(facts)
             sys.stdout.flush()

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.preprocessing import normalize as scale_to_length_1
 
-from keras_elmo.embed import Embedder
+from keras_elmo.embed.embedder import Embedder
 from keras_elmo.layer_choice import LayerChoice
 from keras_elmo.utils.checks import invalid, shorten
 

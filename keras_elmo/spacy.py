@@ -15,7 +15,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span, Token
 from spacy.util import minibatch
 
-from keras_elmo.embed import Embedder
+from keras_elmo.embed.embedder import Embedder
 
 
 class Elmo:

@@ -29,6 +29,11 @@ LINES = [
 ]
 LINE_OF = {name: number for number, line in enumerate(LINES) for name in line.split()}
 FORBIDDEN = {"tensorflow", "jax", "torch", "onnx", "onnxruntime"}
+# The only modules that import Keras, by themselves or by what they import.
+WITH_KERAS = """
+    layers pretraining tokenizers.string_layer tokenizers.characters tokenizers.words utils.forks
+    embed.keras_engine embed.layer_dataset
+""".split()
 
 
 def name_of(path):
@@ -36,7 +41,11 @@ def name_of(path):
     return ".".join(part for part in parts if part != "__init__")
 
 
-MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py") if name_of(path)}
+TREES = {
+    name_of(path): ast.parse(path.read_text("utf-8"))
+    for path in PACKAGE.rglob("*.py")
+    if name_of(path)
+}
 
 
 def imported(nodes):
@@ -51,13 +60,12 @@ def imported(nodes):
 
 def of_ours(name):
     """Return the modules of the package that a module imports, in functions too."""
-    tree = ast.parse(MODULES[name].read_text("utf-8"))
-    ours = (x for x in imported(ast.walk(tree)) if x.startswith("keras_elmo."))
+    ours = (x for x in imported(ast.walk(TREES[name])) if x.startswith("keras_elmo."))
     return {x.removeprefix("keras_elmo.") for x in ours}
 
 
 def test_imports_point_down():
-    graph = {name: of_ours(name) for name in MODULES}
+    graph = {name: of_ours(name) for name in TREES}
     for name, others in graph.items():
         for other in others:
             lines = [LINE_OF[x.split(".")[0]] for x in (other, name)]
@@ -65,10 +73,24 @@ def test_imports_point_down():
     graphlib.TopologicalSorter(graph).prepare()  # CycleError names a circle
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", TREES)
 def test_no_backend_at_module_top_level(name):
-    tree = ast.parse(MODULES[name].read_text("utf-8"))
-    assert not {other.split(".")[0] for other in imported(tree.body)} & FORBIDDEN
+    assert not {other.split(".")[0] for other in imported(TREES[name].body)} & FORBIDDEN
+
+
+def test_few_modules_import_keras():
+    """``engine_choice`` imports the engine of Keras in a function; only the command does so too."""
+    for name, tree in TREES.items():
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        late = {x for function in functions for x in imported(ast.walk(function))}
+        late = {x for x in late if x.startswith("keras_elmo")}
+        allowed = {"keras_elmo.embed.keras_engine"} if name == "embed.engine_choice" else set()
+        assert late == allowed or name == "cli", f"{name} imports {late} in a function"
+    found = {"keras"}
+    while new := {f"keras_elmo.{x}" for x in TREES if found & {*imported(TREES[x].body)}} - found:
+        found |= new
+    prefixes = tuple(f"keras_elmo.{prefix}." for prefix in WITH_KERAS)
+    assert not [name for name in found - {"keras"} if not f"{name}.".startswith(prefixes)]
 
 
 def test_scripts_import_public_names_only():
@@ -77,6 +99,46 @@ def test_scripts_import_public_names_only():
         ours = {x for x in found if x.startswith("keras_elmo")}
         public = {"keras_elmo", "keras_elmo.pretraining", "keras_elmo.ray"}
         assert ours <= public, f"{path} imports {ours}"
+
+
+WITHOUT_KERAS = """
+import sys
+import keras_elmo
+from keras_elmo.cli import main
+
+engine, text, output = sys.argv[1:]
+assert {"ElmoLayer", "Embedder"} <= {*dir(keras_elmo)}
+embedder = keras_elmo.Embedder("elmo_mini_en", engine=engine)
+embedder.embed(embedder.tokenize(["A dog barks."]))
+assert main(["embed", "elmo_mini_en", text, output, "--raw", "--quiet", "--engine", engine]) == 0
+assert not {"keras", "tensorflow", "jax", "torch"} & {*sys.modules}
+"""
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "auto"])
+def test_onnx_runtime_needs_no_keras(engine, tmp_path):
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "text").write_text("It rains.")
+    command = [sys.executable, "-c", WITHOUT_KERAS, engine, tmp_path / "text", tmp_path / "out"]
+    subprocess.run(command, check=True, cwd=PACKAGE.parent)
+
+
+WITH_KERAS_LATER = """
+import importlib, sys
+import keras_elmo
+
+assert "keras" not in sys.modules
+layer = keras_elmo.ElmoLayer(keras_elmo.BiLMConfig(lstm_dim=6, projection_dim=4))
+import keras
+assert isinstance(layer, keras.layers.Layer)
+importlib.reload(keras_elmo)  # load_model finds all classes if Keras is imported first
+assert keras.saving.get_registered_object("keras_elmo>WordTokenizer")
+"""
+
+
+@pytest.mark.extended
+def test_layers_import_keras():
+    subprocess.run([sys.executable, "-c", WITH_KERAS_LATER], check=True, cwd=PACKAGE.parent)
 
 
 @pytest.mark.extended

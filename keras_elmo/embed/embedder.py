@@ -1,30 +1,29 @@
 """Turn sentences into arrays: each distinct token once, and little padding."""
 
-import contextlib
 import functools
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.embed_file import embed_file as embed_file_of
-from keras_elmo.embed.engine_choice import check_engine, choose_engine
-from keras_elmo.embed.keras_engine import KerasEngine
+from keras_elmo.embed.engine_choice import check_engine, choose_engine, keras_engine
 from keras_elmo.embed.onnx_engine import OnnxEngine
 from keras_elmo.embed.token_table import TokenTable
+from keras_elmo.formats.weight_mapping import fingerprint
 from keras_elmo.layer_choice import LayerChoice, Layers
-from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.presets import Preset
-from keras_elmo.tokenizers.characters import CharacterTokenizer
-from keras_elmo.tokenizers.token_lists import sentence_rows
-from keras_elmo.tokenizers.words import WordTokenizer
+from keras_elmo.tokenizers.text_tokens import make_tokenizer, tokenize_texts
+from keras_elmo.tokenizers.token_lists import sentence_rows, utf8_tokens
 from keras_elmo.utils.batches import length_batches, token_batches
 from keras_elmo.utils.checks import check_whole, invalid, shorten
 from keras_elmo.utils.files import PathLike
-from keras_elmo.utils.forks import check_fork
 from keras_elmo.utils.progress import progress_bar
+
+if TYPE_CHECKING:
+    from keras_elmo.embed.keras_engine import KerasEngine
+    from keras_elmo.layers.elmo_layer import ElmoLayer
 
 _BAR_DELAY = 5  # seconds
 _BUILDING = threading.Lock()
@@ -63,7 +62,8 @@ class Embedder:
             Runtime is not installed.
 
     Attributes:
-        elmo: ElmoLayer. The layer with the weights in use, for reading only.
+        elmo: ElmoLayer. The layer with the weights in use, for reading only. With ONNX Runtime
+            it is made when you first read it, and imports Keras.
         config: BiLMConfig. The sizes of the biLM.
         batch_tokens: int. As the argument.
 
@@ -71,8 +71,8 @@ class Embedder:
 
     Raises:
         ImportError: If ONNX Runtime is requested and not installed.
-        RuntimeError: If this process was forked from one that had made an ``Embedder``. An
-            ``Embedder`` that was pickled raises it at its first use.
+        RuntimeError: If the engine is Keras and this process was forked from one that had
+            computed with Keras. An ``Embedder`` that was pickled raises it at its first use.
         ValueError: If an argument is invalid; errors of ``ElmoLayer.from_preset``.
 
     Examples:
@@ -89,78 +89,70 @@ class Embedder:
 
     def __init__(
         self,
-        preset: PathLike | ElmoLayer,
+        preset: "PathLike | ElmoLayer",
         dtype: str = "float32",
         cache: int = 100_000,
         batch_tokens: int = 2048,
         options: dict | PathLike | None = None,
         engine: str = "auto",
     ) -> None:
-        check_fork()
         check_engine(engine, dtype)
         self._cache = check_whole("Embedder", "cache", cache)
         self.batch_tokens = check_whole("Embedder", "batch_tokens", batch_tokens)
         self.preset_files: list = []
         self._tokenizer: str | None = None
-        if isinstance(preset, ElmoLayer):
+        self._weights: Mapping[str, np.ndarray]
+        if isinstance(preset, PathLike):
+            files = Preset(preset, options)
+            bilm = files.read()
+            self.config, self._weights = bilm.config, bilm.values
+            self._policy = "float32" if dtype == "int8" else dtype
+            self.preset_files, self._tokenizer = files.files, files.read_tokenizer()
+        else:
             if options is not None:
                 raise invalid(
                     "Embedder expects options only with a preset: a layer has its own",
                     f"options={shorten(options)}",
                 )
-            preset.check_weights()
-            self.elmo = _rebuild(*_take_apart(preset))
-        else:
-            files = Preset(preset, options)
-            layer_dtype = "float32" if dtype == "int8" else dtype
-            self.elmo = ElmoLayer._from_bilm(files.read(), {"dtype": layer_dtype})
-            self.preset_files = files.files
-            with contextlib.suppress(ValueError):  # the preset does not record its tokenizer
-                self._tokenizer = files.read_tokenizer()
-        self.config = self.elmo.config
+            self.config, self._policy, self._weights = keras_engine().read_layer(preset)
+        compute_dtype = self._policy.removeprefix("mixed_")
         if engine == "auto":
-            kind = self.elmo.compute_dtype if dtype == "float32" else dtype
-            engine, _ = choose_engine(self.config, kind)
+            engine, _ = choose_engine(self.config, compute_dtype if dtype == "float32" else dtype)
         self._engine_name = engine
-        self._dtype = self.elmo.compute_dtype if engine == "keras" else dtype
+        self._dtype = compute_dtype if engine == "keras" else dtype
         self._engine  # noqa: B018 - made now, for all threads
 
-    # Keras computes when it makes variables, which hangs in some forked processes. So an Embedder
-    # that was pickled makes these at the first use: an error while a worker of
+    # An Embedder that was pickled makes its engine at the first use. Keras computes when it makes
+    # variables, which is an error in some forked processes. Such an error while a worker of
     # multiprocessing.Pool unpickles its work would end the worker, and the pool would wait forever.
     @functools.cached_property
-    def elmo(self) -> ElmoLayer:
-        """The layer with the weights in use, for reading only."""
-        check_fork()
+    def _engine(self) -> "KerasEngine | OnnxEngine":
         with _BUILDING:
-            if "elmo" not in vars(self):
-                vars(self)["elmo"] = _rebuild(*vars(self).pop("_pickled"))
-            return vars(self)["elmo"]
+            if "_engine" not in vars(self):
+                if self._engine_name == "keras":
+                    make, dtype = keras_engine().KerasEngine, self._policy
+                else:
+                    make, dtype = OnnxEngine, self._dtype
+                vars(self)["_engine"] = make(self.config, dtype, self._weights)
+                del self._weights  # the engine has them
+            return vars(self)["_engine"]
 
     @functools.cached_property
-    def _engine(self) -> KerasEngine | OnnxEngine:
-        is_keras = self._engine_name == "keras"
-        return KerasEngine(self.elmo) if is_keras else OnnxEngine(self.elmo, self._dtype)
+    def elmo(self) -> "ElmoLayer":
+        """The layer with the weights in use, for reading only."""
+        if isinstance(self._engine, OnnxEngine):
+            return keras_engine().build_layer(self.config, self._policy, self._engine.weights)
+        return self._engine.elmo
 
     @functools.cached_property
     def _table(self) -> TokenTable:
         return TokenTable(self.config.projection_dim, self._cache)
 
-    @functools.cached_property
-    def _word_tokenizer(self) -> WordTokenizer:
-        if self._tokenizer is None:
-            raise invalid(
-                "Embedder.tokenize expects a preset that records its tokenizer",
-                repr(self),
-                'Call a WordTokenizer, for example WordTokenizer("penn")',
-            )
-        return WordTokenizer(self._tokenizer)
-
     def __getstate__(self) -> dict:
-        check_fork()
-        made = "elmo", "_engine", "_table", "_word_tokenizer"
+        made = "elmo", "_engine", "_table"
         state = {name: value for name, value in vars(self).items() if name not in made}
-        return {**state, "_pickled": _take_apart(self.elmo)}
+        weights = {path: np.asarray(value) for path, value in self._engine.weights.items()}
+        return {**state, "_weights": weights}
 
     def __repr__(self) -> str:
         layers, width = self.config.n_layers + 1, 2 * self.config.projection_dim
@@ -188,7 +180,13 @@ class Embedder:
             ValueError: If a row is empty or not text, or if the ``Embedder`` was made from a
                 layer or from a preset that does not record its tokenizer.
         """
-        tokens = self._word_tokenizer(texts)
+        if self._tokenizer is None:
+            raise invalid(
+                "Embedder.tokenize expects a preset that records its tokenizer",
+                repr(self),
+                'Call a WordTokenizer, for example WordTokenizer("penn")',
+            )
+        tokens = tokenize_texts(make_tokenizer(self._tokenizer, split_sentences=True), texts)
         return TokenizedText(tokens) if isinstance(texts, str) else tokens
 
     def embed(
@@ -279,7 +277,7 @@ class Embedder:
         Raises:
             ValueError: If ``tokens`` is not a list of tokens.
         """
-        distinct, places = _distinct(CharacterTokenizer.check([tokens]))
+        distinct, places = _distinct(utf8_tokens([tokens]))
         return self._table.look_up(distinct, self._represent)[places]
 
     def embed_means(
@@ -333,31 +331,17 @@ class Embedder:
     def settings(self) -> dict:
         """Return everything but the input that the bits of a result depend on, for JSON."""
         return {
-            "biLM": self.elmo.fingerprint(),
+            "biLM": fingerprint(self._engine.weights),
             "options": self.config.digest(),
             **self._engine.settings,
             "batch_tokens": self.batch_tokens,  # The batches change the rounding.
         }
 
 
-def _take_apart(elmo: ElmoLayer) -> tuple[BiLMConfig, str, list[np.ndarray]]:
-    """Return what ``_rebuild`` makes the same layer from."""
-    # Copies: on JAX an array can be a view of a weight, which training deletes.
-    weights = [np.array(array) for array in elmo.bilm.get_weights()]
-    return elmo.config, elmo.dtype_policy.name, weights
-
-
-def _rebuild(config: BiLMConfig, dtype: str, weights: list[np.ndarray]) -> ElmoLayer:
-    elmo = ElmoLayer(config, dtype=dtype)
-    elmo.build((None, None, elmo.alphabet.row_length))
-    elmo.bilm.set_weights(weights)
-    return elmo
-
-
 def _flatten(sentences: Sentences) -> tuple[list[bytes], np.ndarray]:
     """Return all tokens as UTF-8, and the number of tokens of each sentence."""
     rows = [sentences] if isinstance(sentences, TokenizedText) else sentence_rows(sentences)
-    tokens = CharacterTokenizer.check(rows)
+    tokens = utf8_tokens(rows)
     return tokens, np.array([len(row) for row in rows], "int64")
 
 

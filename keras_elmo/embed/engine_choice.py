@@ -1,16 +1,29 @@
 """Choose between Keras and ONNX Runtime by the CPU."""
 
 import importlib.util
-
-import keras
+import pathlib
+import sys
+from typing import Any
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.onnx_engine import PACKAGES
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.extras import install_hint
+from keras_elmo.utils.quiet import import_keras
 
 # The dtypes of each engine.
 DTYPES = {"keras": ("float32", "bfloat16"), "onnxruntime": ("float32", "int8")}
+
+# Device files of the accelerators of the backends on Linux: NVIDIA, Jetson, AMD, WSL, TPU.
+_DEVICES = ("nvidia*", "nvhost*", "kfd", "dxg", "accel*", "vfio/[0-9]*")
+
+
+def keras_engine() -> Any:
+    """Return the module ``keras_engine``, imported here because ONNX Runtime needs no Keras."""
+    import_keras()
+    import keras_elmo.embed.keras_engine as engine
+
+    return engine
 
 
 def check_engine(engine: str, dtype: str) -> None:
@@ -43,13 +56,13 @@ def choose_engine(config: BiLMConfig, dtype: str = "float32") -> tuple[str, str]
     if missing := [name for name in PACKAGES if not importlib.util.find_spec(name)]:
         return "keras", f"{' and '.join(missing)} missing. {install_hint('onnx')}"
     if not _computes_on_cpu():
-        return "keras", f"{keras.backend.backend()} has an accelerator"
+        return "keras", "its backend has an accelerator"
     return "onnxruntime", "faster on the CPUs that were measured"
 
 
 def _computes_on_cpu() -> bool:
-    if keras.backend.backend() == "torch":
-        import torch
-
-        return not (torch.cuda.is_available() or torch.backends.mps.is_available())
-    return all(device.startswith("cpu") for device in keras.distribution.list_devices())
+    """Return whether the backend of Keras has no accelerator; ask it only if there may be one."""
+    devices = pathlib.Path("/dev")
+    if sys.platform == "linux" and not any(any(devices.glob(name)) for name in _DEVICES):
+        return True
+    return keras_engine().computes_on_cpu()

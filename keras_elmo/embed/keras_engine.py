@@ -2,18 +2,57 @@
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_elmo.config import BiLMConfig
+from keras_elmo.formats.weight_mapping import variables_by_path
 from keras_elmo.layer_choice import LayerChoice
 from keras_elmo.layers.bilm import layer_representation
 from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.utils.batches import few_sizes, padding_to_few_shapes
+from keras_elmo.utils.checks import invalid, shorten
 from keras_elmo.utils.forks import check_fork
+
+
+def read_layer(elmo: object) -> tuple[BiLMConfig, str, dict[str, np.ndarray]]:
+    """Return what ``build_layer`` makes the same layer from: config, dtype policy and weights.
+
+    Raises:
+        ValueError: If ``elmo`` is not an ``ElmoLayer`` or has no weights.
+    """
+    if not isinstance(elmo, ElmoLayer):
+        raise invalid("Embedder expects a preset, a path or an ElmoLayer", shorten(elmo))
+    check_fork()
+    elmo.check_weights()
+    # Copies: on JAX an array can be a view of a weight, which training deletes.
+    weights = {path: np.array(v) for path, v in variables_by_path(elmo.bilm).items()}
+    return elmo.config, elmo.dtype_policy.name, weights
+
+
+def build_layer(config: BiLMConfig, policy: str, weights: Mapping[str, np.ndarray]) -> ElmoLayer:
+    """Return a new layer with these weights, whose keys are paths relative to the ``BiLM``."""
+    check_fork()
+    # A layer from a config has no random weights, which would only be replaced.
+    elmo = ElmoLayer.from_config({"config": config.to_options(), "dtype": policy})
+    elmo.build((None, None, elmo.alphabet.row_length))
+    variables = variables_by_path(elmo.bilm)
+    for path, array in weights.items():
+        variables[path].assign(array)
+    return elmo
+
+
+def computes_on_cpu() -> bool:
+    """Return whether the backend has no accelerator."""
+    if keras.backend.backend() == "torch":
+        import torch
+
+        return not (torch.cuda.is_available() or torch.backends.mps.is_available())
+    return all(device.startswith("cpu") for device in keras.distribution.list_devices())
 
 
 class KerasEngine:
@@ -23,17 +62,27 @@ class KerasEngine:
     global dtype policy is. Its functions are compiled once, for the weights of this layer.
 
     Args:
-        elmo: ElmoLayer. A built layer; nobody else may change its weights.
+        config: BiLMConfig. Sizes of the biLM.
+        policy: str. Dtype policy of the layer.
+        weights: dict. Arrays by the paths of the variables of the ``BiLM``.
 
     Attributes:
+        elmo: ElmoLayer. The layer with the weights.
         settings: dict for JSON. Everything but the biLM that the bits of a result depend on.
     """
 
-    def __init__(self, elmo: ElmoLayer) -> None:
-        self.settings = {"dtype": elmo.compute_dtype, "backend": keras.backend.backend()}
-        self._bilm = elmo.bilm
+    def __init__(self, config: BiLMConfig, policy: str, weights: Mapping[str, np.ndarray]) -> None:
+        self.elmo = build_layer(config, policy, weights)
+        self.settings = {"dtype": self.elmo.compute_dtype, "backend": keras.backend.backend()}
+        self._bilm = self.elmo.bilm
         self._programs: dict[LayerChoice | None, Callable] = {}  # None: token representations
         self._lock = threading.Lock()
+
+    @property
+    def weights(self) -> dict[str, keras.Variable]:
+        """The variables of the ``BiLM`` by path."""
+        check_fork()
+        return variables_by_path(self._bilm)
 
     def represent(self, ids: np.ndarray) -> np.ndarray:
         """Return the token representations of distinct tokens.

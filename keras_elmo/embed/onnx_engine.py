@@ -3,20 +3,18 @@
 import concurrent.futures
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from keras_elmo.config import DIRECTIONS
-from keras_elmo.formats.weight_mapping import to_float32, variables_by_path
+from keras_elmo.config import DIRECTIONS, BiLMConfig
+from keras_elmo.formats.weight_mapping import to_float32
 from keras_elmo.layer_choice import LayerChoice
-from keras_elmo.layers.elmo_layer import ElmoLayer
 from keras_elmo.onnx.bilm_graph import check_alphabet
 from keras_elmo.onnx.models import lstm_model, token_model
 from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
 from keras_elmo.utils.extras import import_extra
-from keras_elmo.utils.forks import check_fork
 
 PACKAGES = ("onnx", "onnxruntime")
 
@@ -27,10 +25,12 @@ class OnnxEngine:
     The first call takes longer: ONNX Runtime arranges the weights for its matrix products.
 
     Args:
-        elmo: ElmoLayer. A built layer; nobody else may change its weights.
+        config: BiLMConfig. Sizes of the biLM.
         dtype: str. ``"float32"``, or ``"int8"`` for matrix products of eight bits.
+        weights: dict. Arrays by the paths of the variables of a ``BiLM``.
 
     Attributes:
+        weights: dict. As the argument.
         settings: dict for JSON. Everything but the biLM that the bits of a result depend on.
 
     Raises:
@@ -38,13 +38,13 @@ class OnnxEngine:
         ValueError: If the biLM reads code points.
     """
 
-    def __init__(self, elmo: ElmoLayer, dtype: str = "float32") -> None:
+    def __init__(self, config: BiLMConfig, dtype: str, weights: Mapping[str, np.ndarray]) -> None:
         for module in PACKAGES:
             import_extra(module, 'Embedder(engine="onnxruntime")', "ONNX and ONNX Runtime", "onnx")
-        check_alphabet(elmo.config)
+        check_alphabet(config)
         self.settings = {"dtype": dtype, "engine": "onnxruntime"}
-        self._elmo = elmo
-        self._dtype = dtype
+        self.weights = weights
+        self._config, self._dtype = config, dtype
         # With its constants, which a session reads and does not own.
         self._sessions: dict[str, tuple[Any, dict]] = {}
         self._locks = {part: threading.Lock() for part in ("char_cnn", *DIRECTIONS)}
@@ -77,20 +77,19 @@ class OnnxEngine:
         """
         with self._locks[part]:
             if part not in self._sessions:
-                check_fork()  # a session computes in a forked process, but Keras made the weights
                 weights = {
-                    path: to_float32(variable)
-                    for path, variable in variables_by_path(self._elmo.bilm).items()
+                    path: to_float32(array)
+                    for path, array in self.weights.items()
                     if path.startswith(part)
                 }
                 dtype = self._dtype
                 if dtype == "int8" and overflows_in_int8(cpu_flags()):
                     dtype = "uint8"
-                config, cores = self._elmo.config, _count_cores()
+                cores = _count_cores()
                 if part == "char_cnn":
-                    model, constants = token_model(config, weights, dtype)
+                    model, constants = token_model(self._config, weights, dtype)
                 else:
-                    model, constants = lstm_model(config, weights, part, dtype)
+                    model, constants = lstm_model(self._config, weights, part, dtype)
                     cores = -(-cores // len(DIRECTIONS))
                 self._sessions[part] = _start(model, constants, cores), constants
             return self._sessions[part][0]

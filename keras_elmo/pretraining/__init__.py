@@ -1,5 +1,9 @@
 """Pretraining: raw text to a biLM."""
 
+from keras_elmo.utils.quiet import import_keras
+
+import_keras()
+
 from keras_elmo.prepare import prepare
 from keras_elmo.pretraining.export import export_run
 from keras_elmo.pretraining.language_model import BiLanguageModel

@@ -3,6 +3,8 @@
 import os
 import sys
 
+import keras
+
 # The process that first computed. A forked process inherits this number.
 _computing: int | None = None
 
@@ -29,6 +31,5 @@ def check_fork() -> None:
 
 def _is_single_threaded() -> bool:
     """Return whether PyTorch computes without other threads, as in workers of its DataLoader."""
-    keras = sys.modules.get("keras")  # ONNX Runtime needs no Keras
-    is_torch = keras is not None and keras.backend.backend() == "torch"
+    is_torch = keras.backend.backend() == "torch"
     return is_torch and sys.modules["torch"].get_num_threads() == 1

@@ -1,4 +1,4 @@
-"""Import Keras without the log lines of TensorFlow."""
+"""Import Keras and TensorFlow without the log lines of TensorFlow."""
 
 import contextlib
 import importlib
@@ -12,24 +12,16 @@ from keras_elmo.utils.extras import install_hint
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
-def is_command() -> bool:
-    """Return whether this process is the command ``keras-elmo``."""
-    return pathlib.Path((sys.argv or [""])[0]).stem == "keras-elmo"
-
-
 def import_keras() -> None:
-    """Import Keras and its backend.
-
-    What TensorFlow prints meanwhile is hidden, unless the user has set ``TF_CPP_MIN_LOG_LEVEL``.
+    """Import Keras and its backend; see ``hidden_log``.
 
     Raises:
         ImportError: If the package of the backend is missing.
     """
-    is_quiet = _LOG_LEVEL not in os.environ and "keras" not in sys.modules
-    if is_quiet and is_command():
-        os.environ[_LOG_LEVEL] = "3"
+    if "keras" in sys.modules:
+        return
     try:
-        with _hidden_stderr() if is_quiet and sys.stderr else contextlib.nullcontext():
+        with hidden_log():
             importlib.import_module("keras")
     except ModuleNotFoundError as error:
         backend = (error.name or "").partition(".")[0]
@@ -43,8 +35,17 @@ def import_keras() -> None:
 
 
 @contextlib.contextmanager
-def _hidden_stderr() -> Iterator[None]:
-    """Redirect the file of stderr, because TensorFlow does not print through Python."""
+def hidden_log() -> Iterator[None]:
+    """Hide what TensorFlow prints while it is imported, unless ``TF_CPP_MIN_LOG_LEVEL`` is set.
+
+    The command ``keras-elmo`` also hides what TensorFlow prints later.
+    """
+    if _LOG_LEVEL in os.environ or not sys.stderr:
+        yield
+        return
+    if pathlib.Path((sys.argv or [""])[0]).stem == "keras-elmo":
+        os.environ[_LOG_LEVEL] = "3"
+    # TensorFlow does not print through Python: redirect the file of stderr.
     stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:

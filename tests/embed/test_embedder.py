@@ -221,6 +221,8 @@ def test_bad_calls(embedder):
         embedder.embed_tokens("word")
     with pytest.raises(ValueError, match="tokens to be str or UTF-8 bytes"):
         embedder.embed([[["nested"]]])
+    with pytest.raises(ValueError, match="a preset, a path or an ElmoLayer. Received: 5"):
+        Embedder(5)
     with pytest.raises(ValueError, match="ElmoLayer has no weights before it is built"):
         Embedder(ElmoLayer(make_config()))
     with pytest.raises(

@@ -113,8 +113,10 @@ def test_auto(tiny_preset, monkeypatch, dtype, chosen):
     half.build((None, None, 13))
     assert not isinstance(Embedder(half)._engine, OnnxEngine)
     if dtype == "float32":
-        monkeypatch.setattr(engine_choice, "_computes_on_cpu", lambda: False)
-        assert engine_choice.choose_engine(make_config())[0] == "keras"
+        with monkeypatch.context() as patch:  # as if /dev/null were an accelerator
+            patch.setattr(engine_choice, "_DEVICES", ["null"])
+            patch.setattr("keras_elmo.embed.keras_engine.computes_on_cpu", lambda: False)
+            assert engine_choice.choose_engine(make_config())[0] == "keras"
         with monkeypatch.context() as patch:
             patch.setattr(importlib.util, "find_spec", lambda name: None)
             assert "onnx and onnxruntime missing" in str(engine_choice.choose_engine(make_config()))
