@@ -172,7 +172,7 @@ def _info(preset: str, options: str | None = None) -> Facts:
     """Show the sizes of a biLM, whose files are read and checked."""
     from keras_elmo.embed.engine_choice import choose_engine
     from keras_elmo.presets import Preset
-    from keras_elmo.utils.cpu import advise_bfloat16, advise_int8, cpu_flags
+    from keras_elmo.utils.cpu import advise, cpu_flags
 
     files = Preset(preset, options)
     bilm = files.read()
@@ -188,8 +188,7 @@ def _info(preset: str, options: str | None = None) -> Facts:
         "max_characters": config.max_characters_per_token,
         "fingerprint": bilm.fingerprint(),
         "engine": ": ".join(choose_engine(config)),
-        "bfloat16": advise_bfloat16(cpu_flags()),
-        "int8": advise_int8(cpu_flags()),
+        **advise(cpu_flags()),
         "options": stored,
     }
 

@@ -253,11 +253,7 @@ def _start_workers(rules: SentenceRules, workers: int) -> Iterator[_Tokenize]:
     if workers == 1:
         yield lambda blocks: map(rules, blocks)
         return
-    # Where the system allows it, the workers share one import of this module.
-    methods = multiprocessing.get_all_start_methods()
-    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else None)
-    if "forkserver" in methods:
-        context.set_forkserver_preload([__name__])
+    context = multiprocessing.get_context("spawn")  # threads of the caller do not survive a fork
     settings = workers, context, _start_worker, (rules,)
     with concurrent.futures.ProcessPoolExecutor(*settings) as pool:
 

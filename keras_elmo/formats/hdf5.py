@@ -40,12 +40,9 @@ def read_arrays(
     return arrays
 
 
-def write_arrays(
-    file: PathLike, arrays: dict, attributes: dict | None = None, **filters: Any
-) -> None:
-    """Write arrays and attributes by name. Pass ``filters`` to ``create_dataset``."""
+def write_arrays(file: PathLike, arrays: dict, **filters: Any) -> None:
+    """Write arrays by name. Pass ``filters`` to ``create_dataset``."""
     with h5py.File(file, "w") as opened:
-        opened.attrs.update(attributes or {})
         for name, array in arrays.items():
             add_dataset(opened, name, array, **filters)
 

@@ -80,7 +80,7 @@ def _model_card(
     name: str, run: RunFolder, facts: dict, front: dict, data: str, scores: dict
 ) -> str:
     """Return a model card in Markdown, after the YAML that the Hugging Face Hub reads."""
-    config, recipe, _ = run.read_settings()
+    config, recipe, sources = run.read_settings()
     recipe_text = json.dumps(dataclasses.asdict(recipe), indent=2)
     filters = ", ".join(f"{count} of width {width}" for width, count in config.filters)
     metadata = "".join(f"{key}: {value}\n" for key, value in front.items())
@@ -89,7 +89,7 @@ def _model_card(
         f"{s['backward']:.1f} | {s['perplexity']:.1f} |\n"
         for text, s in scores.items()
     )
-    origin, start = "", facts["init_from"]
+    origin, start = "", sources["init_from"]
     if start:  # a card does not show the folders of a machine
         preset = pathlib.Path(start).name if pathlib.Path(start).is_absolute() else start
         origin = f"Fine-tuned from `{preset}`. "

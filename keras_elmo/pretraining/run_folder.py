@@ -20,6 +20,7 @@ from keras_elmo.utils.file_lock import locked
 from keras_elmo.utils.files import (
     PathLike,
     atomic_write,
+    check_file,
     local_path,
     read_options,
     write_files,
@@ -61,11 +62,7 @@ class RunFolder:
             FileNotFoundError: If the folder contains no run.
             ValueError: If ``run.json`` is invalid.
         """
-        if not self.settings.is_file():
-            raise FileNotFoundError(
-                f"Expected a folder of keras-elmo pretrain. Received: {self.path}, without run.json"
-            )
-        content = read_options(self.settings, "Settings")
+        content = read_options(self.settings, "Run of keras-elmo pretrain")
         try:
             config = BiLMConfig.from_options(content["options"], str(self.settings))
             return config, Recipe(**content["recipe"]), dict(content["origin"])
@@ -114,11 +111,7 @@ class RunFolder:
             FileNotFoundError: If there is no checkpoint.
             ValueError: If the checkpoint is damaged or does not fit the variables.
         """
-        if not self.checkpoint.is_file():
-            raise FileNotFoundError(
-                "Expected a folder with a checkpoint of keras-elmo pretrain. "
-                f"Received: {self.path}, without {self.checkpoint.name}"
-            )
+        check_file(self.checkpoint, f"Checkpoint of keras-elmo pretrain {self.checkpoint}")
         try:
             with open(self.checkpoint, "rb") as opened, np.load(opened) as file:
                 for name, variable in _named(variables).items():

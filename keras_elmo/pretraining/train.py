@@ -1,5 +1,6 @@
 """Train a ``BiLanguageModel`` on a prepared corpus, with checkpoints to resume from."""
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
@@ -124,11 +125,12 @@ class Pretraining:
         keras.utils.set_random_seed(recipe.seed)
         resumes = is_started and self.folder.checkpoint.is_file()
         if resumes:
-            assert config is not None  # of the run
-            self.vocabulary = read_vocabulary(self.folder.vocabulary)
-            self.model = BiLanguageModel(config, len(self.vocabulary), **_model_settings(recipe))
+            self.model, self.vocabulary, facts = read_run(self.folder.path)
         else:
             self.model, self.vocabulary = _first_model(config, recipe, corpus, self._origin)
+            facts = {"step": 0, "tokens": 0, "seconds": 0.0, "perplexity": None}
+            facts |= {"position": (0, 0, 0), "log": []}
+        self.facts = facts
         tokens = self.vocabulary[len(SPECIAL_TOKENS) :]
         if 0 < (recipe.negatives or 0) < len(tokens) and tokens == sorted(tokens):
             warn(
@@ -149,10 +151,8 @@ class Pretraining:
         # On TensorFlow, XLA would compile every batch anew; JAX gets batches of fixed shapes.
         self.model.compile(self.optimizer, jit_compile=keras.backend.backend() == "jax")
         self.optimizer.build(self.model.trainable_variables)
-        self.facts: dict[str, Any] = {"step": 0, "tokens": 0, "seconds": 0.0, "perplexity": None}
-        self.facts |= {"position": (0, 0, 0), "log": []}
         if resumes:
-            self.facts |= self.folder.load(self._variables())
+            self.folder.load({"optimizer": self.optimizer.variables})
         self._scorer = Scorer(self.model, self.vocabulary)
         self._sample = _sample(corpus)
 
@@ -168,9 +168,6 @@ class Pretraining:
                 f"A resumed run expects the settings that it began with, except {names}",
                 f"for {self.folder.path}, another value of {', '.join(differing)}",
             )
-
-    def _variables(self) -> dict:
-        return {"model": self.model.variables, "optimizer": self.optimizer.variables}
 
     def run(self, callbacks: Iterable = (), progress: bool = True) -> None:
         """Train to the last step of the recipe.
@@ -223,15 +220,14 @@ class Pretraining:
             raise
 
     def _feed(self) -> Any:
-        """Return the batches after the checkpoint; put tokens and position of each step ahead."""
-        self.ahead: dict[int, tuple] = {}
-        first, position = self.facts["step"] + 1, self.facts["position"]
+        """Return the batches after the checkpoint; queue tokens and position of each ``ahead``."""
+        self.ahead: collections.deque[list] = collections.deque()
         is_tensorflow = keras.backend.backend() == "tensorflow"
 
         def batches() -> Iterator[tuple[dict]]:
             try:
-                for step, found in enumerate(self._corpus.batches(position), first):
-                    batch, self.ahead[step] = found[0], found[1:]
+                for batch, *ahead in self._corpus.batches(self.facts["position"]):
+                    self.ahead.append(ahead)
                     if is_tensorflow and self.devices > 1:
                         yield from ((x,) for x in batches_of_replicas(batch, self.devices))
                     else:
@@ -270,7 +266,7 @@ class _Keeper(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict) -> None:
         facts = self.run.facts
         facts["step"] += 1
-        tokens, facts["position"] = self.run.ahead.pop(facts["step"])
+        tokens, facts["position"] = self.run.ahead.popleft()
         facts["tokens"] += tokens
         self.bar.update()
         if self.signals:
@@ -303,7 +299,8 @@ class _Keeper(keras.callbacks.Callback):
         logs.update({name: value for name, value in row.items() if value is not None})
         if self.is_first:
             self.bar.set_description("writing the checkpoint")
-            run.folder.save(run._variables(), facts)
+            variables = {"model": run.model.variables, "optimizer": run.optimizer.variables}
+            run.folder.save(variables, facts)
         self.bar.set_description("pretraining")
 
     def _check(self, name: str, value: float) -> None:
@@ -365,18 +362,16 @@ def read_run(folder: PathLike) -> tuple[BiLanguageModel, list[str], dict]:
 
     Returns:
         The ``BiLanguageModel``, its vocabulary, and the facts of the checkpoint: ``step``,
-        ``tokens``, ``seconds``, ``perplexity`` of the held-out sample or None, and
-        ``init_from``, the first preset or None.
+        ``tokens``, ``seconds``, and ``perplexity`` of the held-out sample or None.
 
     Raises:
         FileNotFoundError: If the folder contains no checkpoint.
     """
     run = RunFolder(folder)
-    config, recipe, origin = run.read_settings()
+    config, recipe, _ = run.read_settings()
     vocabulary = read_vocabulary(run.vocabulary)
     model = BiLanguageModel(config, len(vocabulary), **_model_settings(recipe))
-    facts = run.load({"model": model.variables})
-    return model, vocabulary, {**facts, "init_from": origin["init_from"]}
+    return model, vocabulary, run.load({"model": model.variables})
 
 
 def _model_settings(recipe: Recipe) -> dict:

@@ -16,24 +16,19 @@ def cpu_flags() -> list[str] | None:
     return [flag for flag in _FLAGS if flag in found[1].split()] if found else None
 
 
-def advise_bfloat16(flags: Collection[str] | None) -> str:
-    """Return whether ``dtype="bfloat16"`` pays on a CPU with these ``cpu_flags``, in words."""
+def advise(flags: Collection[str] | None) -> dict[str, str]:
+    """Return whether each smaller ``dtype`` pays on a CPU with these ``cpu_flags``, in words."""
     if flags is None:
-        return "unknown: this system does not list the CPU's instructions; measure it"
-    if "amx_bf16" in flags:
-        return "pays in batches: the CPU has amx_bf16; not for single sentences"
-    if "avx512_bf16" in flags:
-        return "pays a little in batches: the CPU has avx512_bf16; not for single sentences"
-    return "does not pay: the CPU has neither amx_bf16 nor avx512_bf16"
-
-
-def advise_int8(flags: Collection[str] | None) -> str:
-    """Return whether ``dtype="int8"`` pays on a CPU with these ``cpu_flags``, in words."""
-    if flags is None:
-        return "unknown: this system does not list the CPU's instructions; measure it"
+        unknown = "unknown: this system does not list the CPU's instructions; measure it"
+        return {"bfloat16": unknown, "int8": unknown}
+    bfloat16 = "does not pay: the CPU has neither amx_bf16 nor avx512_bf16"
+    for name, gain in (("avx512_bf16", "pays a little"), ("amx_bf16", "pays")):
+        if name in flags:
+            bfloat16 = f"{gain} in batches: the CPU has {name}; not for single sentences"
+    int8 = "pays: the CPU has VNNI"
     if overflows_in_int8(flags):
-        return "pays little in batches: the CPU has neither avx512_vnni nor avx_vnni"
-    return "pays: the CPU has VNNI"
+        int8 = "pays little in batches: the CPU has neither avx512_vnni nor avx_vnni"
+    return {"bfloat16": bfloat16, "int8": int8}
 
 
 def overflows_in_int8(flags: Collection[str] | None) -> bool:

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import uuid
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -76,10 +75,8 @@ def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]
     name = f"{kind} {file}"
     content = read_bytes(file, kind)
     if content.startswith(b"\x1f\x8b"):
-        try:
+        with library_errors(f"{name} is damaged", "Fetch it again"):
             content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise OSError(f"{name} is damaged ({error}). Fetch it again") from error
     end = "\r" if 2 * content.count(b"\r\n") > content.count(b"\n") else ""
     try:
         lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")

@@ -37,7 +37,7 @@ def test_a_run_becomes_a_preset(a_run, corpus, tmp_path):
 
 def test_a_card_without_a_licence_gets_a_warning(tmp_path):
     with pytest.warns(UserWarning, match="will name no licence.*Pass license"):
-        with pytest.raises(FileNotFoundError, match="folder of keras-elmo pretrain"):
+        with pytest.raises(FileNotFoundError, match="Run of keras-elmo pretrain .*run.json"):
             export_run(tmp_path / "run", tmp_path / "preset")
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(ValueError, match="tokenised sentences. Received: none in .*empty.txt"):

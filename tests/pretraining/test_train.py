@@ -145,10 +145,10 @@ def test_a_killed_run_continues(corpus, a_run, tmp_path):
 
 def test_read_run(a_run, corpus, tmp_path):
     model, vocabulary, facts = read_run(a_run)
-    assert facts["step"] == 8 and facts["tokens"] > 0 and facts["init_from"] is None
+    assert facts["step"] == 8 and facts["tokens"] > 0
     scores = Scorer(model, vocabulary).perplexity([["a", "b"]])
     assert 1 < scores["perplexity"] < 1000
-    with pytest.raises(FileNotFoundError, match="of keras-elmo pretrain. .*, without run.json"):
+    with pytest.raises(FileNotFoundError, match="Run of keras-elmo pretrain .*run.json does not"):
         read_run(corpus)
     folder = shutil.copytree(a_run, tmp_path / "run")
     content = json.loads((folder / "run.json").read_text())
@@ -165,7 +165,7 @@ def test_a_damaged_checkpoint(damage, finished):
         path.write_bytes(path.read_bytes()[:-100])
     else:
         path.unlink()
-        error, message = FileNotFoundError, "Received: .*, without checkpoint.npz"
+        error, message = FileNotFoundError, "checkpoint.npz does not exist"
     with pytest.raises(error, match=message):
         read_run(finished)
 
