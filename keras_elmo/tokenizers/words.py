@@ -131,6 +131,3 @@ class WordTokenizer(StringLayer):
             "split_sentences": self.split_sentences,
             "layer_name": config["name"],
         }
-
-    def __reduce__(self) -> tuple:
-        return WordTokenizer.from_config, (self.get_config(),)
