@@ -40,7 +40,8 @@ _SHARED = """
 """
 # Arguments of functions and dataclasses that have no flag of their name.
 _WITHOUT_FLAG = (
-    "max_characters_per_token activation cell_clip projection_clip use_skip_connections code_points"
+    "max_characters_per_token activation cell_clip projection_clip use_skip_connections "
+    "code_points cache"
 ).split()
 _FLAGS = {"overwrite": "--force", "progress": "--quiet", "weights": "--weight"}
 _METAVARS = {"bool": "", "int": "INT", "float": "FLOAT"}
@@ -238,25 +239,18 @@ def _upload(address: str, **given: Any) -> Facts:
     return {"commit": commit, "read with": f"ElmoLayer.from_preset({address!r})"}
 
 
-@_command("preset --options --force --quiet --json")
+@_command(
+    "--json",
+    described_by="keras_elmo.embed.embedder.Embedder keras_elmo.embed.embed_file.embed_file",
+)
 def _embed(preset: str, input_file: str, output_file: str, **given: Any) -> Facts:
     """Write the layer representations of sentences to a file.
 
     Command line:
         input_file: UTF-8 text, plain, .gz, .bz2 or .xz, one sentence per line; or - for stdin; or
             a table: CSV, .tsv (a line is a row, a quote is text), JSON lines or Parquet.
-        output_file: HDF5 file to write.
         --layers LAYERS: all, top, average, the number of a layer, from 0, or the weight of each
             layer, as 0.2,0.5,0.3. Default: all.
-        --raw: The input is raw text: split it with the tokenizer of the preset first.
-        --column NAME: Column of the table with the sentences.
-        --float16: Store float16, half the size.
-        --compression NAME: gzip or lzf, as in h5py.
-        --resume: Continue an interrupted run.
-        --engine NAME: keras; onnxruntime, on the CPU; or auto, the faster of them. Default: auto.
-        --dtype NAME: float32 is exact; bfloat16 (engine keras) differs by about 1%, int8 (engine
-            onnxruntime) by 1 to 2%. Default: float32.
-        --batch-tokens INT: Tokens in a batch of the LSTMs, padding included. Default: 2048.
     """
     from keras_elmo.embed.embedder import Embedder
 
@@ -409,19 +403,19 @@ def _describe(described: Callable) -> str:
     parameters = inspect.signature(described).parameters
     # The text of an argument begins with its kind: "int or None. Updates of the weights."
     entry = r"^    (\w+): (\w+)([^.]*)\. (.*(?:\n        .*)*)"
-    lines = []
+    lines: dict[str, str] = {}
     for name, kind, more, text in re.findall(entry, inspect.getdoc(described) or "", re.MULTILINE):
         if name not in parameters or name in _WITHOUT_FLAG:
             continue
-        default = parameters[name].default
+        default, argument = parameters[name].default, name
         if default is not inspect.Parameter.empty:
             metavar = "FILE" if "path" in more else _METAVARS.get(kind, "NAME")
-            name = f"{_FLAGS.get(name) or '--' + name.replace('_', '-')} {metavar}".rstrip()
+            argument = f"{_FLAGS.get(name) or '--' + name.replace('_', '-')} {metavar}".rstrip()
             if kind in ("int", "float", "str") and default is not None:
                 text += f" Default: {default}."
         text = text.replace("`", "").removeprefix("Whether to ")
-        lines.append(f"    {name}: {text[:1].upper()}{text[1:]}")
-    return "\n".join(lines)
+        lines.setdefault(name, f"    {argument}: {text[:1].upper()}{text[1:]}")
+    return "\n".join(lines.values())
 
 
 def make_parser(command: str) -> argparse.ArgumentParser:
@@ -445,7 +439,7 @@ def make_parser(command: str) -> argparse.ArgumentParser:
             argument_default=argparse.SUPPRESS,
         )
         subparser.set_defaults(run=run, show=show)
-        texts = [own, *(_describe(_load(path)) for path in described_by if name == command)]
+        texts = [*(_describe(_load(path)) for path in described_by if name == command), own]
         arguments = {name: shared_arguments[name] for name in shared}
         for argument, options in _read_arguments("\n".join(texts)).items():
             arguments[argument] = shared_arguments.get(argument, options)

@@ -59,9 +59,9 @@ def embed_file(  # noqa: D417 - a method of Embedder
             sentence a line, and spaces or tabs between tokens. A path that ends with .gz, .bz2
             or .xz is decompressed. Other white space, such as the no-break space, is part of a
             token. A blank line is an empty sentence.
-        output_file: Path of the hdf5 file. It gets one dataset for each sentence, named by the
-            index of the sentence from 0, with the array of ``embed``; and the sentences, with
-            spaces between tokens, as the dataset ``sentences``.
+        output_file: str or path. The hdf5 file to write. It gets one dataset for each sentence,
+            named by the index of the sentence from 0, with the array of ``embed``; and the
+            sentences, with spaces between tokens, as the dataset ``sentences``.
         layers: As in ``embed``.
         float16: bool. Whether to store float16, half the size.
         compression: str or None. ``"gzip"`` or ``"lzf"``, as in ``h5py``.
@@ -69,7 +69,7 @@ def embed_file(  # noqa: D417 - a method of Embedder
             folder next to it, ``OUTPUT.parts``. A finished output of the same sentences and
             settings is left unchanged; its engine, backend and batches may be others.
         progress: bool. Whether to show a progress bar on stderr.
-        raw: bool. Whether the lines or cells are raw text, for ``tokenize``.
+        raw: bool. Whether to split lines and cells, which are raw text, with ``tokenize`` first.
         column: str or None. Column of the sentences, if the input is the path of a table:
             CSV, TSV, JSON lines or Parquet. A cell is a str, or a list of tokens.
         overwrite: bool. Whether to replace an output that exists, finished or not.

@@ -10,8 +10,7 @@ from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN
 from keras_elmo.formats.weight_mapping import to_float32
 from keras_elmo.pretraining.corpus import Batcher
 from keras_elmo.pretraining.language_model import BiLanguageModel
-from keras_elmo.tokenizers.characters import CharacterTokenizer
-from keras_elmo.tokenizers.token_lists import sentence_rows
+from keras_elmo.tokenizers.token_lists import sentence_rows, utf8_tokens
 from keras_elmo.utils.checks import check_whole, invalid, is_whole
 
 
@@ -166,7 +165,7 @@ class Scorer:
 def _as_lists(sentences: Any) -> list[list[str]]:
     """Return sentences as lists of str; raise if they are not sequences of tokens."""
     sentences = sentence_rows(sentences)
-    CharacterTokenizer.check(sentences)
+    utf8_tokens(sentences)
     return [
         [t if isinstance(t, str) else t.decode("utf-8", "ignore") for t in sentence]
         for sentence in sentences

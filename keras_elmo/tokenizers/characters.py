@@ -104,8 +104,6 @@ class CharacterTokenizer(StringLayer):
             ids[real] = self.alphabet.rows(tokens)  # in the order of the True entries
         return ops.convert_to_tensor(ids, dtype="int32")
 
-    check = staticmethod(utf8_tokens)
-
     def _ids_of_tensor(self, tf: Any, tokens: Tensor) -> Tensor:
         advice = "Batch the sentences first, for example with ds.ragged_batch(...)"
         self.check_tensor(tokens, "batch, tokens", advice)
