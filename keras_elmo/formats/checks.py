@@ -7,7 +7,6 @@ import numpy as np
 
 from keras_elmo.utils.checks import invalid
 
-Arrays: TypeAlias = Mapping[str, np.ndarray]
 Shape: TypeAlias = tuple[int, ...]
 
 _LARGEST_FLOAT32 = np.finfo("float32").max
