@@ -36,14 +36,13 @@ def lstm_step(weights: tuple, state: tuple, from_inputs: Tensor) -> tuple[tuple,
     """
     recurrent_kernel, projection, cell_clip, projection_clip = weights
     h, c = state
-    # Multiply in the dtype of the weights; the result has the dtype of h.
-    from_h = mixed_matmul(h, recurrent_kernel, recurrent_kernel.dtype)
+    from_h = mixed_matmul(h, recurrent_kernel)
     i, f, candidate, o = ops.split(ops.cast(from_inputs, h.dtype) + from_h, 4, axis=-1)
     i, f, candidate, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(candidate), ops.sigmoid(o)
     c = _clip(f * c + i * candidate, cell_clip)
     h = o * ops.tanh(c)
     if projection is not None:
-        h = mixed_matmul(h, projection, projection.dtype)
+        h = mixed_matmul(h, projection)
     return (_clip(h, projection_clip), c), (i, f, candidate, o)
 
 

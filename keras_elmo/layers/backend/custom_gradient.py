@@ -22,8 +22,7 @@ def call_with_gradient(
 
     Residuals are the tensors that the forward pass stores for the gradient. Unlike
     ``keras.ops.custom_gradient`` this supports several outputs on PyTorch, and computes the
-    residuals only if they are needed. On TensorFlow it always computes them if ``differentiable``
-    is True, and the graph skips unused residuals.
+    residuals only if they are needed.
 
     Define both functions at the top level of a module, and pass all tensors as arguments.
     A closure would be compiled again at every eager call.
@@ -64,10 +63,8 @@ def call_with_gradient(
         else tf.TensorSpec(_general_shape(x) if i < len(tensors) else x.shape, x.dtype)
         for i, x in enumerate(arguments)
     )
-    eager = tf.executing_eagerly()
-    return _tensorflow_function(forward, backward, options, signature, differentiable, eager)(
-        *given
-    )
+    settings = (options, signature, differentiable, tf.executing_eagerly())
+    return _tensorflow_function(forward, backward, *settings)(*given)
 
 
 def _general_shape(x: Tensor) -> list:

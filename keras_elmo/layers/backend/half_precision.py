@@ -7,19 +7,12 @@ from keras_elmo.utils.typing import Tensor
 
 
 def mixed_matmul(a: Tensor, b: Tensor, product_dtype: str | None = None) -> Tensor:
-    """Multiply two matrices in ``product_dtype``, and cast the product to the dtype of ``a``.
+    """Multiply matrices in ``product_dtype``, and cast the product to the dtype of ``a``.
 
-    Args:
-        a: Float, shape ``(..., n, k)``.
-        b: Float, shape ``(..., k, m)``.
-        product_dtype: str or None. Dtype of the product; None for the dtype of ``a``.
-
-    Returns:
-        Float, shape ``(..., n, m)``.
+    None is for the dtype of ``b``. The shapes are those of ``keras.ops.matmul``.
     """
-    if product_dtype in (None, a.dtype):
-        return ops.matmul(a, b)
-    product = ops.matmul(ops.cast(a, product_dtype), ops.cast(b, product_dtype))
+    dtype = product_dtype or b.dtype
+    product = ops.matmul(ops.cast(a, dtype), ops.cast(b, dtype))
     return ops.cast(product, a.dtype)
 
 

@@ -125,7 +125,7 @@ def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple
     # At padding, the errors pass unchanged, and the gradients of the gates are 0.
     d_h, d_c = carry if is_token is None else (ops.where(is_token, x, 0) for x in carry)
     d_h = _stop_if_clipped(d_h + upstream, h, projection_clip)
-    d_unprojected = d_h if projection is None else mixed_matmul(d_h, projection, projection.dtype)
+    d_unprojected = d_h if projection is None else mixed_matmul(d_h, projection)
     tanh_c = ops.tanh(c)
     d_c = _stop_if_clipped(d_c + d_unprojected * o * (1 - tanh_c * tanh_c), c, cell_clip)
     d_gates = [
@@ -135,8 +135,7 @@ def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple
         d_unprojected * tanh_c * o * (1 - o),
     ]
     d_gates = ops.concatenate([ops.cast(x, dtype) for x in d_gates], axis=-1)
-    d_h_before = mixed_matmul(d_gates, recurrent_kernel, recurrent_kernel.dtype)
-    d_h_before = ops.cast(d_h_before, h.dtype)
+    d_h_before = ops.cast(mixed_matmul(d_gates, recurrent_kernel), h.dtype)
     return _where(is_token, (d_h_before, d_c * f), carry), (d_gates, d_h)
 
 
