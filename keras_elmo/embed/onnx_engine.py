@@ -12,7 +12,7 @@ from keras_elmo.config import DIRECTIONS, BiLMConfig
 from keras_elmo.formats.weight_mapping import to_float32
 from keras_elmo.layer_choice import LayerChoice
 from keras_elmo.onnx.bilm_graph import check_alphabet
-from keras_elmo.onnx.models import lstm_model, token_model
+from keras_elmo.onnx.models import part_model
 from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
 from keras_elmo.utils.extras import import_extra
 
@@ -85,11 +85,9 @@ class OnnxEngine:
                 dtype = self._dtype
                 if dtype == "int8" and overflows_in_int8(cpu_flags()):
                     dtype = "uint8"
+                model, constants = part_model(self._config, weights, part, dtype)
                 cores = _count_cores()
-                if part == "char_cnn":
-                    model, constants = token_model(self._config, weights, dtype)
-                else:
-                    model, constants = lstm_model(self._config, weights, part, dtype)
+                if part in DIRECTIONS:
                     cores = -(-cores // len(DIRECTIONS))
                 self._sessions[part] = _start(model, constants, cores), constants
             return self._sessions[part][0]

@@ -144,9 +144,10 @@ class BiLMGraph:
         padded = op("Pad", ids, constant([0, 1, 0, 0, 1, 0]), zero)
         length = op("Gather", op("Shape", padded), one)
         places = op("Range", zero, length, one)
+        rows = self.config.alphabet.boundary_rows(self.config.max_characters_per_token)
         row_length = op("Shape", ids, start=2)
-        for i, place in enumerate((zero, end)):
-            row = op("Slice", self._boundary_row(i), constant([0]), row_length)
+        for row, place in zip(rows.astype("int64"), (zero, end), strict=True):
+            row = op("Slice", constant(row), constant([0]), row_length)
             here = op("Unsqueeze", op("Equal", places, place), constant([-1]))
             padded = op("Where", here, row, padded)
         return padded, op("LessOrEqual", places, end), inside
@@ -159,19 +160,13 @@ class BiLMGraph:
         op, constant = self.graph.op, self.graph.constant
         outer, row = op("Shape", ids, end=2), op("Shape", ids, start=2)
         rows = op("Reshape", ids, op("Concat", constant([-1]), row, axis=0))
-        # Unique needs a row, also in a batch of no sentence. All others have a row like this one.
-        first = op("Slice", self._boundary_row(0), constant([0]), row)
-        rows = op("Concat", op("Unsqueeze", first, constant([0])), rows, axis=0)
+        # A row of padding in front, because Unique cannot read a batch of no row.
+        rows = op("Pad", rows, constant([1, 0, 0, 0]), constant(np.int64(0)))
         distinct, _, places = self.graph.split_op("Unique", rows, outputs=3, axis=0, sorted=0)
         places = op("Slice", places, constant([1]), op("Shape", places))
         found = op("Gather", self.represent(distinct), places)
         shape = op("Concat", outer, constant([self.config.projection_dim]), axis=0)
         return op("Reshape", found, shape, allowzero=1)
-
-    def _boundary_row(self, i: int) -> str:
-        """Add the character ids of ``<S>``, for 0, or ``</S>``, for 1."""
-        rows = self.config.alphabet.boundary_rows(self.config.max_characters_per_token)
-        return self.graph.cast(self.graph.constant(rows[i]), "int64")
 
     def _affine(self, left: tuple[str, str | None], prefix: str) -> str:
         product = self._scaled_product(left, f"{prefix}_kernel")

@@ -12,42 +12,31 @@ from keras_elmo.onnx.graph import Graph, Values
 Weights = dict[str, np.ndarray]
 
 
-def token_model(
-    config: BiLMConfig, weights: Weights, kernel_dtype: str = "float32"
+def part_model(
+    config: BiLMConfig, weights: Weights, part: str, kernel_dtype: str = "float32"
 ) -> tuple[Any, Weights]:
-    """Return the character CNN as ``Graph.model_and_weights`` does.
+    """Return a part of a biLM as ``Graph.model_and_weights`` does.
 
-    It maps ``ids``, int32, shape ``(rows, characters)``, to ``token``, float32, shape
-    ``(rows, projection_dim)``.
-    """
-    graph = Graph()
-    found = BiLMGraph(graph, config, weights, kernel_dtype).represent("ids")
-    graph.op("Identity", found, name="token")
-    return graph.model_and_weights(
-        {"ids": ("int32", ["rows", "characters"])},
-        {"token": ("float32", ["rows", config.projection_dim])},
-    )
+    The character CNN, ``"char_cnn"``, maps ``ids``, int32, shape ``(rows, characters)``, to
+    ``token``, float32, shape ``(rows, projection_dim)``.
 
-
-def lstm_model(
-    config: BiLMConfig, weights: Weights, direction: str, kernel_dtype: str = "float32"
-) -> tuple[Any, Weights]:
-    """Return the LSTMs of one direction as ``Graph.model_and_weights`` does.
-
-    They map ``token``, float32, shape ``(tokens, batch, projection_dim)``, 0 in padding, and
-    ``mask``, bool, shape ``(tokens, batch, 1)``, to ``{direction}_1`` .. ``{direction}_L``,
-    float32, shaped as ``token``, with any values in padding.
+    The LSTMs of a direction, ``"forward"`` or ``"backward"``, map ``token``, float32, shape
+    ``(tokens, batch, projection_dim)``, 0 in padding, and ``mask``, bool, shape ``(tokens, batch,
+    1)``, to ``{part}_1`` .. ``{part}_L``, float32, shaped as ``token``, with any values in padding.
     """
     graph = Graph()
     bilm = BiLMGraph(graph, config, weights, kernel_dtype)
-    outputs, _ = bilm.contextualize("token", "mask", directions=[direction])
+    if part == "char_cnn":
+        shape: list[int | str] = ["rows", config.projection_dim]
+        inputs: Values = {"ids": ("int32", ["rows", "characters"])}
+        outputs = {"token": bilm.represent("ids")}
+    else:
+        shape = ["tokens", "batch", config.projection_dim]
+        inputs = {"token": ("float32", shape), "mask": ("bool", [*shape[:2], 1])}
+        outputs, _ = bilm.contextualize("token", "mask", directions=[part])
     for name, found in outputs.items():
         graph.op("Identity", found, name=name)
-    shape: list[int | str] = ["tokens", "batch", config.projection_dim]
-    return graph.model_and_weights(
-        {"token": ("float32", shape), "mask": ("bool", [*shape[:2], 1])},
-        {name: ("float32", shape) for name in outputs},
-    )
+    return graph.model_and_weights(inputs, {name: ("float32", shape) for name in outputs})
 
 
 def bilm_model(

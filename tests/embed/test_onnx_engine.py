@@ -81,12 +81,12 @@ def test_sessions_are_made_once_and_directions_share_the_cores(tiny_preset, monk
 @pytest.mark.parametrize("flags, kind", [(["avx2"], "uint8"), (["avx512_vnni"], "int8")])
 def test_int8_where_its_sums_can_overflow(tiny_preset, monkeypatch, flags, kind):
     monkeypatch.setattr(onnx_engine, "cpu_flags", lambda: flags)
-    made, build = [], onnx_engine.lstm_model
+    made, build = [], onnx_engine.part_model
     monkeypatch.setattr(
-        onnx_engine, "lstm_model", lambda *args: made.append(args[3]) or build(*args)
+        onnx_engine, "part_model", lambda *args: made.append(args[3]) or build(*args)
     )
     Embedder(tiny_preset, engine="onnxruntime", dtype="int8").embed(MANY)
-    assert made == [kind] * 2
+    assert made == [kind] * 3
 
 
 @pytest.mark.parametrize("settings", [{}, {"engine": "onnxruntime", "dtype": "int8"}], ids=str)
