@@ -14,7 +14,7 @@ from keras_elmo.layers.backend.eager import in_few_shapes, is_eager
 from keras_elmo.layers.bilm import BiLM, layer_representation
 from keras_elmo.layers.boundaries import TokenMask, add_boundaries, token_mask, with_boundaries
 from keras_elmo.layers.carried_state import CarriedState
-from keras_elmo.layers.input_checks import check_inputs, check_shape
+from keras_elmo.layers.input_checks import check_inputs
 from keras_elmo.layers.pretrained_layer import LiveWeights, PretrainedLayer
 from keras_elmo.utils.checks import invalid, shorten
 from keras_elmo.utils.forks import check_fork
@@ -138,7 +138,6 @@ class ElmoLayer(PretrainedLayer):
         self.carried_state = CarriedState()
 
     def build(self, input_shape: tuple) -> None:
-        check_shape(input_shape, self.config)
         self.bilm = BiLM(
             self.config,
             frozen=not self.trainable_bilm,

@@ -44,23 +44,18 @@ def check_inputs(inputs: Any, config: BiLMConfig) -> Tensor:
             "Pass int32, or start the model with "
             f'keras.Input((None, {config.alphabet.row_length}), dtype="int32"). {_ADVICE}',
         )
-    check_shape(inputs.shape, config)
-    if not is_tensor or is_eager(inputs):
-        _check_ids(ops.convert_to_numpy(inputs), config)
-    return inputs
-
-
-def check_shape(shape: tuple, config: BiLMConfig) -> None:
-    """Raise a ValueError if character ids cannot have this shape."""
     fewest = max(3, config.widest_filter) + config.alphabet.leading
     most = config.alphabet.row_length
-    if len(shape) != 3 or shape[2] not in range(fewest, most + 1):
+    if len(inputs.shape) != 3 or inputs.shape[2] not in range(fewest, most + 1):
         raise invalid(
             "ElmoLayer expects character ids of shape (batch, tokens, characters) with "
             f"{fewest} to {most} characters",
-            f"shape={tuple(shape)}",
+            f"shape={tuple(inputs.shape)}",
             _ADVICE,
         )
+    if not is_tensor or is_eager(inputs):
+        _check_ids(ops.convert_to_numpy(inputs), config)
+    return inputs
 
 
 def _check_ids(ids: np.ndarray, config: BiLMConfig) -> None:

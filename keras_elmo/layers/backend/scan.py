@@ -41,30 +41,13 @@ def scan(
     if backend == "jax":
         return _jax_scan()(step, reverse, constants, carry, inputs)
     if backend == "torch":
-        return _torch_scan(step, carry, inputs, constants, reverse)
-    return _tensorflow_scan(step, carry, inputs, constants, outputs_like, reverse)
+        import torch
 
-
-def _torch_scan(
-    step: Callable, carry: tuple, inputs: tuple, constants: tuple, reverse: bool
-) -> tuple[tuple, tuple]:
-    import torch
-
-    n = inputs[0].shape[0]
-    outputs: list[Any] = [None] * n
-    for t in reversed(range(n)) if reverse else range(n):
-        carry, outputs[t] = step(constants, carry, _time_step(inputs, t))
-    return carry, tuple(torch.stack(steps) for steps in zip(*outputs))
-
-
-def _tensorflow_scan(
-    step: Callable,
-    carry: tuple,
-    inputs: tuple,
-    constants: tuple,
-    outputs_like: tuple,
-    reverse: bool,
-) -> tuple[tuple, tuple]:
+        n = inputs[0].shape[0]
+        outputs: list[Any] = [None] * n
+        for t in reversed(range(n)) if reverse else range(n):
+            carry, outputs[t] = step(constants, carry, _time_step(inputs, t))
+        return carry, tuple(torch.stack(steps) for steps in zip(*outputs))
     import tensorflow as tf
 
     n = tf.shape(inputs[0])[0]
