@@ -58,8 +58,7 @@ def main():
         write_layers(path, lengths, random)
         with h5py.File(path) as file:
             plain = milliseconds(lambda part: [file[str(i)][()] for i in part], chosen)
-        with keras_elmo.LayerDataset(path) as data:
-            layers = milliseconds(data.gather, chosen)
+        layers = milliseconds(keras_elmo.LayerDataset(path).gather, chosen)
     flat = [[token.encode() for sentence in batch for token in sentence] for batch in batches]
     rows = milliseconds(tokenizer.alphabet.rows, flat)
     ids = milliseconds(tokenizer, batches)

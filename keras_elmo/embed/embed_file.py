@@ -166,7 +166,11 @@ class _LayerFile:
             return False
         span = (self.count, self.count + len(lines)) if self._is_finished else ()
         with self._open(path) as file:
-            self._check_settings(path, json.loads(file.attribute("settings")))
+            stored, ours = json.loads(file.attribute("settings")), self._settings
+            differing = {name for name in stored | ours if stored.get(name) != ours.get(name)}
+            if differing - (_CHANGES_ROUNDING if self._is_finished else set()):
+                made, now = ({x: y.get(x) for x in sorted(differing)} for y in (stored, ours))
+                raise _differs(path, f"the settings {made} in place of {now}")
             if file.read_strings("sentences", *span) != lines:
                 raise _differs(path, "other sentences")
         if not self._is_finished:
@@ -223,16 +227,6 @@ class _LayerFile:
 
     def _open(self, path: pathlib.Path) -> Hdf5Reader:
         return Hdf5Reader(path, kind="Layer file", remedy=f"Remove it and resume. {_BEGIN_ANEW}")
-
-    def _check_settings(self, path: pathlib.Path, stored: dict) -> None:
-        ours = self._settings
-        differing = {name for name in stored | ours if stored.get(name) != ours.get(name)}
-        if differing - (_CHANGES_ROUNDING if self._is_finished else set()):
-            made, now = (
-                {name: settings.get(name) for name in sorted(differing)}
-                for settings in (stored, ours)
-            )
-            raise _differs(path, f"the settings {made} in place of {now}")
 
 
 def _differs(path: pathlib.Path, has: str) -> ValueError:

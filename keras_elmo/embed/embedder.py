@@ -2,7 +2,7 @@
 
 import functools
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,7 +11,6 @@ from keras_elmo.embed.embed_file import embed_file as embed_file_of
 from keras_elmo.embed.engine_choice import check_engine, choose_engine, keras_engine
 from keras_elmo.embed.onnx_engine import OnnxEngine
 from keras_elmo.embed.token_table import TokenTable
-from keras_elmo.formats.weight_mapping import fingerprint
 from keras_elmo.layer_choice import LayerChoice, Layers
 from keras_elmo.presets import Preset
 from keras_elmo.tokenizers.text_tokens import make_tokenizer, tokenize_texts
@@ -101,12 +100,9 @@ class Embedder:
         self.batch_tokens = check_whole("Embedder", "batch_tokens", batch_tokens)
         self.preset_files: list = []
         self._tokenizer: str | None = None
-        self._weights: Mapping[str, np.ndarray]
         if isinstance(preset, PathLike):
             files = Preset(preset, options)
-            bilm = files.read()
-            self.config, self._weights = bilm.config, bilm.values
-            self._policy = "float32" if dtype == "int8" else dtype
+            self._bilm, self._policy = files.read(), "float32" if dtype == "int8" else dtype
             self.preset_files, self._tokenizer = files.files, files.read_tokenizer()
         else:
             if options is not None:
@@ -114,7 +110,8 @@ class Embedder:
                     "Embedder expects options only with a preset: a layer has its own",
                     f"options={shorten(options)}",
                 )
-            self.config, self._policy, self._weights = keras_engine().read_layer(preset)
+            self._bilm, self._policy = keras_engine().read_layer(preset)
+        self.config = self._bilm.config
         compute_dtype = self._policy.removeprefix("mixed_")
         if engine == "auto":
             engine, _ = choose_engine(self.config, compute_dtype if dtype == "float32" else dtype)
@@ -130,18 +127,18 @@ class Embedder:
         with _BUILDING:
             if "_engine" not in vars(self):
                 if self._engine_name == "keras":
-                    make, dtype = keras_engine().KerasEngine, self._policy
+                    engine = keras_engine().KerasEngine(self._bilm, self._policy)
                 else:
-                    make, dtype = OnnxEngine, self._dtype
-                vars(self)["_engine"] = make(self.config, dtype, self._weights)
-                del self._weights  # the engine has them
+                    engine = OnnxEngine(self._bilm, self._dtype)
+                vars(self)["_engine"] = engine
+                del self._bilm  # the Keras engine has a copy
             return vars(self)["_engine"]
 
     @functools.cached_property
     def elmo(self) -> "ElmoLayer":
         """The layer with the weights in use, for reading only."""
         if isinstance(self._engine, OnnxEngine):
-            return keras_engine().build_layer(self.config, self._policy, self._engine.weights)
+            return keras_engine().build_layer(self._engine.bilm, self._policy)
         return self._engine.elmo
 
     @functools.cached_property
@@ -151,8 +148,7 @@ class Embedder:
     def __getstate__(self) -> dict:
         made = "elmo", "_engine", "_table"
         state = {name: value for name, value in vars(self).items() if name not in made}
-        weights = {path: np.asarray(value) for path, value in self._engine.weights.items()}
-        return {**state, "_weights": weights}
+        return {**state, "_bilm": self._engine.bilm}
 
     def __repr__(self) -> str:
         layers, width = self.config.n_layers + 1, 2 * self.config.projection_dim
@@ -331,7 +327,7 @@ class Embedder:
     def settings(self) -> dict:
         """Return everything but the input that the bits of a result depend on, for JSON."""
         return {
-            "biLM": fingerprint(self._engine.weights),
+            "biLM": self._engine.bilm.fingerprint(),
             "options": self.config.digest(),
             **self._engine.settings,
             "batch_tokens": self.batch_tokens,  # The batches change the rounding.

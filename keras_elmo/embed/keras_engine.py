@@ -2,14 +2,14 @@
 
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.config import BiLMConfig
+from keras_elmo.formats.base import BiLMFile
 from keras_elmo.formats.weight_mapping import variables_by_path
 from keras_elmo.layer_choice import LayerChoice
 from keras_elmo.layers.bilm import layer_representation
@@ -19,8 +19,8 @@ from keras_elmo.utils.checks import invalid, shorten
 from keras_elmo.utils.forks import check_fork
 
 
-def read_layer(elmo: object) -> tuple[BiLMConfig, str, dict[str, np.ndarray]]:
-    """Return what ``build_layer`` makes the same layer from: config, dtype policy and weights.
+def read_layer(elmo: object) -> tuple[BiLMFile, str]:
+    """Return what ``build_layer`` makes the same layer from: the biLM and the dtype policy.
 
     Raises:
         ValueError: If ``elmo`` is not an ``ElmoLayer`` or has no weights.
@@ -31,19 +31,13 @@ def read_layer(elmo: object) -> tuple[BiLMConfig, str, dict[str, np.ndarray]]:
     elmo.check_weights()
     # Copies: on JAX an array can be a view of a weight, which training deletes.
     weights = {path: np.array(v) for path, v in variables_by_path(elmo.bilm).items()}
-    return elmo.config, elmo.dtype_policy.name, weights
+    return BiLMFile(elmo.config, weights, elmo.name), elmo.dtype_policy.name
 
 
-def build_layer(config: BiLMConfig, policy: str, weights: Mapping[str, np.ndarray]) -> ElmoLayer:
-    """Return a new layer with these weights, whose keys are paths relative to the ``BiLM``."""
+def build_layer(bilm: BiLMFile, policy: str) -> ElmoLayer:
+    """Return a new layer with a biLM and a dtype policy."""
     check_fork()
-    # A layer from a config has no random weights, which would only be replaced.
-    elmo = ElmoLayer.from_config({"config": config.to_options(), "dtype": policy})
-    elmo.build((None, None, elmo.alphabet.row_length))
-    variables = variables_by_path(elmo.bilm)
-    for path, array in weights.items():
-        variables[path].assign(array)
-    return elmo
+    return ElmoLayer._from_bilm(bilm, {"dtype": policy})
 
 
 def computes_on_cpu() -> bool:
@@ -62,27 +56,25 @@ class KerasEngine:
     global dtype policy is. Its functions are compiled once, for the weights of this layer.
 
     Args:
-        config: BiLMConfig. Sizes of the biLM.
+        bilm: BiLMFile. The biLM.
         policy: str. Dtype policy of the layer.
-        weights: dict. Arrays by the paths of the variables of the ``BiLM``.
 
     Attributes:
         elmo: ElmoLayer. The layer with the weights.
         settings: dict for JSON. Everything but the biLM that the bits of a result depend on.
     """
 
-    def __init__(self, config: BiLMConfig, policy: str, weights: Mapping[str, np.ndarray]) -> None:
-        self.elmo = build_layer(config, policy, weights)
+    def __init__(self, bilm: BiLMFile, policy: str) -> None:
+        self.elmo = build_layer(bilm, policy)
         self.settings = {"dtype": self.elmo.compute_dtype, "backend": keras.backend.backend()}
         self._bilm = self.elmo.bilm
         self._programs: dict[LayerChoice | None, Callable] = {}  # None: token representations
         self._lock = threading.Lock()
 
     @property
-    def weights(self) -> dict[str, keras.Variable]:
-        """The variables of the ``BiLM`` by path."""
-        check_fork()
-        return variables_by_path(self._bilm)
+    def bilm(self) -> BiLMFile:
+        """The biLM."""
+        return read_layer(self.elmo)[0]
 
     def represent(self, ids: np.ndarray) -> np.ndarray:
         """Return the token representations of distinct tokens.

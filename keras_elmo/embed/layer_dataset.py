@@ -1,7 +1,5 @@
 """Batches of the layer representations in an hdf5 file."""
 
-import os
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
@@ -14,7 +12,6 @@ from keras_elmo.tokenizers.token_lists import rows_of, split_tokens
 from keras_elmo.utils.checks import check_whole, invalid, shorten
 from keras_elmo.utils.files import PathLike, local_path
 
-_OPENING = threading.Lock()  # Threads share the open file.
 _REMEDY = "Embed the text again"
 
 
@@ -34,9 +31,7 @@ class LayerDataset(keras.utils.PyDataset):
     has an output for each token, also give ``length``: Keras cannot join batches of several
     lengths on JAX and PyTorch, and returns a ragged tensor on TensorFlow.
 
-    The dataset opens the file at the first batch. ``close()`` or the end of a ``with`` block
-    closes it. A pickle contains only the path: with ``workers=2, use_multiprocessing=True``
-    every worker process opens the file for itself.
+    The file is open only while a batch is read. A pickle contains its path, not its content.
 
     Args:
         file: Path. An hdf5 file whose datasets are named by the number of the sentence, as
@@ -71,8 +66,7 @@ class LayerDataset(keras.utils.PyDataset):
         >>> text = io.StringIO("One sentence .\nTwo")
         >>> embedder = keras_elmo.Embedder("elmo_mini_en")
         >>> _ = embedder.embed_file(text, "layers.hdf5", progress=False)
-        >>> with LayerDataset("layers.hdf5", labels=[1, 0]) as dataset:
-        ...     inputs, labels = dataset[0]
+        >>> inputs, labels = LayerDataset("layers.hdf5", labels=[1, 0])[0]
         >>> inputs["layers"].shape, inputs["mask"].shape, labels.shape
         ((2, 3, 3, 256), (2, 3), (2,))
 
@@ -97,14 +91,11 @@ class LayerDataset(keras.utils.PyDataset):
         self._batch_size = check_whole("LayerDataset", "batch_size", batch_size)
         self._length = None if length is None else check_whole("LayerDataset", "length", length)
         self._path = local_path(file)
-        self._file: Hdf5Reader | None = None
-        self._process: int | None = None
-        names = sorted(map(str, self._open().names()))
-        numbers = set(filter(str.isdecimal, names))
-        self._count = len(numbers)
-        shape = self._open().declared("0").shape if "0" in numbers else ()
-        self.close()
-        self._shape = _layers_and_width(shape)
+        with self._open() as opened:
+            names = sorted(map(str, opened.names()))
+            numbers = set(filter(str.isdecimal, names))
+            shape = opened.declared("0").shape if "0" in numbers else ()
+        self._count, self._shape = len(numbers), _layers_and_width(shape)
         if numbers != set(map(str, range(self._count))) or not self._shape:
             raise invalid(
                 "LayerDataset expects arrays of shape (layers, tokens, width) or (tokens, width), "
@@ -221,7 +212,8 @@ class LayerDataset(keras.utils.PyDataset):
 
     def _gather(self, chosen: np.ndarray, index: int | None = None) -> Any:
         """Return the batch of some sentences, which is the batch with this index of a pass."""
-        arrays = [self._array(i) for i in chosen]
+        with self._open() as file:
+            arrays = [self._array(file, i) for i in chosen]
         lengths = np.array([len(array) for array in arrays])
         width = self._length or lengths.max()
         if lengths.max() > width:
@@ -242,26 +234,26 @@ class LayerDataset(keras.utils.PyDataset):
         inputs = {"layers": layers, "mask": np.arange(width) < lengths[:, None]}
         if not self._targets:
             return inputs
-        targets = []
-        for name, values in self._targets.items():
-            if isinstance(values, np.ndarray):
-                targets.append(values[chosen])
-                continue
-            rows = [values[i] for i in chosen]
-            for i, row, length in zip(chosen, rows, lengths, strict=True):
-                if len(row) != length:
-                    raise invalid(
-                        f"LayerDataset expects {name} for each of the {length} tokens of sentence "
-                        f"{i}, or a number for each sentence",
-                        f"{len(row)} {name}",
-                    )
-            targets.append(_pad(rows, width, rows[0].dtype))
+        targets = (self._target(name, chosen, lengths, width) for name in self._targets)
         return inputs, *targets
 
-    def _array(self, sentence: int) -> np.ndarray:
+    def _target(self, name: str, chosen: np.ndarray, lengths: np.ndarray, width: int) -> np.ndarray:
+        """Return the labels or the weights of a batch."""
+        values = self._targets[name]
+        if isinstance(values, np.ndarray):
+            return values[chosen]
+        for i, length in zip(chosen, lengths, strict=True):
+            if len(values[i]) != length:
+                raise invalid(
+                    f"LayerDataset expects {name} for each of the {length} tokens of sentence "
+                    f"{i}, or a number for each sentence",
+                    f"{len(values[i])} {name}",
+                )
+        return _pad([values[i] for i in chosen], width, values[0].dtype)
+
+    def _array(self, file: Hdf5Reader, sentence: int) -> np.ndarray:
         """Return the chosen layers of a sentence, (tokens, layers, width); check them."""
-        self._open().declared(str(sentence))  # HDF5 reads zeros for what is not stored
-        array = self._open().read_unchecked(str(sentence))
+        array = file.read(str(sentence))
         layers, width = self._shape
         if array.dtype.kind != "f" or _layers_and_width(array.shape) != self._shape:
             raise invalid(
@@ -279,32 +271,13 @@ class LayerDataset(keras.utils.PyDataset):
     @property
     def sentences(self) -> list[list[str]] | None:
         """The tokens of each sentence, or None if the file does not store its sentences."""
-        if "sentences" not in self._open().names():
-            return None
-        return list(map(split_tokens, self._open().read_strings("sentences")))
+        with self._open() as file:
+            if "sentences" not in file.names():
+                return None
+            return [split_tokens(line) for line in file.read_strings("sentences")]
 
     def _open(self) -> Hdf5Reader:
-        """Return the open file."""
-        with _OPENING:
-            if self._file is None or self._process != os.getpid():  # A forked process opens it.
-                self._file = Hdf5Reader(self._path, kind="Layer file", remedy=_REMEDY)
-                self._process = os.getpid()
-            return self._file
-
-    def close(self) -> None:
-        """Close the file; the next batch opens it again."""
-        if self._file is not None and self._process == os.getpid():
-            self._file.close()
-        self._file = self._process = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __getstate__(self) -> dict:
-        return {**self.__dict__, "_file": None, "_process": None}
+        return Hdf5Reader(self._path, kind="Layer file", remedy=_REMEDY)
 
 
 def _layers_and_width(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,19 +1,19 @@
 """Compute the two halves of a biLM with ONNX Runtime, from NumPy arrays to NumPy arrays."""
 
 import concurrent.futures
-import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from keras_elmo.config import DIRECTIONS, BiLMConfig
+from keras_elmo.config import DIRECTIONS
+from keras_elmo.formats.base import BiLMFile
 from keras_elmo.formats.weight_mapping import to_float32
 from keras_elmo.layer_choice import LayerChoice
 from keras_elmo.onnx.bilm_graph import check_alphabet
 from keras_elmo.onnx.models import part_model
-from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
+from keras_elmo.utils.cpu import count_cores, cpu_flags, overflows_in_int8
 from keras_elmo.utils.extras import import_extra
 
 PACKAGES = ("onnx", "onnxruntime")
@@ -25,12 +25,11 @@ class OnnxEngine:
     The first call takes longer: ONNX Runtime arranges the weights for its matrix products.
 
     Args:
-        config: BiLMConfig. Sizes of the biLM.
+        bilm: BiLMFile. The biLM.
         dtype: str. ``"float32"``, or ``"int8"`` for matrix products of eight bits.
-        weights: dict. Arrays by the paths of the variables of a ``BiLM``.
 
     Attributes:
-        weights: dict. As the argument.
+        bilm: BiLMFile. As the argument.
         settings: dict for JSON. Everything but the biLM that the bits of a result depend on.
 
     Raises:
@@ -38,13 +37,14 @@ class OnnxEngine:
         ValueError: If the biLM reads code points.
     """
 
-    def __init__(self, config: BiLMConfig, dtype: str, weights: Mapping[str, np.ndarray]) -> None:
-        for module in PACKAGES:
-            import_extra(module, 'Embedder(engine="onnxruntime")', "ONNX and ONNX Runtime", "onnx")
-        check_alphabet(config)
+    def __init__(self, bilm: BiLMFile, dtype: str) -> None:
+        names = 'Embedder(engine="onnxruntime")', "ONNX and ONNX Runtime", "onnx"
+        _, onnxruntime = [import_extra(module, *names) for module in PACKAGES]
+        check_alphabet(bilm.config)
         self.settings = {"dtype": dtype, "engine": "onnxruntime"}
-        self.weights = weights
-        self._config, self._dtype = config, dtype
+        self.bilm, self._dtype = bilm, dtype
+        self._run_options = onnxruntime.RunOptions()
+        self._run_options.only_execute_path_to_fetches = True  # not the layers above the wanted
         # With its constants, which a session reads and does not own.
         self._sessions: dict[str, tuple[Any, dict]] = {}
         self._locks = {part: threading.Lock() for part in ("char_cnn", *DIRECTIONS)}
@@ -62,11 +62,12 @@ class OnnxEngine:
 
         def run(direction: str) -> list[np.ndarray]:
             names = [f"{direction}_{layer}" for layer in choice.layers if layer]
-            found = self._session(direction).run(names, inputs, _run_options()) if names else []
+            session = self._session(direction)
+            found = session.run(names, inputs, self._run_options) if names else []
             layers = [tokens, *found] if 0 in choice.layers else found
             return layers if choice.weights is None else [choice.combine(layers)]
 
-        stacked = _stack(*(_run_both if _count_cores() > 1 else map)(run, DIRECTIONS))
+        stacked = _stack(*(_run_both if count_cores() > 1 else map)(run, DIRECTIONS))
         return stacked if choice.weights is None else stacked[:, :, 0]
 
     def _session(self, part: str) -> Any:
@@ -79,14 +80,14 @@ class OnnxEngine:
             if part not in self._sessions:
                 weights = {
                     path: to_float32(array)
-                    for path, array in self.weights.items()
+                    for path, array in self.bilm.values.items()
                     if path.startswith(part)
                 }
                 dtype = self._dtype
                 if dtype == "int8" and overflows_in_int8(cpu_flags()):
                     dtype = "uint8"
-                model, constants = part_model(self._config, weights, part, dtype)
-                cores = _count_cores()
+                model, constants = part_model(self.bilm.config, weights, part, dtype)
+                cores = count_cores()
                 if part in DIRECTIONS:
                     cores = -(-cores // len(DIRECTIONS))
                 self._sessions[part] = _start(model, constants, cores), constants
@@ -115,14 +116,6 @@ def _run_both(run: Callable[[str], Any], directions: tuple[str, str]) -> tuple[A
     return forward.result(), backward
 
 
-def _run_options() -> Any:
-    import onnxruntime
-
-    options = onnxruntime.RunOptions()
-    options.only_execute_path_to_fetches = True  # Skip the layers above the wanted ones.
-    return options
-
-
 def _start(model: Any, constants: dict[str, np.ndarray], threads: int) -> Any:
     import onnxruntime
 
@@ -137,17 +130,6 @@ def _start(model: Any, constants: dict[str, np.ndarray], threads: int) -> Any:
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-
-
-def _count_cores() -> int:
-    """Return the number of cores to use."""
-    # OMP_NUM_THREADS can be a list with a number for each level of nesting.
-    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    if given.isdecimal() and int(given):
-        return int(given)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _stack(*directions: list[np.ndarray]) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Token representations by token, remembered in bounded memory."""
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 
@@ -33,24 +34,14 @@ class TokenTable:
 
         ``compute`` maps a list of distinct tokens to a float32 array, ``(len(tokens), width)``.
         """
-        rows = np.empty((len(tokens), self._width), "float32")
         with self._lock:
-            remembered = [self._remembered.get(token) for token in tokens]
-        for i, row in enumerate(remembered):
-            if row is not None:
-                rows[i] = row
-        if new := [i for i, row in enumerate(remembered) if row is None]:
-            new_tokens = [tokens[i] for i in new]
-            rows[new] = compute(new_tokens)
-            self._remember(new_tokens, rows[new])
-        return rows
-
-    def _remember(self, tokens: list[bytes], rows: np.ndarray) -> None:
-        with self._lock:
-            # Another thread may have added some of these tokens meanwhile.
-            new = [i for i, token in enumerate(tokens) if token not in self._remembered]
-            new = new[: self._limit]
-            if len(self._remembered) + len(new) > self._limit:
-                self._remembered = {}
-            # Copy: the view of a row keeps the whole array in memory.
-            self._remembered.update((tokens[i], rows[i].copy()) for i in new)
+            found = {x: self._remembered[x] for x in tokens if x in self._remembered}
+        if new := [token for token in tokens if token not in found]:
+            # Copies: the view of a row would keep the whole array in memory.
+            computed = dict(zip(new, map(np.copy, compute(new)), strict=True))
+            with self._lock:
+                if len(self._remembered) + len(computed) > self._limit:
+                    self._remembered = {}
+                self._remembered.update(itertools.islice(computed.items(), self._limit))
+            found |= computed
+        return np.array([found[x] for x in tokens], "float32").reshape(-1, self._width)

@@ -35,7 +35,7 @@ def read_arrays(
         if expected is None:
             expected = {name: dataset.shape for name, dataset in datasets.items()}
         check_tensors(opened.name, datasets, expected, **texts)
-        arrays = {name: opened.read_unchecked(name) for name in datasets}
+        arrays = {name: opened.read(name) for name in datasets}
     check_tensors(opened.name, arrays, expected, **texts)
     return arrays
 
@@ -109,10 +109,10 @@ class Hdf5Reader:
                 raise OSError(f"{self.name} is damaged: '{name}' is not stored. {self._remedy}")
         return dataset
 
-    def read_unchecked(self, name: str) -> np.ndarray:
-        """Read a dataset without checks."""
+    def read(self, name: str) -> np.ndarray:
+        """Read a dataset."""
+        dataset = self.declared(name)
         with self._renamed_errors():
-            dataset = self._file[name]
             # PyTorch takes native byte order only.
             return np.asarray(dataset.astype(dataset.dtype.newbyteorder("="))[()])
 

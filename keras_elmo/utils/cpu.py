@@ -1,11 +1,23 @@
-"""The CPU's instructions that matter for speed."""
+"""The CPU's cores, and its instructions that matter for speed."""
 
+import os
 import pathlib
 import re
 from collections.abc import Collection
 
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+
+
+def count_cores() -> int:
+    """Return the number of cores to use."""
+    # OMP_NUM_THREADS can be a list with a number for each level of nesting.
+    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if given.isdecimal() and int(given):
+        return int(given)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def cpu_flags() -> list[str] | None:

@@ -17,7 +17,7 @@ def test_round_trip(tmp_path, filters):
         assert file.names() == ["a", "b", "e"]
         assert file.declared("a").shape == (300, 400)
         for name, array in arrays.items():
-            found = file.read_unchecked(name)
+            found = file.read(name)
             np.testing.assert_array_equal(found, array)
             assert found.dtype == array.dtype
     assert read_arrays(path, kinds="fi").keys() == arrays.keys()
@@ -79,7 +79,7 @@ def test_values_are_finite_in_float32(tmp_path, value):
 def test_arrays_are_native(tmp_path, dtype):
     write_arrays(tmp_path / "w", {"a": np.arange(3, dtype=dtype)})
     with Hdf5Reader(tmp_path / "w") as file:
-        array = file.read_unchecked("a")
+        array = file.read("a")
     assert array.dtype == np.dtype(dtype[1:]) and array.dtype.isnative
     assert array.tolist() == [0, 1, 2]
 
