@@ -30,7 +30,7 @@ RECIPE = {
 
 
 def write_corpus(folder):
-    """Prepare sentences of a language in which each word determines the next one."""
+    """Prepare sentences of twelve words in random order."""
     rng = np.random.default_rng(0)
     lines = []
     for _ in range(1200):

@@ -1,4 +1,4 @@
-"""The scripts that make a preset of presets: examples/grow.py and examples/average.py."""
+"""The scripts that make a preset of presets: grow.py, average.py and pretrain_on_gpu.py."""
 
 import json
 import sys
@@ -7,8 +7,9 @@ import keras
 import numpy as np
 import pytest
 
-from examples import average, grow
-from keras_elmo.pretraining import read_language_model, write_language_model
+from examples import average, grow, pretrain_on_gpu
+from keras_elmo.pretraining import Scorer, read_language_model, write_language_model
+from keras_elmo.text_input import read_sentences
 from tests.conftest import make_config, numpy, tokenize
 from tests.pretraining.test_language_model import (
     SENTENCES,
@@ -92,6 +93,31 @@ def test_average_writes_a_preset(tmp_path, monkeypatch):
     write_language_model(tmp_path / "two", make_model(make_config()), VOCABULARY)
     with pytest.raises(SystemExit, match="presets of equal sizes"):
         run(average, monkeypatch, *paths)
+
+
+@pytest.mark.extended
+def test_pretrain_on_gpu_trains_the_same_model(corpus, small_preset, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("jax")
+    heldout = read_sentences(corpus / "heldout-raw.txt")
+
+    def perplexity(preset):
+        return Scorer(*read_language_model(preset)).perplexity(heldout)["perplexity"]
+
+    options = ["--rows", "4", "--minutes", "0.05", "--learning-rate", "0.02", "--bits", "23"]
+    run(
+        pretrain_on_gpu,
+        monkeypatch,
+        *(corpus, tmp_path / "out", "--init-from", small_preset, "--distinct", "64"),
+        *("--precision", "float32", *options),
+    )
+    before, *_, after = (
+        float(line.split()[-1])
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("perplexity")
+    )
+    assert before == pytest.approx(perplexity(small_preset), rel=1e-3)
+    assert after == pytest.approx(perplexity(tmp_path / "out"), rel=1e-2)  # 8 bits in the softmax
+    assert after < 12 < before  # twelve words in random order
 
 
 @pytest.mark.parametrize(
