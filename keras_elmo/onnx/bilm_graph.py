@@ -97,35 +97,34 @@ class BiLMGraph:
     def _lstm(self, name: str, x: str, mask: str, state: list[str] | None) -> list[str]:
         """Add an LSTM; return its final h and c, and its outputs."""
         graph, config = self.graph, self.config
-        size = config.lstm_dim
         reverse = name.startswith("backward")
-        bias = self.weights[f"{name}/bias"] + np.repeat(np.array([0, 1, 0, 0], "float32"), size)
+        bias = self.weights[f"{name}/bias"] + np.repeat(
+            np.array([0, 1, 0, 0], "float32"), config.lstm_dim
+        )
         step = dataclasses.replace(self, graph=Graph(outer=graph))
         op = step.graph.op
         rows, scale = self._left(x)
         inputs = {"scale": scale} if scale else {}
-        h_left, gate_inputs = step._left("h"), []
-        # One product for each gate: one product for all would have to be split, which copies.
-        for i in range(4):
-            columns, z = slice(i * size, (i + 1) * size), f"z{i}"
-            inputs[z] = self._product(rows, f"{name}/kernel", columns)
-            if scale:  # Scale here, in the cache, and not for all steps at once.
-                z = op("Mul", z, "scale")
-            recurrent = step._scaled_product(h_left, f"{name}/recurrent_kernel", columns)
-            recurrent = op("Add", recurrent, graph.constant(bias[columns], f"{name}/bias_{i}"))
-            gate_inputs.append(op("Add", z, recurrent))
-        input_gate, forget_gate, output_gate = (op("Sigmoid", gate_inputs[k]) for k in (0, 1, 3))
-        new = op("Mul", input_gate, op("Tanh", gate_inputs[2]))
+        inputs["z"], z = self._product(rows, f"{name}/kernel"), "z"
+        if scale:  # Scale here, in the cache, and not for all steps at once.
+            z = op("Mul", z, "scale")
+        recurrent = step._scaled_product(step._left("h"), f"{name}/recurrent_kernel")
+        recurrent = op("Add", recurrent, graph.constant(bias, f"{name}/bias"))
+        gates = step.graph.split_op(
+            "Split", op("Add", z, recurrent), outputs=4, axis=-1, num_outputs=4
+        )
+        input_gate, forget_gate, output_gate = (op("Sigmoid", gates[k]) for k in (0, 1, 3))
+        new = op("Mul", input_gate, op("Tanh", gates[2]))
         c = op("Add", op("Mul", forget_gate, "c"), new)
         c = step._clip(c, config.cell_clip)
         h = op("Mul", output_gate, op("Tanh", c))
-        if config.projection_dim != size:
+        if config.projection_dim != config.lstm_dim:
             bound = 1.0 if config.cell_clip is None else np.tanh(config.cell_clip)
             h = step._clip(step._project(h, bound, f"{name}/projection"), config.projection_clip)
         if reverse or state:  # Padding comes first, or must not change the final state.
             inputs["is_token"] = mask
             h, c = (op("Where", "is_token", new, old) for new, old in ((h, "h"), (c, "c")))
-        start = state or [self._zeros(x, n) for n in (config.projection_dim, size)]
+        start = state or [self._zeros(x, n) for n in (config.projection_dim, config.lstm_dim)]
         carry = dict(zip("hc", start, strict=True))
         return graph.scan(step.graph, carry, inputs, [h, c, op("Identity", h)], reverse)
 
@@ -189,17 +188,12 @@ class BiLMGraph:
         """Return the left side of products, and the scale of its rows or None."""
         return (x, None) if self.kernel_dtype == "float32" else self.graph.rounded_rows(x)
 
-    def _scaled_product(
-        self, left: tuple[str, str | None], name: str, columns: slice | None = None
-    ) -> str:
-        product, scale = self._product(left[0], name, columns), left[1]
+    def _scaled_product(self, left: tuple[str, str | None], name: str) -> str:
+        product, scale = self._product(left[0], name), left[1]
         return self.graph.op("Mul", product, scale) if scale else product
 
-    def _product(self, x: str, name: str, columns: slice | None = None) -> str:
-        kernel = self.weights[name]
-        if columns:
-            kernel, name = kernel[:, columns], f"{name}_{columns.start // self.config.lstm_dim}"
-        return self.graph.product(x, kernel, name, self.kernel_dtype)
+    def _product(self, x: str, name: str) -> str:
+        return self.graph.product(x, self.weights[name], name, self.kernel_dtype)
 
     def _clip(self, x: str, bound: float | None) -> str:
         if bound is None:
