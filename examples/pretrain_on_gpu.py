@@ -4,7 +4,7 @@
     python examples/pretrain_on_gpu.py corpus my_bilm --init-from elmo_small_en --minutes 8
 
 ``keras-elmo pretrain`` is made for CPUs. This script reads the same corpus and writes the same
-preset, but computes what suits a GPU:
+preset, but in ways that are fast on a GPU:
 
 - All batches have one shape. Sentences are packed into rows, and the state is reset where a
   sentence starts.
@@ -29,7 +29,7 @@ import numpy as np
 
 ROW = 96  # steps of a row; a longer sentence is cut
 BOS, EOS, UNKNOWN = 0, 1, 2  # the first tokens of a vocabulary
-CONTINUES, STARTS, PADDING = 0, 1, 2  # what a step of a row is
+CONTINUES, STARTS, PADDING = 0, 1, 2  # kinds of steps in a row
 DIRECTIONS = ("forward", "backward")
 SOFTMAX_PARTS = 8
 UNROLL = 4
@@ -39,7 +39,7 @@ UNROLL = 4
 
 
 def read_corpus(folder, vocabulary):
-    """Return all tokens, the vocabulary first, and the texts by name as ids and lengths."""
+    """Return all tokens, the vocabulary first, and the ids and lengths of each text by name."""
     files = {"train": sorted(folder.glob("train-*.txt"))}
     files |= {file.stem: [file] for file in sorted(folder.glob("heldout-*.txt"))}
     index = {token: i for i, token in enumerate(vocabulary)}
@@ -65,7 +65,7 @@ def cut_long(lengths):
 
 
 def pack(lengths):
-    """Pack lengths into rows, the longest first. Return pairs (number of rows, their lengths)."""
+    """Pack lengths into rows, the longest first. Return pairs: a number of rows, their lengths."""
     counts = np.bincount(lengths, minlength=ROW + 1)
     by_space = collections.defaultdict(list)
     for length in range(ROW, 0, -1):
@@ -85,7 +85,7 @@ def pack(lengths):
 def make_rows(ids, lengths, seed):
     """Return the rows of one epoch in a new order.
 
-    int32, shape ``(3, rows, ROW)``: the inputs of both directions, and what each step is.
+    int32, shape ``(3, rows, ROW)``: the inputs of both directions, and the kind of each step.
     """
     rng = np.random.default_rng(seed)
     begin, lengths = cut_long(lengths)
@@ -323,7 +323,7 @@ def make_loss(config, dtype):
     softmax_loss.defvjp(softmax_forward, softmax_gradient)
 
     def loss(p, rows, characters, n_distinct):
-        """Return the mean loss of both directions, nats a prediction, and the distinct tokens."""
+        """Return the mean loss in nats per prediction, and the number of distinct tokens."""
         rows = jnp.swapaxes(rows, 1, 2)  # steps first
         inputs, kind = rows[:2], rows[2]
         x, n = read(p, inputs, kind, characters, n_distinct)
@@ -398,7 +398,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("corpus", type=pathlib.Path, help="folder of keras-elmo prepare")
     parser.add_argument("output", help="folder of the preset to write")
-    parser.add_argument("--init-from", required=True, help="preset to train on")
+    parser.add_argument("--init-from", required=True, help="preset that starts the training")
     parser.add_argument("--minutes", type=float, default=8)
     parser.add_argument("--rows", type=int, default=192, help=f"rows of {ROW} tokens in a batch")
     parser.add_argument(
@@ -449,7 +449,7 @@ def main():
     with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
         upcoming = pool.submit(make_rows, *train_text, seed=0)
         rows = upcoming.result()
-        chunk = min(25, rows.shape[1] // args.rows)  # batches between two looks at the clock
+        chunk = min(25, rows.shape[1] // args.rows)  # batches between two readings of the clock
         if not chunk:
             raise SystemExit(f"The corpus fills {rows.shape[1]} rows: pass fewer --rows")
         size = args.rows * chunk

@@ -3,7 +3,7 @@
 The arguments are parsed before Keras is imported, so each subcommand imports what it calls. The
 arguments come from ``_SHARED``, from the docstring of the subcommand, and from the signatures and
 docstrings of functions and dataclasses of the package whose modules need no Keras. In a docstring
-here, a flag with ``INT`` or ``FLOAT`` takes a number, one without a name in capitals nothing.
+here, a flag with ``INT`` or ``FLOAT`` takes a number, a flag without a name in capitals no value.
 """
 
 import argparse

@@ -256,7 +256,7 @@ class BiLMConfig:
 
 
 def _parse_options(options: object) -> tuple[dict[str, Any], list[str]]:
-    """Return the arguments of ``BiLMConfig`` for the content of an options file; unknown keys."""
+    """Return the arguments of ``BiLMConfig`` for the options of a file, and the unknown keys."""
     if not isinstance(options, dict):
         raise invalid(
             "BiLMConfig expects the options as a JSON object", f"{type(options).__name__}"

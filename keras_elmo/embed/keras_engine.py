@@ -20,7 +20,7 @@ from keras_elmo.utils.forks import check_fork
 
 
 def read_layer(elmo: object) -> tuple[BiLMFile, str]:
-    """Return what ``build_layer`` makes the same layer from: the biLM and the dtype policy.
+    """Return the biLM and the dtype policy, from which ``build_layer`` makes the same layer.
 
     Raises:
         ValueError: If ``elmo`` is not an ``ElmoLayer`` or has no weights.

@@ -44,7 +44,7 @@ class OnnxEngine:
         self.settings = {"dtype": dtype, "engine": "onnxruntime"}
         self.bilm, self._dtype = bilm, dtype
         self._run_options = onnxruntime.RunOptions()
-        self._run_options.only_execute_path_to_fetches = True  # not the layers above the wanted
+        self._run_options.only_execute_path_to_fetches = True  # skip higher layers
         # With its constants, which a session reads and does not own.
         self._sessions: dict[str, tuple[Any, dict]] = {}
         self._locks = {part: threading.Lock() for part in ("char_cnn", *DIRECTIONS)}

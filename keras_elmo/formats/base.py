@@ -122,7 +122,7 @@ class Format(abc.ABC):
 
     @functools.cached_property
     def config(self) -> BiLMConfig:
-        """The config. Without options, a warning says that the released models' are used."""
+        """The config. Without options, those of the released models are used, with a warning."""
         options, place = self.options
         if options is None and self.released_config:
             warn(
@@ -176,7 +176,7 @@ class Format(abc.ABC):
 
     @functools.cached_property
     def prefix(self) -> str:
-        """What the names of the biLM's tensors begin with."""
+        """The prefix of the names of the biLM's tensors."""
         found = [name for name in self.tensors if name.endswith(self.characters)]
         if len(found) != 1:
             raise invalid(

@@ -89,8 +89,8 @@ class CharCNN(BiLMPart):
     def _look_up(self, table: Any, ids: Tensor) -> Tensor:
         if not self.frozen:
             # On TensorFlow the gradient of a look-up is sparse, with one row for each id. If an
-            # id occurs twice, its norm is wrong, and so is a clip by the norm. The gradient of
-            # a product is dense.
+            # id occurs twice, the norm of this gradient is wrong, and so is a clip by the norm. The
+            # gradient of a product is dense.
             table = table * 1
         return ops.take(table, ids, axis=0)
 

@@ -79,7 +79,8 @@ class BiLMGraph:
 
         ``x`` is float32, shape ``(tokens, batch, projection_dim)``, and ``mask`` bool, shape
         ``(tokens, batch, 1)``, padding on the right. ``state`` has the initial ``[h, c]`` of
-        every LSTM by its name. Padding does not change the state then. None starts from zeros.
+        every LSTM by its name; padding then leaves the state as it is. With None, they start from
+        zeros.
 
         Returns two dicts with the keys ``forward_1`` to ``backward_L``: the outputs, float32,
         shaped as ``x``, with any values in padding; and the final ``[h, c]``.
@@ -159,7 +160,7 @@ class BiLMGraph:
         op, constant = self.graph.op, self.graph.constant
         outer, row = op("Shape", ids, end=2), op("Shape", ids, start=2)
         rows = op("Reshape", ids, op("Concat", constant([-1]), row, axis=0))
-        # A row of padding in front, because Unique cannot read a batch of no row.
+        # A row of padding in front, because Unique fails on an array without rows.
         rows = op("Pad", rows, constant([1, 0, 0, 0]), constant(np.int64(0)))
         distinct, _, places = self.graph.split_op("Unique", rows, outputs=3, axis=0, sorted=0)
         places = op("Slice", places, constant([1]), op("Shape", places))

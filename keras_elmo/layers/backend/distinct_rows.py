@@ -17,9 +17,8 @@ def distinct_rows(ids: Tensor, n_ids: int) -> tuple[Tensor, Tensor | None]:
 
     Returns:
         The distinct rows, shape ``(n, characters)``, and for every token its index among them,
-        shape ``(batch * tokens,)``. All rows and None where the search is impossible or slow: JAX
-        compiles for fixed sizes, GPUs are slow at it, and one sentence, which LiteRT exports
-        have, repeats few tokens.
+        shape ``(batch * tokens,)``. All rows and None where the search does not pay: on JAX, which
+        compiles for fixed sizes; on GPUs; and for one sentence, as in LiteRT exports.
     """
     rows = ops.reshape(ids, (-1, ops.shape(ids)[-1]))
     if not _is_search_fast(ids):

@@ -9,7 +9,7 @@ from keras_elmo.utils.typing import Tensor
 def mixed_matmul(a: Tensor, b: Tensor, product_dtype: str | None = None) -> Tensor:
     """Multiply matrices in ``product_dtype``, and cast the product to the dtype of ``a``.
 
-    None is for the dtype of ``b``. The shapes are those of ``keras.ops.matmul``.
+    None means the dtype of ``b``. The shapes are as in ``keras.ops.matmul``.
     """
     dtype = product_dtype or b.dtype
     product = ops.matmul(ops.cast(a, dtype), ops.cast(b, dtype))
