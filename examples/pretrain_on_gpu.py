@@ -18,6 +18,7 @@ Muon trains the matrices of the biLM, Adam the other weights. There is no dropou
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import functools
 import itertools
 import multiprocessing
@@ -47,8 +48,8 @@ def read_corpus(folder, vocabulary):
     for name, parts in files.items():
         ids, lengths = [], []
         for file in parts:
-            for line in file.read_text("utf-8").splitlines():
-                found = [index.setdefault(token, len(index)) for token in line.split()]
+            for line in file.read_text("utf-8").rstrip("\n").split("\n"):
+                found = [index.setdefault(token, len(index)) for token in line.split(" ")]
                 ids.append(np.array(found, "int32"))
                 lengths.append(len(found))
         texts[name] = np.concatenate(ids), np.array(lengths)
@@ -120,24 +121,23 @@ def make_rows(ids, lengths, seed):
 # directions of an LSTM are stacked.
 
 
-def read_params(model):
-    from keras_elmo.formats.weight_mapping import to_float32, variables_by_path
+def by_path(bilm):
+    return {v.path.removeprefix(bilm.path + "/"): v for v in bilm.variables}
 
-    params = {name: to_float32(value) for name, value in variables_by_path(model.bilm).items()}
+
+def read_params(model):
+    params = {name: variable.numpy() for name, variable in by_path(model.bilm).items()}
     for name in [name for name in params if name.startswith("forward")]:
         pair = [params.pop(name.replace("forward", direction)) for direction in DIRECTIONS]
         params[name.replace("forward", "lstm")] = np.stack(pair)
-    softmax = {name: to_float32(getattr(model, name)) for name in SOFTMAX}
-    return params | softmax
+    return params | {name: getattr(model, name).numpy() for name in SOFTMAX}
 
 
 SOFTMAX = ("softmax_kernel", "softmax_bias")
 
 
 def write_params(params, model):
-    from keras_elmo.formats.weight_mapping import variables_by_path
-
-    for name, variable in variables_by_path(model.bilm).items():
+    for name, variable in by_path(model.bilm).items():
         stacked = name.replace("forward", "lstm").replace("backward", "lstm")
         value = params[stacked]
         variable.assign(value[int(name.startswith("backward"))] if stacked != name else value)
@@ -394,10 +394,19 @@ def make_trainer(loss, n_distinct, clip_norm=5.0):
     return train
 
 
+def tokenizer_of(*folders):
+    """Return the content of ``tokenizer.json`` from the first folder that has this file."""
+    from keras_elmo import WordTokenizer
+
+    for folder in folders:
+        with contextlib.suppress(ValueError):
+            return {"name": WordTokenizer.from_preset(folder).tokenizer}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("corpus", type=pathlib.Path, help="folder of keras-elmo prepare")
-    parser.add_argument("output", help="folder of the preset to write")
+    parser.add_argument("output", type=pathlib.Path, help="folder of the preset to write")
     parser.add_argument("--init-from", required=True, help="preset that starts the training")
     parser.add_argument("--minutes", type=float, default=8)
     parser.add_argument("--rows", type=int, default=192, help=f"rows of {ROW} tokens in a batch")
@@ -415,8 +424,11 @@ def main():
 
     from keras_elmo.pretraining import read_language_model, write_language_model
 
-    vocabulary = (args.corpus / "vocab.txt").read_text("utf-8").split("\n")[:-1]
+    if args.output.exists():
+        parser.error(f"Expected a new output folder. Received: {args.output}, which exists")
+    vocabulary = (args.corpus / "vocab.txt").read_text("utf-8").rstrip("\n").split("\n")
     model, vocabulary = read_language_model(args.init_from, vocabulary)
+    tokenizer = tokenizer_of(args.corpus, args.init_from)
     if model.config.projection_dim == model.config.lstm_dim:
         parser.error("--init-from must be a biLM whose LSTMs have a projection")
     tokens, texts = read_corpus(args.corpus, vocabulary)
@@ -432,6 +444,10 @@ def main():
     state = (params, *zeros, jnp.zeros(()))
     train = make_trainer(loss, args.distinct)
 
+    def check_distinct(n):
+        if n > args.distinct:
+            raise SystemExit(f"A batch has {n} distinct tokens: pass --distinct")
+
     def perplexities():
         found = []
         for name, rows in heldout.items():
@@ -440,8 +456,10 @@ def main():
             rows = np.concatenate([rows, empty], axis=1)
             batches = np.split(rows, rows.shape[1] // args.rows, axis=1)
             n = np.array([(batch[2] != PADDING).sum() for batch in batches])
-            nll = [float(score(state[0], batch, characters)[0]) for batch in batches]
-            found.append(f"{name} {np.exp(np.average(nll, weights=n)):.2f}")
+            nll, distinct = zip(*(score(state[0], batch, characters) for batch in batches))
+            check_distinct(max(map(int, distinct)))
+            nll = np.average([float(x) for x in nll], weights=n)
+            found.append(f"{name} {np.exp(nll):.2f}")
         return ", ".join(found)
 
     print(f"perplexity: {perplexities()}", flush=True)
@@ -465,8 +483,7 @@ def main():
                 state, (values, n) = train(state, np.swapaxes(batches, 0, 1), rate, characters)
                 values = np.asarray(values)  # waits for the device
                 started = started or time.time()  # after the compilation
-                if n.max() > args.distinct:
-                    raise SystemExit(f"A batch has {n.max()} distinct tokens: pass --distinct")
+                check_distinct(int(n.max()))
                 read += int((batches[0] > UNKNOWN).sum())
                 if share >= shown:
                     seconds = time.time() - started
@@ -481,7 +498,7 @@ def main():
             rows = upcoming.result()
     print(f"perplexity: {perplexities()}", flush=True)
     write_params(state[0], model)
-    write_language_model(args.output, model, vocabulary, bits=args.bits)
+    write_language_model(args.output, model, vocabulary, bits=args.bits, tokenizer=tokenizer)
 
 
 if __name__ == "__main__":

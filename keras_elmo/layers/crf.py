@@ -180,7 +180,7 @@ class CRF(keras.layers.Layer):
         The carry contains the output of the last token, and the addition to the scores of the
         next token. The first addition is ``first``.
         """
-        zeros = ops.zeros(ops.shape(inputs[0])[1:])
+        zeros = ops.zeros(ops.shape(inputs[0])[1:], "float32")
         transitions = ops.convert_to_tensor(self.transitions)
         return scan(step, (zeros, zeros + first), inputs, (transitions,), inputs[:1])
 

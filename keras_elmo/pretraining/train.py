@@ -221,13 +221,14 @@ class Pretraining:
 
     def _feed(self) -> Any:
         """Return the batches after the checkpoint; queue tokens and position of each ``ahead``."""
-        self.ahead: collections.deque[list] = collections.deque()
+        ahead_of: collections.deque[list] = collections.deque()
+        self.ahead = ahead_of  # of this ``fit``: a late producer of the last one keeps its own
         is_tensorflow = keras.backend.backend() == "tensorflow"
 
         def batches() -> Iterator[tuple[dict]]:
             try:
                 for batch, *ahead in self._corpus.batches(self.facts["position"]):
-                    self.ahead.append(ahead)
+                    ahead_of.append(ahead)
                     if is_tensorflow and self.devices > 1:
                         yield from ((x,) for x in batches_of_replicas(batch, self.devices))
                     else:

@@ -118,6 +118,7 @@ def test_pretrain_on_gpu_trains_the_same_model(corpus, small_preset, tmp_path, m
     assert before == pytest.approx(perplexity(small_preset), rel=1e-3)
     assert after == pytest.approx(perplexity(tmp_path / "out"), rel=1e-2)  # 8 bits in the softmax
     assert after < 12 < before  # twelve words in random order
+    assert not (tmp_path / "out" / "tokenizer.json").exists()  # neither folder has it
 
 
 @pytest.mark.parametrize(
