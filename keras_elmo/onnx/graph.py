@@ -8,9 +8,9 @@ import numpy as np
 OPSET = 18
 _IR_VERSION = 8
 
-# The dtype and the shape of each input or output by name; unknown sizes have names. None is for
-# a shape that ONNX infers.
-Values = dict[str, tuple[str, list[int | str] | None]]
+# The dtype and the shape of each input or output by name; unknown sizes have names or are None. A
+# shape of None is inferred by ONNX.
+Values = dict[str, tuple[str, Sequence[int | str | None] | None]]
 
 
 class Graph:
@@ -111,15 +111,16 @@ class Graph:
             outputs: list of str. Names in the step: the new carried values, then the output.
             reverse: bool. Go from the last slice to the first. The output keeps the order.
         """
-        values: Values = {name: ("float32", None) for name in (*carry, *inputs)}
+        rank = (None, None)  # ONNX Runtime Web does not find it
+        values: Values = {name: ("float32", rank) for name in (*carry, *inputs)}
         if "is_token" in inputs:
-            values["is_token"] = ("bool", None)
+            values["is_token"] = ("bool", rank)
         return self.split_op(
             "Scan",
             *carry.values(),
             *inputs.values(),
             outputs=len(outputs),
-            body=step._as_graph("step", values, {name: ("float32", None) for name in outputs}),
+            body=step._as_graph("step", values, {name: ("float32", rank) for name in outputs}),
             num_scan_inputs=len(inputs),
             scan_input_directions=[int(reverse)] * len(inputs),
             scan_output_directions=[int(reverse)],
