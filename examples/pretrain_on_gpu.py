@@ -32,6 +32,7 @@ ROW = 96  # steps of a row; a longer sentence is cut
 BOS, EOS, UNKNOWN = 0, 1, 2  # the first tokens of a vocabulary
 CONTINUES, STARTS, PADDING = 0, 1, 2  # kinds of steps in a row
 DIRECTIONS = ("forward", "backward")
+SOFTMAX = ("softmax_kernel", "softmax_bias")
 SOFTMAX_PARTS = 8
 UNROLL = 4
 
@@ -131,9 +132,6 @@ def read_params(model):
         pair = [params.pop(name.replace("forward", direction)) for direction in DIRECTIONS]
         params[name.replace("forward", "lstm")] = np.stack(pair)
     return params | {name: getattr(model, name).numpy() for name in SOFTMAX}
-
-
-SOFTMAX = ("softmax_kernel", "softmax_bias")
 
 
 def write_params(params, model):

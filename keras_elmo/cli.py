@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 import keras_elmo
 
-# What a subcommand returns and prints.
+# A subcommand returns and prints these.
 Facts: TypeAlias = dict[str, Any]
 
 _SHARED = """

@@ -122,7 +122,7 @@ class Format(abc.ABC):
 
     @functools.cached_property
     def config(self) -> BiLMConfig:
-        """The config. Without options, those of the released models are used, with a warning."""
+        """The config. Without options, it is the released models' config, with a warning."""
         options, place = self.options
         if options is None and self.released_config:
             warn(

@@ -43,7 +43,7 @@ def token_mask(ids: Tensor) -> Tensor:
 def with_boundaries(mask: Tensor) -> Tensor:
     """Return the mask of the sentences with boundary tokens: ``(batch, tokens + 2)``.
 
-    Padding is on the right, so two ones on the left stand for two more tokens.
+    Padding is on the right, so two ones on the left add two tokens.
     """
     mask = ops.cast(mask, "int32")  # ONNX cannot pad booleans.
     return ops.pad(mask, [[0, 0], [2, 0]], constant_values=1) > 0
