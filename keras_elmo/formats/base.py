@@ -171,7 +171,7 @@ class Format(abc.ABC):
         return {}
 
     def mapping(self) -> WeightMapping:
-        """Return which tensors belong to which variables; by default those of bilm-tf's hdf5."""
+        """Return which tensors belong to which variables. The default is for bilm-tf's hdf5."""
         return bilm_mapping(self.config)
 
     @functools.cached_property

@@ -72,7 +72,7 @@ class BiLM(BiLMPart):
         """Run the LSTMs: ``call`` without the character CNN.
 
         ``token`` contains the token representations, float, shape ``(batch, tokens,
-        projection_dim)``. The other arguments and the results are those of ``call``.
+        projection_dim)``. The other arguments and the results are as in ``call``.
         """
         if mask is not None:
             # The character CNN gives padding a representation that is not 0.

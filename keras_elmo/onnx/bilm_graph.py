@@ -79,8 +79,8 @@ class BiLMGraph:
 
         ``x`` is float32, shape ``(tokens, batch, projection_dim)``, and ``mask`` bool, shape
         ``(tokens, batch, 1)``, padding on the right. ``state`` has the initial ``[h, c]`` of
-        every LSTM by its name; padding then leaves the state as it is. With None, they start from
-        zeros.
+        every LSTM by its name; padding then does not change the state. With None, the LSTMs
+        start from zeros.
 
         Returns two dicts with the keys ``forward_1`` to ``backward_L``: the outputs, float32,
         shaped as ``x``, with any values in padding; and the final ``[h, c]``.

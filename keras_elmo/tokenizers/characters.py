@@ -154,7 +154,7 @@ class CodePointTokenizer(CharacterTokenizer):
         max_characters: int. Character ids per token, begin and end marker included; 3 or more.
         **kwargs: Arguments of ``keras.layers.Layer``.
 
-    Inputs and errors are those of ``CharacterTokenizer``.
+    It takes the inputs of ``CharacterTokenizer``, and raises the same errors.
 
     Returns:
         int32, shape ``(batch, tokens, max_characters)``, or one id more with words; padding is

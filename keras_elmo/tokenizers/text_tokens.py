@@ -27,7 +27,7 @@ def plain_quotes(text: str) -> str:
 
 @functools.cache  # loading Kiwi takes a second
 def make_tokenizer(name: str, split_sentences: bool = False) -> Tokenize:
-    """Return the function from a str to its tokens. The arguments are those of ``WordTokenizer``.
+    """Return the function from a str to its tokens. It takes the arguments of ``WordTokenizer``.
 
     Raises:
         ValueError: If the name is unknown.

@@ -31,8 +31,8 @@ def run_steps(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run ``step``, which is ``lstm_step``, over all tokens.
 
-    ``from_inputs`` is ``z`` of all tokens, float, shape ``(tokens, batch, 4 * lstm_dim)``. The
-    weights and clips are those of ``lstm_step``; ``ProjectedLSTM`` describes the other arguments.
+    ``from_inputs`` is ``z`` of all tokens, float, shape ``(tokens, batch, 4 * lstm_dim)``.
+    ``lstm_step`` describes the weights and clips, and ``ProjectedLSTM`` the other arguments.
     ``differentiable`` says whether gradients pass to the inputs, the state and the weights.
 
     Returns the outputs, shape ``(tokens, batch, projection_dim)``, and the final ``h`` and ``c``,

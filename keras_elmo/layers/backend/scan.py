@@ -28,9 +28,9 @@ def scan(
         inputs: tuple of tensors and None, time on the first axis. The first must be a tensor.
             An input of None stays None in every step.
         constants: tuple of tensors, numbers and None. Shared by all steps.
-        outputs_like: tuple of tensors. Each output has the dtype of one of them, and the size of
-            its last axis. The other axes are those of the first input. TensorFlow's
-            ``TensorArray`` needs them; LiteRT also needs the batch size, if it is known.
+        outputs_like: tuple of tensors, one for each output, with its dtype and the size of its
+            last axis. The first input gives the sizes of the other axes. TensorFlow's
+            ``TensorArray`` needs these sizes; LiteRT also needs the batch size, if it is known.
         reverse: bool. Run from the last time step to the first. The outputs keep the order of
             the inputs. The export to ONNX cannot convert such a loop.
 
