@@ -4,8 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import re
-from collections.abc import Callable
 from typing import Any
 
 from keras_elmo.alphabets import (
@@ -15,7 +13,14 @@ from keras_elmo.alphabets import (
     CodePointAlphabet,
     CodePoints,
 )
-from keras_elmo.utils.checks import check_fields, invalid, is_number, is_whole, shorten, warn
+from keras_elmo.utils.checks import (
+    FieldTable,
+    check_fields,
+    invalid,
+    is_number,
+    is_whole,
+    shorten,
+)
 
 DIRECTIONS = ("forward", "backward")
 
@@ -27,24 +32,16 @@ def _are_filters(value: Any) -> bool:
         return False
 
 
-def _whole(least: int, most: int) -> tuple[Callable, str]:
-    check = lambda x: is_whole(x, least) and x <= most  # noqa: E731
-    return check, f"a whole number from {least} to {most}"
-
-
 # The bounds are far above every biLM; larger numbers in a damaged or hostile file would exhaust
 # the memory.
-_FIELDS = [
+_FIELDS: FieldTable = [
     ("filters", _are_filters, "pairs (width, count) of whole numbers, 1 or more"),
-    ("character_embedding_dim lstm_dim projection_dim", *_whole(1, 10**6)),
-    ("max_characters_per_token", *_whole(3, 10**4)),
-    ("n_highway", *_whole(0, 1000)),
-    ("n_layers", *_whole(1, 1000)),
-    (
-        "cell_clip projection_clip",
-        lambda x: x is None or is_number(x, above=0),
-        "a positive number or None",
-    ),
+    ("lstm_dim projection_dim", lambda x: is_whole(x, 1) and x <= 10**6, "whole, 1 to 1000000"),
+    ("character_embedding_dim", lambda x: is_whole(x, 1) and x <= 10**6, "whole, 1 to 1000000"),
+    ("max_characters_per_token", lambda x: is_whole(x, 3) and x <= 10**4, "whole, 3 to 10000"),
+    ("n_highway", lambda x: is_whole(x) and x <= 1000, "whole, 0 to 1000"),
+    ("n_layers", lambda x: is_whole(x, 1) and x <= 1000, "whole, 1 to 1000"),
+    ("cell_clip projection_clip", lambda x: x is None or is_number(x, above=0), "above 0, or None"),
     ("activation", ("relu", "tanh").__contains__, "'relu' or 'tanh'"),
     ("use_skip_connections", lambda x: isinstance(x, bool), "True or False"),
     ("code_points", lambda x: isinstance(x, CodePoints | None), "CodePoints or None"),
@@ -72,8 +69,10 @@ _DEFAULTS = {
     "projection_clip": None,
     "use_skip_connections": False,
 }
-# Keys that some trainers write, each with the only value that keras-elmo supports.
-_FIXED = {
+# Keys that some trainers write, each with the only values that keras-elmo supports.
+_FIXED: dict[str, tuple] = {
+    # bilm-tf counts the id 0, which is padding, only after the training.
+    "char_cnn.n_characters": (N_CHARACTERS - 1, N_CHARACTERS),
     "bidirectional": (True,),
     "reverse": (False,),
     "share_embedding_softmax": (False,),
@@ -86,13 +85,8 @@ _FIXED = {
     "lstm.use_peepholes": (False,),
     "lstm.do_layer_norm": (False,),
 }
-# Settings of the trainers of bilm-tf and of its rewrite in PyTorch. They do not change what
-# the biLM computes.
-_TRAINING_KEY = re.compile(
-    r"all_clip_norm_val|batch_size|clip_grad_norm|(\w+\.)?dropout|eval_max_batches|learning_rate"
-    r"|lr_decay_\w+|max_steps|n_epochs|n_negative_samples_batch|n_tokens_vocab|n_train_tokens"
-    r"|sample_softmax|steps_per_epoch|unroll_steps|\w+_every_steps"
-)
+# Settings of a training that a rewrite of bilm-tf in PyTorch writes into the two sections.
+_TRAINING_KEYS = ("char_cnn.dropout", "lstm.dropout")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,8 +207,8 @@ class BiLMConfig:
     def from_options(cls, options: dict, origin: object = None) -> "BiLMConfig":
         """Read the content of a bilm-tf ``options.json``.
 
-        Settings of a training are ignored. Other unknown keys next to ``char_cnn`` and
-        ``lstm`` are ignored with a warning.
+        Only ``char_cnn``, ``lstm`` and ``code_points`` describe a biLM. Other settings are
+        ignored, unless they ask for an architecture that keras-elmo does not support.
 
         Args:
             options: dict. The decoded JSON object.
@@ -229,10 +223,7 @@ class BiLMConfig:
         """
         place = "" if origin is None else f"Options file {origin}: "
         try:
-            arguments, unknown = _parse_options(options)
-            if unknown:
-                warn(f"{place}BiLMConfig ignores the unknown keys {shorten(unknown)}", stacklevel=2)
-            return cls(**arguments)
+            return cls(**_parse_options(options))
         except ValueError as error:
             raise ValueError(f"{place}{error}") from None
 
@@ -255,19 +246,20 @@ class BiLMConfig:
         return hashlib.sha256(json.dumps(self.to_options(), sort_keys=True).encode()).hexdigest()
 
 
-def _parse_options(options: object) -> tuple[dict[str, Any], list[str]]:
-    """Return the arguments of ``BiLMConfig`` for the options of a file, and the unknown keys."""
+def _parse_options(options: object) -> dict[str, Any]:
+    """Return the arguments of ``BiLMConfig`` for the content of an options file."""
     if not isinstance(options, dict):
         raise invalid(
             "BiLMConfig expects the options as a JSON object", f"{type(options).__name__}"
         )
-    values = _flatten({k: v for k, v in options.items() if k != "code_points"})
+    values, fixed = _flatten(options), _FIXED
     arguments = _DEFAULTS | {n: values.pop(k) for k, n in _ATTRIBUTES.items() if k in values}
-    n_valid: tuple[int, ...] = (N_CHARACTERS - 1, N_CHARACTERS)  # in training and in use
     if options.get("code_points") is not None:
-        arguments["code_points"] = CodePoints.from_options(options["code_points"])
-        n_valid = (len(arguments["code_points"].characters) + 1,)
-    for key, expected in {**_FIXED, "char_cnn.n_characters": n_valid}.items():
+        code_points = CodePoints.from_options(options["code_points"])
+        arguments["code_points"] = code_points
+        n_ids = len(code_points.characters) + 1  # with the id 0
+        fixed = {**_FIXED, "char_cnn.n_characters": (n_ids,)}
+    for key, expected in fixed.items():
         value = values.pop(key, expected[0])
         if value not in expected:
             raise invalid(
@@ -275,15 +267,15 @@ def _parse_options(options: object) -> tuple[dict[str, Any], list[str]]:
                 f"{key}={shorten(value)}",
                 "Models with other values are not supported",
             )
-    unknown = [key for key in values if not _TRAINING_KEY.fullmatch(key)]
-    in_sections = [key for key in unknown if key.split(".")[0] in ("char_cnn", "lstm")]
     missing = [key for key, name in _ATTRIBUTES.items() if name not in arguments]
-    if in_sections or missing:
+    in_sections = [key for key in values if key.split(".")[0] in ("char_cnn", "lstm")]
+    unknown = [key for key in in_sections if key not in _TRAINING_KEYS]
+    if missing or unknown:
         raise invalid(
             "BiLMConfig expects the options of a bilm-tf biLM over characters",
-            f"missing keys {missing}, unknown keys {shorten(in_sections)}",
+            f"missing keys {missing}, unknown keys {shorten(unknown)}",
         )
-    return arguments, unknown
+    return arguments
 
 
 def _flatten(options: dict, prefix: str = "") -> dict[str, Any]:

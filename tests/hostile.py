@@ -146,7 +146,7 @@ def attack(kind, seed, count):
 
 def main(seed, count, *kinds):
     """Load mutants in this process, with limited memory. Print the failures as JSON, last."""
-    warnings.simplefilter("ignore")  # about unknown keys
+    warnings.simplefilter("ignore")  # about missing options
     for kind in kinds or KINDS:  # let the backend allocate its memory before the limit
         attack(kind, int(seed), 0)
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])

@@ -242,9 +242,6 @@ def test_options_of_another_model(tmp_path):
     options.write_text(json.dumps(make_config().to_options()))
     with pytest.raises(FileNotFoundError, match="gone.hdf5 does not exist"):
         ElmoLayer.from_hdf5(options, tmp_path / "gone.hdf5")
-    options.write_text(json.dumps({**make_config().to_options(), "colour": 1}))
-    with pytest.warns(UserWarning, match="Options file .*options.json: .* unknown keys .'colour'."):
-        ElmoLayer.from_hdf5(options, weights)
 
 
 def test_errors_name_the_file_in_an_archive(tmp_path, files):
