@@ -1,10 +1,11 @@
 """Upload presets to the Hugging Face Hub."""
 
 import re
+import warnings
 
 from keras_elmo.presets import Preset
 from keras_elmo.released_models import HUB
-from keras_elmo.utils.checks import invalid, warn
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.files import PathLike, library_errors, local_path
 
@@ -41,7 +42,7 @@ def upload(directory: PathLike, address: str, private: bool = False) -> str:
     preset = Preset(path)
     preset.read_config()  # raises if the options or the weights are missing
     if not re.match(r"---\n(?:.*\n)*?license: *\S", preset.card()):
-        warn(
+        warnings.warn(
             f"{path / 'README.md'} names no licence, so nobody may use the weights. Begin the file "
             "with the lines ---, license: cc-by-sa-4.0 (for example) and ---",
             stacklevel=2,

@@ -11,6 +11,7 @@ import pathlib
 import random
 import signal
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from keras_elmo.formats.vocabulary import (
 from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.text_input import OPENERS, SentenceRules, read_lines
 from keras_elmo.utils.batches import cut
-from keras_elmo.utils.checks import check_whole, invalid, is_number, warn
+from keras_elmo.utils.checks import check_whole, invalid, is_number
 from keras_elmo.utils.files import PathLike, local_path, write_json
 
 # Neighbouring lines often belong to one document, so they are held out together.
@@ -216,7 +217,7 @@ def _write_vocabulary(
         known = sorted(given[n_special:], key=lambda token: -seen[token])
     write_vocabulary(folder / "vocab.txt", [*SPECIAL_TOKENS, *known])
     if settings["heldout_share"] and not n_heldout:
-        warn(
+        warnings.warn(
             f"No text was held out: a share of {settings['heldout_share']} of the inputs has no "
             "sentence. To measure perplexity, prepare more text or give a file to hold out",
             stacklevel=3,

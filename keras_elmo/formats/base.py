@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import pathlib
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from keras_elmo.formats.weight_mapping import (
     fingerprint,
     load,
 )
-from keras_elmo.utils.checks import invalid, warn
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike, read_options, read_vocabulary_lines
 
 _OPTIONS_NAMES = "*options.json or options_file, or options= (--options)"
@@ -125,7 +126,7 @@ class Format(abc.ABC):
         """The config. Without options, it is the released models' config, with a warning."""
         options, place = self.options
         if options is None and self.released_config:
-            warn(
+            warnings.warn(
                 f"{self.name} {self.folder.path} does not contain the options of its biLM. The "
                 f"options of the released models are used: {self.released_config}. Pass options= "
                 "(--options) if the biLM has others",

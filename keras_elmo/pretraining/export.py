@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import warnings
 from collections.abc import Iterable
 
 from keras_elmo.pretraining.language_model_files import read_language_model, write_language_model
@@ -10,7 +11,7 @@ from keras_elmo.pretraining.run_folder import RunFolder, write_log
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.train import read_run, tokenizer_of
 from keras_elmo.text_input import read_sentences
-from keras_elmo.utils.checks import invalid, warn
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike, check_new_directory, local_path
 
 
@@ -57,7 +58,7 @@ def export_run(
             raise invalid("heldout expects tokenised sentences", f"none in {file}")
         texts[str(file) if file.name in texts else file.name] = sentences
     if license is None:
-        warn(
+        warnings.warn(
             "The model card will name no licence, so nobody may use the weights. Pass license "
             "(--license)",
             stacklevel=2,

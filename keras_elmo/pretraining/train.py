@@ -9,6 +9,7 @@ import pathlib
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -31,7 +32,7 @@ from keras_elmo.pretraining.run_folder import RunFolder, to_numpy
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.recipe import Recipe
 from keras_elmo.text_input import read_sentences
-from keras_elmo.utils.checks import check_whole, invalid, warn
+from keras_elmo.utils.checks import check_whole, invalid
 from keras_elmo.utils.files import PathLike, check_new_directory, digest_of, local_path
 from keras_elmo.utils.progress import progress_bar
 
@@ -133,7 +134,7 @@ class Pretraining:
         self.facts = facts
         tokens = self.vocabulary[len(SPECIAL_TOKENS) :]
         if 0 < (recipe.negatives or 0) < len(tokens) and tokens == sorted(tokens):
-            warn(
+            warnings.warn(
                 "The sampled softmax expects a vocabulary with the most frequent tokens first. "
                 "Received: an alphabetical one, which makes training worse. Train with "
                 "own_vocabulary, or use the full softmax (negatives=0)",

@@ -2,12 +2,13 @@
 
 import contextlib
 import re
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from keras_elmo.utils.checks import invalid, shorten, warn
+from keras_elmo.utils.checks import invalid, shorten
 
 # A text that pandas or Python wrote for a list of tokens, such as "['A', 'film']".
 _PRINTED_LIST = re.compile(r"""\s*\[\s*(["']).*\1\s*\]\s*""", re.DOTALL)
@@ -76,7 +77,7 @@ def utf8_tokens(sentences: Any) -> list[bytes]:
     # A single sentence may end with an abbreviation.
     if 2 * sum(map(_looks_raw, filled)) > len(filled) and (len(filled) > 1 or len(filled[0]) == 1):
         # The text does not quote the sentences, because Python shows equal warnings once only.
-        warn(
+        warnings.warn(
             "CharacterTokenizer expects the tokens that the biLM was trained on. Received: "
             "sentences that look like raw text: one token with spaces, or a last token with the "
             "full stop. Tokenise the text first: call WordTokenizer.from_preset(preset). For "

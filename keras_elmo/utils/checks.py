@@ -2,10 +2,7 @@
 
 import math
 import numbers
-import os
 import reprlib
-import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
@@ -29,18 +26,6 @@ def invalid(expected: str, received: object, advice: str = "") -> ValueError:
         CRF expects scores of 3 axes. Received: shape=(2, 3). Add a batch axis
     """
     return ValueError(". ".join(filter(None, (expected, f"Received: {received}", advice))))
-
-
-def warn(message: str, stacklevel: int) -> None:
-    """Warn of the line outside this package that led here.
-
-    Before Python 3.12, ``stacklevel`` chooses the line: 1 is the call of this function.
-    """
-    if sys.version_info >= (3, 12):
-        package = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-        warnings.warn(message, skip_file_prefixes=(package,))
-    else:
-        warnings.warn(message, stacklevel=stacklevel + 1)
 
 
 def is_whole(value: object, least: int = 0) -> TypeGuard[int]:
