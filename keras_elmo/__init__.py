@@ -8,7 +8,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from keras_elmo.utils.quiet import import_keras
+from keras_elmo.utils.extras import import_keras
 
 if TYPE_CHECKING:
     from keras_elmo.config import BiLMConfig

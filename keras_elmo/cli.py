@@ -454,6 +454,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = vars(make_parser(argv[0] if argv else "").parse_args(argv))
     command, run, show = given.pop("command"), given.pop("run"), given.pop("show")
     as_json = given.pop("as_json", False)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # hides later lines of TensorFlow
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The locale may be unable to encode a token, and UTF-8 a file name.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")

@@ -97,19 +97,6 @@ def test_a_backend_that_is_missing():
 
 
 @only_tensorflow
-@pytest.mark.extended
-def test_no_log_lines_of_tensorflow():
-    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
-    for argv, code in (
-        ("/bin/keras-elmo", "from keras_elmo.cli import main; import keras_elmo.pretraining"),
-        ("/bin/python", "import keras_elmo; keras_elmo.ElmoLayer"),
-    ):
-        command = [sys.executable, "-c", f"import sys; sys.argv[:] = [{argv!r}]; {code}"]
-        run = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert run.returncode == 0 and not run.stderr
-
-
-@only_tensorflow
 def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
     lines = [" ".join("abcdefgh"[(i + 3 * k) % 8] for k in range(3 + i % 4)) for i in range(1200)]
     (tmp_path / "raw.txt").write_text("\n".join(lines))

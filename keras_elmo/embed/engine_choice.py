@@ -8,8 +8,7 @@ from typing import Any
 from keras_elmo.config import BiLMConfig
 from keras_elmo.embed.onnx_engine import PACKAGES
 from keras_elmo.utils.checks import invalid
-from keras_elmo.utils.extras import install_hint
-from keras_elmo.utils.quiet import import_keras
+from keras_elmo.utils.extras import import_keras, install_hint
 
 # The dtypes of each engine.
 DTYPES = {"keras": ("float32", "bfloat16"), "onnxruntime": ("float32", "int8")}

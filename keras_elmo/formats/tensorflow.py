@@ -17,7 +17,6 @@ from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.weight_mapping import WeightMapping, make_mapping
 from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.files import library_errors
-from keras_elmo.utils.quiet import hidden_log
 
 # Tensors of a biLM. Other variables, of the optimizer for example, are ignored.
 _BILM_TENSOR = re.compile(r"(CNN|RNN_).*/([Wb]_\w+|kernel|bias)")
@@ -64,8 +63,7 @@ class _Variables(Format):
     @functools.cached_property
     def _reader(self) -> Any:
         owner = f"Reading {self.index()}"
-        with hidden_log():
-            tensorflow = import_extra("tensorflow", owner, "TensorFlow", "tensorflow")
+        tensorflow = import_extra("tensorflow", owner, "TensorFlow", "tensorflow")
         return tensorflow.train.load_checkpoint(str(self.index()).removesuffix(".index"))
 
     def _call(self, function: Any) -> Any:

@@ -1,6 +1,6 @@
 """Pretraining: raw text to a biLM."""
 
-from keras_elmo.utils.quiet import import_keras
+from keras_elmo.utils.extras import import_keras
 
 import_keras()
 

@@ -1,4 +1,4 @@
-"""Import optional dependencies, which the extras of keras-elmo install."""
+"""Import the backend of Keras and optional packages, which the extras of keras-elmo install."""
 
 import importlib
 from typing import Any
@@ -27,3 +27,21 @@ def import_extra(module: str, owner: str, package: str, extra: str) -> Any:
         raise ImportError(
             f"{owner} needs {package}. Received: no module {module}. {install_hint(extra)}"
         ) from error
+
+
+def import_keras() -> None:
+    """Import Keras and its backend, or say how to install the backend.
+
+    Raises:
+        ImportError: If the package of the backend is missing.
+    """
+    try:
+        importlib.import_module("keras")
+    except ModuleNotFoundError as error:
+        backend = (error.name or "").partition(".")[0]
+        if backend not in ("tensorflow", "jax", "torch"):
+            raise
+        raise ImportError(
+            f"Keras needs its backend. Received: no module {backend}. {install_hint(backend)}, or "
+            "set KERAS_BACKEND to a backend that is installed"
+        ) from None
