@@ -23,8 +23,7 @@ from keras_elmo.layer_choice import LayerChoice, Layers
 from keras_elmo.text_input import read_token_lists
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.checks import invalid, shorten
-from keras_elmo.utils.file_lock import locked
-from keras_elmo.utils.files import PathLike, atomic_write, check_output
+from keras_elmo.utils.files import PathLike, atomic_write, check_output, locked
 from keras_elmo.utils.progress import progress_bar
 
 # The bounds of a part.

@@ -16,12 +16,12 @@ from keras_elmo.formats.vocabulary import write_vocabulary
 from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.recipe import Recipe
 from keras_elmo.utils.checks import invalid
-from keras_elmo.utils.file_lock import locked
 from keras_elmo.utils.files import (
     PathLike,
     atomic_write,
     check_file,
     local_path,
+    locked,
     read_options,
     write_files,
     write_json,

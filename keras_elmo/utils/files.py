@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+import filelock
+
 from keras_elmo.utils.checks import invalid
 
 PathLike: TypeAlias = str | os.PathLike
@@ -113,6 +115,24 @@ def atomic_write(path: PathLike) -> Iterator[pathlib.Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path, purpose: str) -> Iterator[None]:
+    """Lock a file, which stays. Two processes, or two threads, cannot lock it at the same time.
+
+    ``purpose`` says in the error what the owner of the lock does, as in ``"writes out.hdf5"``.
+
+    Raises:
+        OSError: If another process or thread has locked the file.
+    """
+    try:
+        with filelock.FileLock(path, timeout=0):
+            yield
+    except filelock.Timeout:
+        raise OSError(
+            f"Another process {purpose} already. Received: its lock {path}. Wait for it, or stop it"
+        ) from None
 
 
 def write_files(

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -6,6 +8,7 @@ from keras_elmo.utils.files import (
     atomic_write,
     check_new_directory,
     check_output,
+    locked,
     read_options,
     read_vocabulary_lines,
     write_files,
@@ -81,6 +84,32 @@ def test_atomic_write_respects_the_umask(tmp_path):
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_lock_of_another_process(tmp_path):
+    """The lock ends with its process, although the file stays."""
+    path = tmp_path / "lock"
+    code = (
+        "import sys, time, filelock\n"
+        "with filelock.FileLock(sys.argv[1]):\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", code, path]
+    other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(
+            OSError, match="process writes a.txt already. Received: its lock .*/lock"
+        ):
+            with locked(path, "writes a.txt"):
+                pass
+    finally:
+        other.kill()
+        other.communicate()
+    for _ in range(2):
+        with locked(path, "writes a.txt"):
+            pass
 
 
 def test_write_files(tmp_path):
