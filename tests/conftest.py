@@ -31,7 +31,7 @@ SHARED = pathlib.Path(__file__).parents[2] / "shared"
 BACKEND = keras.backend.backend()
 
 # Packages that the extra "test" does not install.
-OPTIONAL = {"gensim", "jax", "kiwipiepy", "matplotlib", "pandas", "pyarrow", "sklearn", "torch"}
+OPTIONAL = {"gensim", "jax", "kiwipiepy", "matplotlib", "sklearn", "torch"}
 
 # A busy machine is no failure.
 hypothesis.settings.register_profile("untimed", deadline=None)
