@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_elmo.config import DIRECTIONS, BiLMConfig
+from keras_elmo.config import BiLMConfig
 from keras_elmo.onnx.graph import Graph
 
 
@@ -68,35 +68,27 @@ class BiLMGraph:
             x = exact._affine((x, None), "char_cnn/projection")
         return x
 
-    def contextualize(
-        self,
-        x: str,
-        mask: str,
-        state: dict[str, list[str]] | None = None,
-        directions: Sequence[str] = DIRECTIONS,
-    ) -> tuple[dict[str, str], dict[str, list[str]]]:
+    def contextualize(self, x: str, mask: str, directions: Sequence[str]) -> dict[str, str]:
         """Add the LSTMs of some directions, from token representations that are 0 in padding.
 
         ``x`` is float32, shape ``(tokens, batch, projection_dim)``, and ``mask`` bool, shape
-        ``(tokens, batch, 1)``, padding on the right. ``state`` has the initial ``[h, c]`` of
-        every LSTM by its name; padding then does not change the state. With None, the LSTMs
-        start from zeros.
+        ``(tokens, batch, 1)``, padding on the right.
 
-        Returns two dicts with the keys ``forward_1`` to ``backward_L``: the outputs, float32,
-        shaped as ``x``, with any values in padding; and the final ``[h, c]``.
+        Returns the outputs by the names of the LSTMs, ``forward_1`` to ``backward_L``: float32,
+        shaped as ``x``, with any values in padding.
         """
-        outputs, states = {}, {}
+        outputs = {}
         for direction in directions:
             y = x
             for layer in range(1, self.config.n_layers + 1):
                 name = f"{direction}_{layer}"
-                *states[name], found = self._lstm(name, y, mask, state[name] if state else None)
+                found = self._lstm(name, y, mask)
                 has_residual = self.config.use_skip_connections and layer > 1
                 y = outputs[name] = self.graph.op("Add", y, found) if has_residual else found
-        return outputs, states
+        return outputs
 
-    def _lstm(self, name: str, x: str, mask: str, state: list[str] | None) -> list[str]:
-        """Add an LSTM; return its final h and c, and its outputs."""
+    def _lstm(self, name: str, x: str, mask: str) -> str:
+        """Add an LSTM that starts from zeros; return its outputs."""
         graph, config = self.graph, self.config
         reverse = name.startswith("backward")
         bias = self.weights[f"{name}/bias"] + np.repeat(
@@ -122,11 +114,10 @@ class BiLMGraph:
         if config.projection_dim != config.lstm_dim:
             bound = 1.0 if config.cell_clip is None else np.tanh(config.cell_clip)
             h = step._clip(step._project(h, bound, f"{name}/projection"), config.projection_clip)
-        if reverse or state:  # Padding comes first, or must not change the final state.
+        if reverse:  # Padding comes first, and must not change the state.
             inputs["is_token"] = mask
             h, c = (op("Where", "is_token", new, old) for new, old in ((h, "h"), (c, "c")))
-        start = state or [self._zeros(x, n) for n in (config.projection_dim, config.lstm_dim)]
-        carry = dict(zip("hc", start, strict=True))
+        carry = {"h": self._zeros(x, config.projection_dim), "c": self._zeros(x, config.lstm_dim)}
         return graph.scan(step.graph, carry, inputs, [h, c, op("Identity", h)], reverse)
 
     def add_boundaries(self, ids: str) -> tuple[str, str, str]:

@@ -12,7 +12,6 @@ def export_onnx(
     preset: PathLike,
     file: PathLike,
     int8: bool = False,
-    stateful: bool = False,
     options: dict | PathLike | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
@@ -28,8 +27,6 @@ def export_onnx(
         int8: bool. Whether to store the kernels of LSTMs and highways in eight bits, a quarter
             of the size, and multiply in eight bits. ONNX Runtime computes such a file wrongly
             on a CPU with AVX2 but without VNNI: sums overflow.
-        stateful: bool. Whether the state is an input and an output, as
-            ``ElmoLayer(stateful=True)`` carries it.
         options: dict, path or None. As in ``ElmoLayer.from_preset``.
         overwrite: bool. Whether to replace a file that exists.
 
@@ -54,7 +51,7 @@ def export_onnx(
     digest = bilm.fingerprint()
     metadata = {"fingerprint": digest, "max_characters": str(bilm.config.max_characters_per_token)}
     weights = {path: array.astype("float32") for path, array in bilm.values.items()}
-    model = bilm_model(bilm.config, weights, "int8" if int8 else "float32", stateful, metadata)
+    model = bilm_model(bilm.config, weights, "int8" if int8 else "float32", metadata)
     content = model.SerializeToString()
     with atomic_write(file) as temporary:
         temporary.write_bytes(content)

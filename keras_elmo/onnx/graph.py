@@ -100,8 +100,8 @@ class Graph:
         inputs: dict[str, str],
         outputs: Sequence[str],
         reverse: bool = False,
-    ) -> list[str]:
-        """Add a loop over the first axis of some inputs; return its final carry and its output.
+    ) -> str:
+        """Add a loop over the first axis of some inputs; return its output.
 
         Args:
             step: Graph. One step of the loop, made with this graph as ``outer``.
@@ -115,7 +115,7 @@ class Graph:
         values: Values = {name: ("float32", rank) for name in (*carry, *inputs)}
         if "is_token" in inputs:
             values["is_token"] = ("bool", rank)
-        return self.split_op(
+        *_, found = self.split_op(
             "Scan",
             *carry.values(),
             *inputs.values(),
@@ -125,6 +125,7 @@ class Graph:
             scan_input_directions=[int(reverse)] * len(inputs),
             scan_output_directions=[int(reverse)],
         )
+        return found
 
     def model(
         self,

@@ -11,14 +11,21 @@ import keras_elmo
 from keras_elmo.alphabets import CodePoints
 from keras_elmo.cli import main
 from keras_elmo.formats.bilm_weights import bilm_mapping
-from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.weight_mapping import load
 from keras_elmo.onnx.export import export_onnx
 from keras_elmo.onnx.graph import quantize
 from keras_elmo.onnx.models import bilm_model
 from keras_elmo.utils.cpu import cpu_flags, overflows_in_int8
 from tests import reference
-from tests.conftest import GOLDEN, SENTENCES, make_arrays, make_config, numpy, tokenize
+from tests.conftest import (
+    GOLDEN,
+    SENTENCES,
+    make_arrays,
+    make_config,
+    numpy,
+    tokenize,
+    write_preset,
+)
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -61,13 +68,12 @@ def test_layers_of_the_goldens(golden, tmp_path):
         assert OVERFLOWS or ((0 < errors).all() and (errors < 0.03**2).all())
 
 
-@pytest.mark.parametrize("stateful", [False, True])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_all_products_are_of_eight_bits(dtype, stateful, tmp_path):
+def test_all_products_are_of_eight_bits(dtype, tmp_path):
     """ONNX Runtime merges the nodes of a product only if it recognises the whole pattern."""
     config = make_config()
     weights = load(bilm_mapping(config), make_arrays(config))
-    model = bilm_model(config, weights, dtype, stateful).SerializeToString()
+    model = bilm_model(config, weights, dtype).SerializeToString()
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     options.log_severity_level = 3
@@ -106,36 +112,14 @@ def test_a_hole_counts_as_a_token(tiny_preset, tmp_path):
     np.testing.assert_allclose(layers, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_other_dtypes_become_float32(dtype, tmp_path):
+def test_other_dtypes_become_float32(tmp_path):
     config = make_config()
-    arrays = {name: array.astype(dtype) for name, array in make_arrays(config).items()}
-    (tmp_path / "options.json").write_text(json.dumps(config.to_options()))
-    write_arrays(tmp_path / "weights.hdf5", arrays)
-    run = exported(tmp_path, tmp_path)
-    layers = run.run(["layers"], {"ids": tokenize(SENTENCES, 13)})[0]
-    expected = numpy(keras_elmo.ElmoLayer.from_preset(tmp_path)(tokenize(SENTENCES, 13)))
+    arrays = {name: array.astype("float16") for name, array in make_arrays(config).items()}
+    write_preset(tmp_path, config, arrays)
+    ids = tokenize(SENTENCES, 13)
+    layers = exported(tmp_path, tmp_path).run(["layers"], {"ids": ids})[0]
+    expected = numpy(keras_elmo.ElmoLayer.from_preset(tmp_path)(ids))
     np.testing.assert_allclose(layers, expected, atol=1e-5)
-
-
-def test_states_of_the_goldens(golden, tmp_path):
-    folder, facts, arrays = golden
-    run = exported(folder, tmp_path, stateful=True)
-    shapes = {value.name: value.shape for value in run.get_inputs()}
-    rows = max(map(len, facts["stream"]))
-    states = {
-        name: np.zeros((shapes[name][0], rows, shapes[name][2]), "float32")
-        for name in ("state_h", "state_c")
-    }
-    for i, batch in enumerate(facts["stream"]):
-        start = {name: state[:, : len(batch)] for name, state in states.items()}
-        layers, mask, *ends = run.run(None, {"ids": tokenize(batch), **start})
-        expected = np.moveaxis(arrays[f"stream{i}.activations"], 0, 2)[:, 1:-1]
-        assert np.abs(layers - expected)[mask].max() < 1e-5
-        for (name, state), end in zip(states.items(), ends, strict=True):
-            state[:, : len(batch)] = end
-            recorded = arrays[f"stream{i}.{name}"]
-            np.testing.assert_allclose(state[:, : recorded.shape[1]], recorded, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -153,17 +137,11 @@ def test_states_of_the_goldens(golden, tmp_path):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("stateful", [False, True])
-def test_every_shape_of_a_bilm(changes, stateful):
+def test_every_shape_of_a_bilm(changes):
     config = make_config(**{"lstm_dim": 19, **changes})
     arrays = make_arrays(config)
-    model = bilm_model(config, load(bilm_mapping(config), dict(arrays)), stateful=stateful)
-    inputs = {"ids": tokenize(SENTENCES, 13)}
-    if stateful:
-        for name, width in (("state_h", config.projection_dim), ("state_c", config.lstm_dim)):
-            shape = (config.n_layers, len(SENTENCES), 2 * width)
-            inputs[name] = np.zeros(shape, "float32")
-    layers = session(model).run(["layers"], inputs)[0]
+    model = bilm_model(config, load(bilm_mapping(config), dict(arrays)))
+    layers = session(model).run(["layers"], {"ids": tokenize(SENTENCES, 13)})[0]
     for found, sentence in zip(layers, SENTENCES, strict=True):
         expected = reference.elmo_layers(sentence, config.to_options(), arrays)
         np.testing.assert_allclose(found[: len(sentence)], expected, atol=1e-5)
@@ -207,20 +185,13 @@ def test_int8_on_the_bundled_bilm(tmp_path):
     np.testing.assert_allclose(exact[0], numpy(whole), atol=5e-5)
 
 
-@pytest.mark.parametrize("stateful", [False, True])
-@pytest.mark.parametrize("shape", [(0, 5, 13), (0, 0, 13), (2, 0, 13)])
-def test_no_sentence_and_no_token(shape, stateful):
+def test_no_sentence_and_no_token():
     config = make_config()
-    weights = load(bilm_mapping(config), make_arrays(config))
-    inputs = {"ids": np.zeros(shape, "int32")}
-    for name, width in (("state_h", config.projection_dim), ("state_c", config.lstm_dim)):
-        if stateful:
-            inputs[name] = np.ones((config.n_layers, shape[0], 2 * width), "float32")
-    layers, mask, *states = session(bilm_model(config, weights, stateful=stateful)).run(
-        None, inputs
-    )
-    assert mask.shape == shape[:2] and len(states) == 2 * stateful
-    assert layers.shape == (*shape[:2], config.n_layers + 1, 2 * config.projection_dim)
+    run = session(bilm_model(config, load(bilm_mapping(config), make_arrays(config))))
+    for shape in ((0, 5, 13), (0, 0, 13), (2, 0, 13)):
+        layers, mask = run.run(["layers", "mask"], {"ids": np.zeros(shape, "int32")})
+        assert mask.shape == shape[:2]
+        assert layers.shape == (*shape[:2], config.n_layers + 1, 2 * config.projection_dim)
 
 
 def test_quantize():
@@ -233,12 +204,11 @@ def test_quantize():
 
 def test_command_line(tiny_preset, tmp_path, capsys):
     file = tmp_path / "bilm.onnx"
-    assert main(["export-onnx", str(tiny_preset), str(file), "--stateful", "--json"]) == 0
+    assert main(["export-onnx", str(tiny_preset), str(file), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["bytes"] == file.stat().st_size
     assert facts["inputs"]["ids"] == ["batch", "tokens", "characters"]
     assert facts["outputs"]["layers"] == ["batch", "tokens", 3, 12]
-    assert facts["outputs"]["next_state_c"] == [2, "batch", 20]
     fingerprint = keras_elmo.ElmoLayer.from_preset(tiny_preset).fingerprint()
     assert facts["fingerprint"] == fingerprint
     metadata = session(file.read_bytes()).get_modelmeta().custom_metadata_map
