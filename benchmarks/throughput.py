@@ -29,15 +29,15 @@ from peer import ask_allennlp
 import keras_elmo
 from keras_elmo.embed.embedder import length_batches
 from keras_elmo.embed.engine_choice import DTYPES
-from keras_elmo.presets import Preset
+from keras_elmo.presets import open_preset
 from keras_elmo.utils.cpu import cpu_flags
 
 SIZES = {
     "original": keras_elmo.BiLMConfig(),
     "medium": keras_elmo.BiLMConfig(lstm_dim=2048, projection_dim=256, n_highway=1),
     "small": keras_elmo.BiLMConfig(lstm_dim=1024, projection_dim=128, n_highway=1),
-    "elmo_small_en": Preset("elmo_small_en").read_config(),
-    "elmo_mini_en": Preset("elmo_mini_en").read_config(),
+    "elmo_small_en": open_preset("elmo_small_en").config,
+    "elmo_mini_en": open_preset("elmo_mini_en").config,
 }
 CASES = {f"{engine}/{dtype}": (engine, dtype) for engine in DTYPES for dtype in DTYPES[engine]}
 

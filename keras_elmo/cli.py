@@ -172,17 +172,17 @@ def _pop(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 def _info(preset: str, options: str | None = None) -> Facts:
     """Show the sizes of a biLM, whose files are read and checked."""
     from keras_elmo.embed.engine_choice import choose_engine
-    from keras_elmo.presets import Preset
+    from keras_elmo.presets import open_preset
     from keras_elmo.utils.cpu import advise, cpu_flags
 
-    files = Preset(preset, options)
+    files = open_preset(preset, options)
     bilm = files.read()
     config, stored = bilm.config, bilm.config.to_options()
     if config.code_points is not None:
         stored["code_points"] = str(config.code_points)
     return {
         "preset": preset,
-        "format": files.format.name,
+        "format": files.name,
         "parameters": bilm.n_parameters,
         "layers": config.n_layers + 1,
         "width": 2 * config.projection_dim,
@@ -347,7 +347,7 @@ def _substitutes(preset_or_run: str, sentence: str, top: int = 10, options: Any 
             the preset, write spaces between tokens.
         --top INT: Number of words. Default: 10.
     """
-    from keras_elmo.presets import Preset
+    from keras_elmo.presets import open_preset
     from keras_elmo.tokenizers.text_tokens import make_tokenizer
     from keras_elmo.utils.checks import invalid
 
@@ -355,7 +355,7 @@ def _substitutes(preset_or_run: str, sentence: str, top: int = 10, options: Any 
     if marked is None:
         raise invalid("Expected one word in brackets, as in 'Out of [order].'", repr(sentence))
     before, word, after = marked.groups()
-    tokenize = make_tokenizer(Preset(preset_or_run).read_tokenizer() or "whitespace", True)
+    tokenize = make_tokenizer(open_preset(preset_or_run).tokenizer or "whitespace", True)
     # With a word after it, the period of "Mr." stays in the token.
     left, right = tokenize(f"{before} x")[:-1], tokenize(after)
     return _scorer(preset_or_run, options).substitutes([*left, word, *right], len(left), top)

@@ -3,7 +3,7 @@
 import re
 import warnings
 
-from keras_elmo.presets import Preset
+from keras_elmo.presets import open_preset
 from keras_elmo.released_models import HUB
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.extras import import_extra
@@ -39,9 +39,9 @@ def upload(directory: PathLike, address: str, private: bool = False) -> str:
     path = local_path(directory)
     if not path.is_dir():
         raise invalid("upload expects the directory of a preset", f"directory={str(path)!r}")
-    preset = Preset(path)
-    preset.read_config()  # raises if the options or the weights are missing
-    if not re.match(r"---\n(?:.*\n)*?license: *\S", preset.card()):
+    files = open_preset(path)
+    files.read()  # raises if a file is missing or damaged
+    if not re.match(r"---\n(?:.*\n)*?license: *\S", files.card):
         warnings.warn(
             f"{path / 'README.md'} names no licence, so nobody may use the weights. Begin the file "
             "with the lines ---, license: cc-by-sa-4.0 (for example) and ---",

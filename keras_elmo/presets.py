@@ -1,14 +1,13 @@
 """Presets: biLMs by name, and paths of files in any format of ``FORMATS``."""
 
 import dataclasses
-import pathlib
+import shutil
 from typing import Any
 
-from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.allennlp import AllenNlpArchive
-from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile
+from keras_elmo.formats.base import TOKENIZER_FILE, Format
 from keras_elmo.formats.bilm_hdf5 import BilmHdf5, bilm_writers
-from keras_elmo.formats.folder import Folder, checkpoint_prefix
+from keras_elmo.formats.folder import Folder, checkpoint_index
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.many_langs import ManyLangs
 from keras_elmo.formats.tensorflow import BilmTfCheckpoint, HubModule
@@ -19,8 +18,6 @@ from keras_elmo.utils.files import (
     PathLike,
     check_new_directory,
     local_path,
-    read_options,
-    read_vocabulary_lines,
     write_files,
     write_json,
 )
@@ -28,7 +25,6 @@ from keras_elmo.utils.files import (
 # The first format that recognises the files reads them. If none does, the first one of the
 # list explains which files are missing.
 FORMATS: list[type[Format]] = [BilmHdf5, HubModule, BilmTfCheckpoint, AllenNlpArchive, ManyLangs]
-TOKENIZER_FILE = "tokenizer.json"
 _EXPECTED = (
     "the name of a preset or released model, or the path of a directory, archive or checkpoint"
 )
@@ -41,10 +37,10 @@ def bundled_facts() -> dict[str, dict[str, Any]]:
     """
     facts = {}
     for name, directory in bundled().items():
-        preset = Preset(name)
+        files = open_preset(name)
         # The title, which metadata can precede.
-        _, _, body = f"\n{preset.card()}".partition("\n# ")
-        config = preset.read_config()
+        _, _, body = f"\n{files.card}".partition("\n# ")
+        config = files.config
         facts[name] = {
             "description": " ".join(body.split("\n\n")[1:2]).replace("\n", " "),
             "layers": config.n_layers + 1,
@@ -67,8 +63,8 @@ def absolute_preset(preset: Any) -> Any:
     return str(local_path(preset).absolute())
 
 
-class Preset:
-    """The files of a biLM. See ``Folder`` for archives.
+def open_preset(preset: PathLike, options: dict | PathLike | None = None) -> Format:
+    """Find the files of a biLM and recognise their format. A released model is downloaded.
 
     Args:
         preset: str or path. Name of a bundled or released model, address on the Hugging Face Hub,
@@ -76,96 +72,34 @@ class Preset:
             that has the name of a preset pass a ``pathlib.Path`` or ``"./NAME"``.
         options: dict, path of an options file, or None. They replace the options in the files.
 
-    Attributes:
-        path: path. The files.
-        format: ``Format`` of the files.
+    Returns:
+        ``Format``, which reads the files when it is asked to.
 
     Raises:
-        ValueError: If the preset does not exist, or a directory contains several models.
-        OSError: If an archive is damaged.
+        ValueError: If the preset does not exist.
+        OSError: If an archive is damaged, or a download fails.
     """
-
-    def __init__(self, preset: PathLike, options: dict | PathLike | None = None) -> None:
-        if not isinstance(preset, PathLike) or not str(preset):
-            raise invalid(f"from_preset expects {_EXPECTED}", f"preset={preset!r}")
-        if not (options is None or isinstance(options, dict | PathLike)):
-            raise invalid(
-                "from_preset expects options as a dict, or as the path of an options file",
-                type(options).__name__,
-                "Pass to_options() of a BiLMConfig",
-            )
-        self._released = released_models().get(preset) if isinstance(preset, str) else None
-        self.path = _find(preset)
-        self._folder = Folder(self.path)
-        found = next((f for f in FORMATS if f.recognises(self._folder)), FORMATS[0])
-        self.format = found(self._folder, options)
-
-    @property
-    def files(self) -> list[pathlib.Path]:
-        """The files of the preset, which no output may replace; for an archive the archive."""
-        return [self.path] if self.path.is_file() else self._folder.files
-
-    def read_config(self) -> BiLMConfig:
-        """Read the options only. For errors see ``read``."""
-        return self.format.config
-
-    def read(self) -> BiLMFile:
-        """Read the options and the weights.
-
-        Raises:
-            OSError: If a file is missing or damaged.
-            ValueError: If there is not exactly one options file and one weight file, or if they
-                do not fit together.
-            ImportError: If the files need PyTorch or TensorFlow and it is not installed.
-        """
-        return self.format.read()
-
-    def read_mixes(self) -> list[Mix]:
-        """Read the learned scalar mixes. For errors see ``read``."""
-        return self.format.read_mixes()
-
-    def read_softmax(self) -> SoftmaxFile | None:
-        """Read the softmax and its vocabulary, if there are any. For errors see ``read``."""
-        return self.format.read_softmax()
-
-    def read_tokenizer(self) -> str | None:
-        """Read the name of the ``WordTokenizer`` whose tokens the biLM was trained on, if known.
-
-        Presets record it in ``tokenizer.json``. The released models of AllenNLP and TF-Hub were
-        trained on Penn Treebank tokens.
-
-        Raises:
-            ValueError: If ``tokenizer.json`` is damaged.
-        """
-        for file in self._folder.named(TOKENIZER_FILE):
-            name = read_options(file, "Tokenizer file").get("name")
-            if isinstance(name, str):  # other programs write other files of this name
-                return name
-        return (self._released or {}).get("tokenizer") or self.format.tokenizer
-
-    @property
-    def tokens(self) -> str:
-        """The tokens that the biLM was trained on, in words; empty if they are not known."""
-        return (self._released or {"tokens": self.format.tokens})["tokens"]
-
-    def card(self) -> str:
-        """Return the text of the model card ``README.md``, or an empty text without one."""
-        cards = sorted(self._folder.named("README.md"), key=lambda file: len(file.parts))
-        return cards[0].read_text("utf-8", "replace") if cards else ""
-
-
-def _find(preset: PathLike) -> pathlib.Path:
-    """Return the path of a preset, which is downloaded if it is the name of a released model."""
+    if not isinstance(preset, PathLike) or not str(preset):
+        raise invalid(f"from_preset expects {_EXPECTED}", f"preset={preset!r}")
+    if not (options is None or isinstance(options, dict | PathLike)):
+        raise invalid(
+            "from_preset expects options as a dict, or as the path of an options file",
+            type(options).__name__,
+            "Pass to_options() of a BiLMConfig",
+        )
+    released = None
     if is_released(preset):
-        return download(str(preset))
-    # A path is never a bundled name, although str(Path("./elmo_mini_en")) is one.
-    names = bundled()
-    path = names.get(preset) or local_path(preset)  # type: ignore[arg-type]
-    if not (path.is_dir() or path.is_file() or checkpoint_prefix(path)):
+        path, released = download(str(preset)), released_models().get(str(preset))
+    else:
+        # A path is never a bundled name, although str(Path("./elmo_mini_en")) is one.
+        path = bundled().get(preset) or local_path(preset)  # type: ignore[arg-type]
+    if not (path.exists() or checkpoint_index(path)):
         raise invalid(
             f"from_preset expects {_EXPECTED}", f"preset={preset!r}", suggestion(path.name)
         )
-    return path
+    folder = Folder(path)
+    found = next((f for f in FORMATS if f.recognises(folder)), FORMATS[0])
+    return found(folder, options, released)
 
 
 def convert(
@@ -194,20 +128,19 @@ def convert(
     """
     directory = local_path(directory)
     check_new_directory(directory, "convert", "Choose another directory")
-    preset = Preset(source, options)
-    bilm, softmax, mixes = preset.read(), preset.read_softmax(), preset.read_mixes()
+    files = open_preset(source, options)
+    bilm, softmax, mixes = files.read(), files.read_softmax(), files.read_mixes()
     writers = bilm_writers(bilm.config, bilm.bilm_arrays())
     if softmax is not None:
         writers["vocab.txt"] = lambda path: write_vocabulary(path, softmax.vocabulary)
         arrays = {name: array.astype("float32") for name, array in softmax.arrays.items()}
         writers["softmax.hdf5"] = lambda path: write_arrays(path, arrays)
-    elif vocabulary := preset.format.vocabulary_file():
-        lines = read_vocabulary_lines(vocabulary)
-        writers["vocab.txt"] = lambda path: path.write_text("\n".join(lines) + "\n", "utf-8")
+    elif vocabulary := files.vocabulary_file:
+        writers["vocab.txt"] = lambda path: shutil.copyfile(vocabulary, path)
     if mixes:
         values = [dataclasses.asdict(mix) for mix in mixes]
         writers["scalar_mix.json"] = lambda path: write_json(path, values)
-    if tokenizer := preset.read_tokenizer():
+    if tokenizer := files.tokenizer:
         writers[TOKENIZER_FILE] = lambda path: write_json(path, {"name": tokenizer})
     write_files(directory, writers)
-    return {"recognised": preset.format.name, "files": list(writers)}
+    return {"recognised": files.name, "files": list(writers)}

@@ -22,7 +22,7 @@ import numpy as np
 
 from keras_elmo import LayerDataset
 from keras_elmo.formats.hdf5 import write_arrays
-from keras_elmo.presets import Preset
+from keras_elmo.presets import open_preset
 from keras_elmo.pretraining.language_model_files import read_language_model
 from tests import foreign_files
 from tests.conftest import make_arrays, make_config, write_preset
@@ -84,7 +84,7 @@ def write_many_langs(folder):
 
 def load_preset(path):
     files = path if path.suffix in (".zip", ".gz") else path.parent
-    values = Preset(files).read().values.values()
+    values = open_preset(files).read().values.values()
     assert all(np.isfinite(array).all() for array in values)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from keras_elmo import ElmoLayer, WordTokenizer, presets, released_models
 from keras_elmo.formats.hdf5 import read_arrays
-from keras_elmo.presets import Preset
+from keras_elmo.presets import open_preset
 from tests.conftest import (
     GOLDEN,
     SENTENCES,
@@ -79,10 +79,8 @@ def test_bundled_names(tmp_path, monkeypatch, expected, files):
 
 
 @pytest.mark.parametrize("place", ["package/weights", "weights"])
-def test_bundled_are_found_inside_the_package_or_beside_it(tmp_path, monkeypatch, place):
-    (tmp_path / place / "elmo_tiny").mkdir(parents=True)
-    (tmp_path / place / "elmo_tiny" / "options.json").touch()
-    (tmp_path / place / "tagger").mkdir()
+def test_bundled_are_found_inside_the_package_or_next_to_it(tmp_path, monkeypatch, place):
+    unpacked(tmp_path / place, {"elmo_tiny/options.json": b"", "tagger/README.md": b""})
     module = tmp_path / "package" / "released_models.py"
     monkeypatch.setattr(released_models, "__file__", str(module))
     assert released_models.bundled() == {"elmo_tiny": tmp_path / place / "elmo_tiny"}
@@ -104,15 +102,15 @@ def test_not_a_preset(preset, message):
         ElmoLayer.from_preset(preset)
 
 
-def test_paths_in_the_home_folder(tmp_path, monkeypatch, tiny_preset):
+def test_paths_in_the_home_folder(tmp_path, monkeypatch, files):
     monkeypatch.setenv("HOME", str(tmp_path))
-    shutil.copytree(tiny_preset, tmp_path / "elmo")
+    unpacked(tmp_path / "elmo", files)
     layer = ElmoLayer.from_hdf5("~/elmo/options.json", "~/elmo/weights.hdf5")
-    again = ElmoLayer.from_preset("~/elmo", options="~/elmo/options.json")
-    assert layer.fingerprint() == again.fingerprint()
-    presets.convert("~/elmo", "~/converted")
     layer.save_to_preset("~/saved")
-    assert Preset("~/saved").read().fingerprint() == Preset("~/converted").read().fingerprint()
+    presets.convert("~/elmo", "~/converted")
+    for path in ("~/elmo", "~/saved", "~/converted"):
+        again = open_preset(path, options="~/elmo/options.json").read()
+        assert again.fingerprint() == layer.fingerprint()
 
 
 def test_presets_that_are_absolute(tmp_path, monkeypatch):
@@ -125,40 +123,44 @@ def test_presets_that_are_absolute(tmp_path, monkeypatch):
 
 # Directories and archives.
 
-NAMES = [  # of options and weights in published models
-    ("elmo_2x10_options.json", "elmo_2x10_weights.hdf5"),
-    ("elmo_options.json", "elmo_weights_PubMed_only.hdf5"),
-    ("options.json", "model.hdf5"),
-    ("options.json", "mimic_wiki.hdf5"),
-    ("options_file", "weights_file"),
+NAMES = [  # of options and weights in published models, and of a file to leave out
+    ("elmo_2x10_options.json", "elmo_2x10_weights.hdf5", "model.hdf5"),
+    ("elmo_options.json", "elmo_weights_PubMed_only.hdf5", "softmax.hdf5"),
+    ("options.json", "model.hdf5", "other.hdf5"),
+    ("options_file", "weights_file", "._options.json"),
 ]
 
 
-@pytest.mark.parametrize("names", NAMES, ids=lambda names: names[1])
-@pytest.mark.parametrize("pack", [unpacked, zipped, tarred])
-def test_names_in_published_models(tmp_path, files, expected, names, pack):
-    members = {names[0]: files["options.json"], names[1]: files["weights.hdf5"]}
-    members |= {"softmax.hdf5": b"not the weights", "vocab.txt": b"", "README": b""}
-    members |= {"._options.json": b"resource fork", "__MACOSX/._options.json": b"resource fork"}
-    path = pack(tmp_path / "elmo.bin", {f"elmo/{n}": content for n, content in members.items()})
-    np.testing.assert_array_equal(output(path), expected)
-    assert Preset(path).files == [path] or pack is unpacked
+@pytest.mark.parametrize("options, weights, other", NAMES)
+def test_names_in_published_models(tmp_path, files, expected, options, weights, other):
+    members = {options: files["options.json"], weights: files["weights.hdf5"], other: b"other"}
+    np.testing.assert_array_equal(output(unpacked(tmp_path, members)), expected)
 
 
-def test_weights_hdf5_goes_before_model_hdf5(tmp_path, files, expected):
-    more = {**files, "model.hdf5": b"", "other.hdf5": b""}
-    np.testing.assert_array_equal(output(tarred(tmp_path / "elmo.tgz", more)), expected)
-    more = {"options.json": files["options.json"], "a.hdf5": b"", "b.hdf5": b""}
+def test_files_that_are_missing_or_ambiguous(tmp_path, files):
+    folder = unpacked(tmp_path / "elmo", {f"inner/{name}": x for name, x in files.items()})
+    with pytest.raises(ValueError, match=r"named \*options.json .*: no files. Pass the folder of"):
+        ElmoLayer.from_preset(folder)
+    folder = unpacked(folder, {"options.json": files["options.json"], "a.hdf5": b"", "b.hdf5": b""})
     with pytest.raises(ValueError, match=r"any other \*.hdf5 .* Received: \['a.hdf5', 'b.hdf5'\]"):
-        ElmoLayer.from_preset(tarred(tmp_path / "two.tgz", more))
+        ElmoLayer.from_preset(folder)
+    with pytest.raises(OSError, match="options.json cannot be unpacked .* pass the directory of i"):
+        ElmoLayer.from_preset(folder / "options.json")
+    with pytest.raises(FileNotFoundError, match="Weight file .* does not exist, or is not a file"):
+        ElmoLayer.from_hdf5(folder / "options.json", folder / "gone.hdf5")
 
 
-@pytest.mark.parametrize("mode", ["zip", "w:", "w:bz2", "w:xz"])
+@pytest.mark.parametrize("mode", ["zip", "w:", "w:gz", "w:bz2", "w:xz"])
 def test_archives(tmp_path, files, expected, mode):
-    """The name of an archive can be any."""
+    """The name of an archive can be any, and its files can be in a folder."""
+    cards = {"README.md": "outer\xff".encode("latin-1"), "elmo/README.md": b"inner"}
+    members = cards | {f"elmo/{name}": content for name, content in files.items()}
+    members["__MACOSX/._options.json"] = b"resource fork"
     path = tmp_path / "elmo"
-    path = zipped(path, files) if mode == "zip" else tarred(path, files, mode)
+    path = zipped(path, members) if mode == "zip" else tarred(path, members, mode)
     np.testing.assert_array_equal(output(path), expected)
+    assert path in open_preset(path).files
+    assert open_preset(path).card == "outer\ufffd"
     half = path.read_bytes()[: path.stat().st_size // 2]
     for other in (half, b"not an archive", gzip.compress(files["weights.hdf5"])):
         path.write_bytes(other)
@@ -175,82 +177,24 @@ def test_members_that_point_outside(tmp_path, files, pack):
     assert not list(tmp_path.parent.rglob("outside.txt"))
 
 
-@pytest.mark.parametrize("pack", [zipped, tarred])
-def test_unpacked_files_last_as_long_as_the_preset(tmp_path, files, monkeypatch, pack):
+def test_unpacked_files_last_as_long_as_the_preset(tmp_path, files, monkeypatch):
     temporary_files = tmp_path / "temporary"
     temporary_files.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary_files))
-    path = pack(tmp_path / "elmo.zip", files)
-    preset = Preset(path)
+    path = zipped(tmp_path / "elmo.zip", files)
+    preset = open_preset(path)
     path.unlink()
     assert len(list(temporary_files.iterdir())) == 1
     assert preset.read().config == make_config()
     del preset
     assert not list(temporary_files.iterdir())
-    with pytest.raises(ValueError, match="exactly one file named"):
-        Preset(zipped(tmp_path / "elmo.zip", {})).read()
+    # Errors name the archive.
+    damaged = {"a/options.json": files["options.json"], "weights.hdf5": b"<html>"}
+    with pytest.raises(OSError, match=r"Weight file .*elmo.zip/weights.hdf5 is damaged"):
+        open_preset(zipped(path, damaged)).read()
+    with pytest.raises(ValueError, match=r"Options file .*elmo.zip/a/options.json is not JSON"):
+        open_preset(zipped(path, {**damaged, "a/options.json": b"{"})).read()
     assert not list(temporary_files.iterdir())
-
-
-@pytest.mark.parametrize("folder", ["elmo", "elmo/model"])
-def test_a_folder_in_a_folder(tmp_path, files, expected, folder):
-    inner = unpacked(tmp_path / folder, files)
-    (tmp_path / "README.md").write_text("a model card")
-    for other in ("__MACOSX", ".git", "notes"):
-        (tmp_path / other).mkdir()
-        (tmp_path / other / "weights.hdf5" if other != "notes" else inner / "notes.txt").touch()
-    (inner / "tokenizer.json").write_text('{"name": "toktok"}')
-    np.testing.assert_array_equal(output(tmp_path), expected)
-    assert Preset(tmp_path).read_tokenizer() == "toktok"
-    second = inner.with_name("second")
-    shutil.copytree(inner, second)
-    with pytest.raises(ValueError, match=f"one model. Received: {inner}, {second}. Pass one of"):
-        ElmoLayer.from_preset(tmp_path)
-
-
-def test_the_card_is_the_one_of_the_outermost_folder(tmp_path, files):
-    cards = {"a/README.md": b"inner", "README.md": "outer\xff".encode("latin-1")}
-    path = zipped(tmp_path / "elmo.zip", {**files, **cards})
-    assert Preset(path).card() == "outer\ufffd"
-
-
-# Files that do not fit.
-
-
-def test_ambiguous_and_incomplete(tmp_path, files):
-    path = zipped(tmp_path / "two.zip", {**files, "other/weights.hdf5": b""})
-    with pytest.raises(ValueError, match=r"one file named \*weights.hdf5, .*. Received: \['other/"):
-        ElmoLayer.from_preset(path)
-    with pytest.raises(ValueError, match=r"one file named \*options.json .*Received: no files"):
-        ElmoLayer.from_preset(zipped(tmp_path / "none.zip", {}))
-
-
-def test_one_of_the_two_files(tiny_preset):
-    with pytest.raises(OSError, match="options.json cannot be unpacked .* pass the directory of i"):
-        ElmoLayer.from_preset(tiny_preset / "options.json")
-    with pytest.raises(OSError, match="Weight file .* does not exist, or is not a file"):
-        ElmoLayer.from_hdf5(tiny_preset / "options.json", tiny_preset)
-
-
-def test_options_of_another_model(tmp_path):
-    arrays = make_arrays(make_config())
-    options, weights = write_preset(tmp_path, make_config(lstm_dim=11), arrays)
-    with pytest.raises(ValueError, match=r"LSTMCell/B' has shape \(40,\), expected \(44,\)"):
-        ElmoLayer.from_preset(tmp_path)
-    with pytest.raises(ValueError, match="weights.hdf5 does not fit the options .*options.json, n"):
-        ElmoLayer.from_hdf5(options, weights)
-    options.write_text(json.dumps(make_config().to_options()))
-    with pytest.raises(FileNotFoundError, match="gone.hdf5 does not exist"):
-        ElmoLayer.from_hdf5(options, tmp_path / "gone.hdf5")
-
-
-def test_errors_name_the_file_in_an_archive(tmp_path, files):
-    path = zipped(tmp_path / "p.zip", {**files, "weights.hdf5": b"<html>"})
-    with pytest.raises(OSError, match=r"Weight file .*p.zip/weights.hdf5 is damaged"):
-        Preset(path).read()
-    path = zipped(tmp_path / "p.zip", {"a/options.json": b"{", "weights.hdf5": b""})
-    with pytest.raises(ValueError, match=r"Options file .*p.zip/a/options.json is not JSON"):
-        Preset(path).read()
 
 
 # What a preset contains.
@@ -291,15 +235,15 @@ def test_presets_record_their_tokenizer(tmp_path):
     with pytest.raises(ValueError, match="Tokenizer file .*unknown/tokenizer.json is not JSON"):
         presets.convert(tmp_path / "unknown", tmp_path / "again")
     presets.convert("elmo_small_ko", tmp_path / "korean")
-    assert Preset(tmp_path / "korean").read_tokenizer() == "kiwi"
+    assert open_preset(tmp_path / "korean").tokenizer == "kiwi"
 
 
 def test_a_released_model_is_downloaded(monkeypatch, tmp_path):
     shutil.copytree(GOLDEN / "a_standard", tmp_path / "cached")
     monkeypatch.setattr(presets, "download", lambda name: tmp_path / "cached")
-    released = Preset("allennlp_original_en")
-    assert released.path == tmp_path / "cached" and released.read_tokenizer() == "penn"
-    assert Preset("seqvec_uniref50_protein").read_tokenizer() == "letters"
+    released = open_preset("allennlp_original_en")
+    assert released.folder.path == tmp_path / "cached" and released.tokenizer == "penn"
+    assert open_preset("seqvec_uniref50_protein").tokenizer == "letters"
     with pytest.raises(ValueError, match=r"Received: .*, trained on UD-style tokens \(UDPipe\)"):
         WordTokenizer.from_preset("manylangs_uk")
 

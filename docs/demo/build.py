@@ -18,7 +18,7 @@ import numpy as np
 
 from keras_elmo import CharacterTokenizer, ElmoLayer, Embedder
 from keras_elmo.onnx.export import export_onnx
-from keras_elmo.presets import Preset
+from keras_elmo.presets import open_preset
 from keras_elmo.tokenizers.penn import SENTENCE_RULES, TOKEN_RULES
 from keras_elmo.tokenizers.text_tokens import QUOTES
 
@@ -71,7 +71,7 @@ def write_words(folder):
     Two states follow the softmax: the forward state after <S> and the backward state after </S>.
     They are the same in every sentence, and the graph does not return them.
     """
-    softmax = Preset(PRESET).read_softmax()
+    softmax = open_preset(PRESET).read_softmax()
     rows = slice(N_SPECIAL, N_SPECIAL + N_WORDS)
     kernel, bias = (softmax.arrays[f"softmax/{name}"][rows].astype("float32") for name in "Wb")
     scale = np.abs(kernel).max(axis=1, keepdims=True) / 127

@@ -12,7 +12,7 @@ from keras_elmo.embed.engine_choice import check_engine, choose_engine, keras_en
 from keras_elmo.embed.onnx_engine import OnnxEngine
 from keras_elmo.embed.token_table import TokenTable
 from keras_elmo.layer_choice import LayerChoice, Layers
-from keras_elmo.presets import Preset
+from keras_elmo.presets import open_preset
 from keras_elmo.tokenizers.text_tokens import make_tokenizer, tokenize_texts
 from keras_elmo.tokenizers.token_lists import sentence_rows, utf8_tokens
 from keras_elmo.utils.batches import length_batches, token_batches
@@ -101,9 +101,9 @@ class Embedder:
         self.preset_files: list = []
         self._tokenizer: str | None = None
         if isinstance(preset, PathLike):
-            files = Preset(preset, options)
+            files = open_preset(preset, options)
             self._bilm, self._policy = files.read(), "float32" if dtype == "int8" else dtype
-            self.preset_files, self._tokenizer = files.files, files.read_tokenizer()
+            self.preset_files, self._tokenizer = files.files, files.tokenizer
         else:
             if options is not None:
                 raise invalid(

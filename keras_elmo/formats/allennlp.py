@@ -34,8 +34,8 @@ class AllenNlpArchive(Format):
 
     name = "AllenNLP archive"
     characters = _CHARACTERS
-    tokenizer = "penn"
     released_config = BiLMConfig()
+    released_tokenizer = "penn"
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
@@ -65,7 +65,7 @@ class AllenNlpArchive(Format):
             while (scalar := f"{stem}{len(names) - 1}") in self.tensors:
                 names.append(scalar)
             arrays = self.read_tensors(names)
-            check_tensors(self.source, arrays, dict.fromkeys(names, (1,)), fits="scalar mixes")
+            check_tensors(self.source, arrays, dict.fromkeys(names, (1,)))
             value, *scalars = (array.item() for array in arrays.values())
             mixes.append(Mix(tuple(scalars), value, has_layer_norm))
         return mixes

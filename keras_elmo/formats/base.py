@@ -4,7 +4,6 @@ import abc
 import dataclasses
 import functools
 import pathlib
-import re
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.bilm_weights import bilm_mapping
-from keras_elmo.formats.checks import check_tensors
+from keras_elmo.formats.checks import Shape, check_tensors
 from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.vocabulary import arrange_vocabulary
 from keras_elmo.formats.weight_mapping import (
@@ -22,13 +21,13 @@ from keras_elmo.formats.weight_mapping import (
     extract,
     fingerprint,
     load,
+    to_float32,
 )
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike, read_options, read_vocabulary_lines
 
+TOKENIZER_FILE = "tokenizer.json"
 _OPTIONS_NAMES = "*options.json or options_file, or options= (--options)"
-# bilm-tf's own model has vocab-2016-09-10.txt, and simple_elmo reads vocab.txt.gz.
-_VOCABULARY_NAME = re.compile(r".*vocab.*\.txt(\.gz)?", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,12 +45,9 @@ class BiLMFile:
 
     def fingerprint(self, dtype: str = "float32") -> str:
         """Return the fingerprint of variables of a dtype with these weights."""
-        values = self.values
-        if dtype != "float32":
-            import ml_dtypes  # Keras requires it; NumPy knows bfloat16 once it is imported
-
-            numpy_dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
-            values = {p: a.astype("float32").astype(numpy_dtype) for p, a in values.items()}
+        values = {path: to_float32(array) for path, array in self.values.items()}
+        if dtype != "float32":  # NumPy knows bfloat16 once Keras is imported
+            values = {path: array.astype(dtype) for path, array in values.items()}
         return fingerprint(values)
 
     def assign(self, variables: Mapping[str, Any]) -> None:
@@ -86,7 +82,7 @@ class SoftmaxFile:
 
 
 class Format(abc.ABC):
-    """A way in which files store a biLM. Each format is a subclass, listed in ``presets.FORMATS``.
+    """The files of a biLM, in one format. Each subclass is a format, listed in ``presets.FORMATS``.
 
     A subclass has a ``name``, ``recognises`` its files, lists its ``tensors``, and says in
     ``mapping`` which of them belong to which variables. All else has defaults.
@@ -94,70 +90,97 @@ class Format(abc.ABC):
     Args:
         folder: ``Folder``. The files.
         options: dict, path of a JSON file, or None. They replace the options in the files.
+        released: dict or None. What the registry of released models says about the biLM.
 
     Attributes:
         name: str. Name of the format.
         characters: str. The tensor of the character embeddings; its full name can have a prefix.
-        tokenizer: str or None. The ``WordTokenizer`` of its released models.
-        tokens: str. The tokens of its released models, in words.
-        released_config: ``BiLMConfig`` or None. The options of its released models, if the files
+        tokens: str. The tokens that the biLM was trained on, in words; empty if not known.
+        released_config: ``BiLMConfig`` or None. The options of the released models, if the files
             of this format need not contain options.
+        released_tokenizer: str or None. The ``WordTokenizer`` of the released models.
     """
 
     name = ""
     characters = ""
-    tokenizer: str | None = None
     tokens = ""
     released_config: BiLMConfig | None = None
+    released_tokenizer: str | None = None
 
-    def __init__(self, folder: Folder, options: dict | PathLike | None = None) -> None:
+    def __init__(
+        self, folder: Folder, options: dict | PathLike | None = None, released: dict | None = None
+    ) -> None:
         self.folder = folder
         self.given_options = options
+        if released is not None:
+            self.tokens = released["tokens"]
+            self.released_tokenizer = released["tokenizer"] or self.released_tokenizer
 
     @classmethod
     @abc.abstractmethod
     def recognises(cls, folder: Folder) -> bool:
         """Return whether the names of the files show this format."""
 
-    # The options.
+    @property
+    def files(self) -> list[pathlib.Path]:
+        """The files of the biLM, which no output may replace."""
+        path = self.folder.path
+        return [path, *self.folder.files] if path.is_file() else self.folder.files
+
+    # The small files: options, tokenizer, vocabulary and model card.
 
     @functools.cached_property
     def config(self) -> BiLMConfig:
         """The config. Without options, it is the released models' config, with a warning."""
-        options, place = self.options
+        options: Any = self.given_options
+        if options is None:
+            options = self.options_file()
         if options is None and self.released_config:
             warnings.warn(
                 f"{self.name} {self.folder.path} does not contain the options of its biLM. The "
                 f"options of the released models are used: {self.released_config}. Pass options= "
                 "(--options) if the biLM has others",
-                stacklevel=4,
+                stacklevel=6,
             )
             return self.released_config
-        return self.parse_options(options, place)
+        if isinstance(options, dict):
+            return self.parse_options(options, None)
+        return self.parse_options(read_options(options), options)
 
-    @functools.cached_property
-    def options(self) -> tuple[Any, object]:
-        """The options, given or in the files, and the name of their file or None."""
-        if isinstance(self.given_options, dict):
-            return self.given_options, None
-        if self.given_options is not None:
-            return read_options(self.given_options), self.given_options
-        return self.read_options()
+    def options_file(self) -> pathlib.Path | None:
+        """Return the file with the options, or None if the format needs none and there is none."""
+        choices = self.folder.ending("options.json"), self.folder.named("options_file")
+        if self.released_config and not any(choices):
+            return None
+        return self.folder.pick(_OPTIONS_NAMES, *choices)
 
-    def parse_options(self, options: Any, place: object) -> BiLMConfig:
-        """Return the config of the content of an options file, whose name is ``place``."""
-        return BiLMConfig.from_options(options, place)
+    def parse_options(self, options: dict, file: PathLike | None) -> BiLMConfig:
+        """Return the config of the content of an options file. Errors name the ``file``."""
+        return BiLMConfig.from_options(options, file)
 
-    def read_options(self) -> tuple[Any, object]:
-        """Return the content of an ``options.json``, and the name of the file for errors.
+    @property
+    def tokenizer(self) -> str | None:
+        """The name of the ``WordTokenizer`` whose tokens the biLM was trained on, if known.
 
-        A container with its options inside overrides this. Both are None without options.
+        Presets record it in ``tokenizer.json``. The released models of AllenNLP and TF-Hub were
+        trained on Penn Treebank tokens.
         """
-        names = self.folder.ending("options.json") or self.folder.named("options_file")
-        if not names and self.released_config:
-            return None, None
-        file = self.folder.pick(_OPTIONS_NAMES, names)
-        return read_options(file), file
+        for file in self.folder.named(TOKENIZER_FILE):
+            name = read_options(file, "Tokenizer file").get("name")
+            if isinstance(name, str):  # other programs write other files of this name
+                return name
+        return self.released_tokenizer
+
+    @property
+    def vocabulary_file(self) -> pathlib.Path | None:
+        """The file ``vocab.txt``, or None."""
+        return self.folder.pick("vocab.txt") if self.folder.named("vocab.txt") else None
+
+    @property
+    def card(self) -> str:
+        """The text of the model card ``README.md``, or an empty text without one."""
+        cards = sorted(self.folder.named("README.md"), key=lambda file: len(file.parts))
+        return cards[0].read_text("utf-8", "replace") if cards else ""
 
     # The weights.
 
@@ -197,46 +220,44 @@ class Format(abc.ABC):
         return True
 
     def read(self) -> BiLMFile:
-        """Read the biLM."""
+        """Read the options and the weights of the biLM.
+
+        Raises:
+            OSError: If a file is missing or damaged.
+            ValueError: If there is not exactly one options file and one weight file, or if they
+                do not fit together.
+            ImportError: If the files need PyTorch or TensorFlow and it is not installed.
+        """
         mapping = self.mapping()
-        expected = expected_shapes(mapping)
+        arrays = self.read_bilm_tensors(expected_shapes(mapping))
+        return BiLMFile(self.config, load(mapping, arrays), self.source)
+
+    def read_bilm_tensors(self, expected: dict[str, Shape]) -> dict[str, np.ndarray]:
+        """Read the tensors of the biLM, which must have the expected names and shapes."""
         names = [n for n in self.tensors if n in expected or self.belongs_to_bilm(n)]
         arrays = self.read_tensors(names)
         check_tensors(self.source, arrays, expected)
-        return BiLMFile(self.config, load(mapping, arrays), self.source)
+        return arrays
 
     # The scalar mixes and the softmax, which few files contain.
 
     def read_mixes(self) -> list[Mix]:
-        """Read the scalar mixes."""
+        """Read the learned scalar mixes. For errors see ``read``."""
         return []
 
+    def read_softmax_tensors(self) -> dict[str, np.ndarray]:
+        """Read ``softmax/W`` and ``softmax/b``, with a row for each line of the vocabulary."""
+        return {}
+
     def read_softmax(self) -> SoftmaxFile | None:
-        """Read the softmax and its vocabulary. Return None if the files contain no softmax."""
-        return None
-
-    def vocabulary_file(self) -> pathlib.Path | None:
-        """Return ``vocab.txt``, or the only file with a similar name, or None."""
-        if self.folder.named("vocab.txt"):
-            return self.folder.pick("vocab.txt")
-        files = [file for file in self.folder.files if _VOCABULARY_NAME.fullmatch(file.name)]
-        return files[0] if len(files) == 1 else None
-
-    def arrange_softmax(
-        self, name: str, arrays: dict[str, np.ndarray], vocabulary: PathLike
-    ) -> SoftmaxFile:
-        """Check the softmax, and put its rows in the order of the vocabulary.
-
-        ``name`` is the kind and name of the file with the ``arrays``, for errors.
-        """
+        """Read the softmax and its vocabulary. Return None if the files do not contain both."""
+        vocabulary = self.vocabulary_file
+        arrays = self.read_softmax_tensors() if vocabulary else {}
+        if vocabulary is None or not arrays:
+            return None
         tokens, rows = arrange_vocabulary(read_vocabulary_lines(vocabulary), vocabulary)
-        check_tensors(
-            name,
-            arrays,
-            {"softmax/W": (len(rows), self.config.projection_dim), "softmax/b": (len(rows),)},
-            fits="the options and vocabulary",
-            remedy="Do options.json, vocab.txt and the softmax belong together?",
-        )
+        shapes = {"softmax/W": (len(rows), self.config.projection_dim), "softmax/b": (len(rows),)}
+        check_tensors(f"Softmax for {vocabulary}", arrays, shapes)
         if not np.array_equal(rows, np.arange(len(rows))):
             arrays = {name: array[rows] for name, array in arrays.items()}
         return SoftmaxFile(tokens, arrays)

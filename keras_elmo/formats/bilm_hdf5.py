@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.formats.base import BiLMFile, Format, Mix, SoftmaxFile
+from keras_elmo.formats.base import BiLMFile, Format, Mix
 from keras_elmo.formats.bilm_weights import bilm_mapping
+from keras_elmo.formats.checks import Shape
 from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.hdf5 import read_arrays, write_arrays
-from keras_elmo.formats.tensorflow import BilmTfCheckpoint
 from keras_elmo.formats.weight_mapping import expected_shapes, load
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike, read_options, write_json
@@ -22,18 +22,8 @@ _WEIGHTS_NAMES = "*weights.hdf5, model.hdf5, any other *.hdf5 but softmax.hdf5, 
 def read_bilm(options_file: PathLike, weight_file: PathLike) -> BiLMFile:
     """Read a biLM from two files. The error for weights names every tensor that does not fit."""
     config = BiLMConfig.from_options(read_options(options_file), options_file)
-    return _read_weights(config, weight_file, options_file)
-
-
-def _read_weights(config: BiLMConfig, weight_file: PathLike, place: object) -> BiLMFile:
-    """Read the weights that belong to a config. ``place`` says in errors where it is from."""
     mapping = bilm_mapping(config)
-    arrays = read_arrays(
-        weight_file,
-        expected_shapes(mapping),
-        fits=f"the options {place}",
-        remedy="Do the options and weight files belong together?",
-    )
+    arrays = read_arrays(weight_file, expected_shapes(mapping))
     return BiLMFile(config, load(mapping, arrays), str(weight_file))
 
 
@@ -70,37 +60,24 @@ def to_eight_bits(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.rint(kernel / scale[:, None]).astype("int8"), scale
 
 
-def _read_softmax(file: PathLike) -> dict[str, np.ndarray]:
-    """Read ``softmax.hdf5``, written by ``write_softmax`` or in floats."""
-    arrays = read_arrays(file, kind="Softmax file", kinds="fi")
-    kernel, scale = arrays.get("softmax/W"), arrays.get("softmax/W_scale")
-    if kernel is not None and scale is not None and scale.shape == kernel.shape[:1]:
-        del arrays["softmax/W_scale"]
-        arrays["softmax/W"] = kernel * scale[:, None]
-    return arrays
-
-
 class BilmHdf5(Format):
     """The files of bilm-tf's ``dump_weights``, of AllenNLP's releases, and of our own presets.
 
-    The softmax is in ``softmax.hdf5``, or in a checkpoint in the same folder, and needs a
-    vocabulary. The scalar mixes are in ``scalar_mix.json``.
+    The softmax is in ``softmax.hdf5``, the scalar mixes are in ``scalar_mix.json``.
     """
 
     name = "bilm-tf hdf5"
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
-        return folder.checkpoint is None and bool(
-            _hdf5_files(folder) or folder.named("weights_file")
-        )
+        return bool(_hdf5_files(folder) or folder.named("weights_file"))
 
     @property
     def source(self) -> str:
         return f"Weight file {self._weight_file()}"
 
-    def read(self) -> BiLMFile:
-        return _read_weights(self.config, self._weight_file(), self.options[1] or "in options=")
+    def read_bilm_tensors(self, expected: dict[str, Shape]) -> dict[str, np.ndarray]:
+        return read_arrays(self._weight_file(), expected)
 
     def read_mixes(self) -> list[Mix]:
         if not self.folder.named("scalar_mix.json"):
@@ -118,24 +95,15 @@ class BilmHdf5(Format):
                 repr(error),
             ) from None
 
-    def read_softmax(self) -> SoftmaxFile | None:
-        vocabulary = self.vocabulary_file()
-        if self.folder.named("softmax.hdf5") and vocabulary is not None:
-            file = self.folder.pick("softmax.hdf5")
-            return self.arrange_softmax(f"Softmax file {file}", _read_softmax(file), vocabulary)
-        return self._read_checkpoint_softmax() if self.folder.ending(".index") else None
-
-    def _read_checkpoint_softmax(self) -> SoftmaxFile | None:
-        """Read the softmax of the checkpoint, which must be the one that the weights are from."""
-        checkpoint = BilmTfCheckpoint(self.folder, self.given_options)
-        softmax = checkpoint.read_softmax()
-        if softmax and checkpoint.read().fingerprint() != self.read().fingerprint():
-            raise invalid(
-                f"{self.source} and {checkpoint.source} must contain the same biLM",
-                "two steps of training",
-                "Pass the checkpoint, or move one of them to another folder",
-            )
-        return softmax
+    def read_softmax_tensors(self) -> dict[str, np.ndarray]:
+        if not self.folder.named("softmax.hdf5"):
+            return {}
+        arrays = read_arrays(self.folder.pick("softmax.hdf5"), kind="Softmax file", kinds="fi")
+        kernel, scale = arrays.get("softmax/W"), arrays.get("softmax/W_scale")
+        if kernel is not None and scale is not None and scale.shape == kernel.shape[:1]:
+            del arrays["softmax/W_scale"]
+            arrays["softmax/W"] = kernel * scale[:, None]  # from the numbers of write_softmax
+        return arrays
 
     def _weight_file(self) -> pathlib.Path:
         folder = self.folder

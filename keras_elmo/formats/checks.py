@@ -17,17 +17,13 @@ def check_tensors(
     name: str,
     tensors: Mapping[str, Any],
     expected: Mapping[str, Shape],
-    *,
     kinds: str = "f",
-    fits: str = "the options",
-    remedy: str = "Do the options and weight files belong together?",
 ) -> None:
     """Check that a file contains the expected tensors. One error names every problem.
 
     The names, the shapes and the ``kinds`` of NumPy dtypes must be the expected ones. The values
     of NumPy arrays must be finite in float32; datasets of h5py are not read.
-    ``name`` is the kind and name of the file, ``fits`` describes the expectation, and ``remedy``
-    is advice, all for the ``ValueError``.
+    The ``ValueError`` begins with ``name``, the kind and name of the file.
     """
     problems = []
     for key, shape in expected.items():
@@ -49,5 +45,5 @@ def check_tensors(
     if len(problems) > _MOST_PROBLEMS:
         problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS} more"]
     if problems:
-        received = "; ".join(problems)
-        raise invalid(f"{name} does not fit {fits}, nothing was loaded", received, remedy)
+        advice = "Check that all files belong to one model, or fetch them again"
+        raise invalid(f"{name} does not fit, nothing was loaded", "; ".join(problems), advice)

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import re
 import shutil
 import tarfile
 import tempfile
@@ -10,12 +9,6 @@ import weakref
 import zipfile
 
 from keras_elmo.utils.files import PathLike, check_file, library_errors, local_path
-
-_CHECKPOINT_FILE = re.compile(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})")
-# Files that a folder with a model contains.
-_MODEL_FILE = re.compile(
-    r".*(options\.json|\.hdf5|\.index|\.pb|\.th|\.pkl)|options_file|weights_file", re.IGNORECASE
-)
 
 
 class Folder:
@@ -26,21 +19,20 @@ class Folder:
 
     Args:
         path: str or path. A directory, a .zip or .tar archive, or a TensorFlow checkpoint, given
-            as its prefix ``model.ckpt-400`` or one of its files. A directory whose only model is
-            one or two levels deeper is that model.
+            as its prefix ``model.ckpt-400`` or its index file ``model.ckpt-400.index``.
 
-    ``files`` are the paths of all files. ``checkpoint`` is the prefix of the checkpoint, if
-    ``path`` is one.
+    ``files`` are the paths of all files: in an archive those of all folders, next to a checkpoint
+    those without the weights of other models.
     """
 
     def __init__(self, path: PathLike) -> None:
         self.path = local_path(path)
-        self.checkpoint = checkpoint_prefix(self.path)
+        index = checkpoint_index(self.path)
         patterns = ["*", "variables/*"]
-        if self.checkpoint:
-            self._directory = self.checkpoint.parent
+        if index:
+            self._directory = index.parent
         elif self.path.is_dir():
-            self._directory = _model_folder(self.path)
+            self._directory = self.path
         else:
             temporary = tempfile.mkdtemp(prefix="keras-elmo-")
             weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
@@ -55,6 +47,9 @@ class Folder:
             for file in self._directory.glob(pattern)
             if not file.is_dir() and not file.name.startswith("._")
         )
+        if index:
+            others = ".index", ".hdf5"
+            self.files = [x for x in self.files if x == index or x.suffix not in others]
 
     def named(self, name: str) -> list[pathlib.Path]:
         """Return the files with this name, in any folder."""
@@ -75,7 +70,7 @@ class Folder:
             found = [os.path.relpath(x, self._directory) for x in candidates or self.files]
             raise ValueError(
                 f"Preset {self.path} must contain exactly one file named {expected}. "
-                f"Received: {found[:20] or 'no files'}"
+                f"Received: {found[:20] or 'no files'}. Pass the folder of the files"
             )
         return candidates[0]
 
@@ -96,30 +91,8 @@ def _unpack(path: pathlib.Path, directory: pathlib.Path) -> None:
                 archive.extractall(directory, filter="data")
 
 
-def checkpoint_prefix(path: pathlib.Path) -> pathlib.Path | None:
-    """Return the prefix of the TensorFlow checkpoint at a path, or None."""
-    found = _CHECKPOINT_FILE.fullmatch(path.name)
-    if found and path.is_file():
-        path = path.with_name(found[1])
-    elif not path.name or path.exists():
-        return None
-    return path if path.with_name(path.name + ".index").is_file() else None
-
-
-def _model_folder(path: pathlib.Path) -> pathlib.Path:
-    """Return the first folder with files of a model: this one, or one up to two levels deeper."""
-    for pattern in ("*", "*/*", "*/*/*"):
-        folders = {
-            file.parent
-            for file in path.glob(pattern)
-            if _MODEL_FILE.fullmatch(file.name)
-            and not any(part.startswith((".", "__")) for part in file.relative_to(path).parts)
-        }
-        if len(folders) > 1:
-            raise ValueError(
-                f"Preset {path} must contain one model. Received: "
-                f"{', '.join(sorted(map(str, folders))[:20])}. Pass one of these folders"
-            )
-        if folders:
-            return folders.pop()
-    return path
+def checkpoint_index(path: pathlib.Path) -> pathlib.Path | None:
+    """Return the index file of the TensorFlow checkpoint at a path, or None."""
+    if path.name and not path.exists():
+        path = path.with_name(f"{path.name}.index")
+    return path if path.suffix == ".index" and path.is_file() else None

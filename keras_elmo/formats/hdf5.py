@@ -23,20 +23,19 @@ _ROOM_TO_CLOSE = 16 << 20
 
 
 def read_arrays(
-    file: PathLike, expected: dict | None = None, *, kind: str = "Weight file", **texts: str
+    file: PathLike, expected: dict | None = None, kind: str = "Weight file", kinds: str = "f"
 ) -> dict[str, np.ndarray]:
     """Read all datasets, which must be finite numbers of the expected shapes, by name.
 
-    The ``texts`` are ``kinds``, ``fits`` and ``remedy`` of ``check_tensors``.
+    ``kind`` names the file in errors. ``kinds`` are the allowed kinds of NumPy dtypes.
     """
-    texts = {"fits": "what was expected", "remedy": "Fetch it again", **texts}
     with Hdf5Reader(file, kind) as opened:
         datasets = {name: opened.declared(name) for name in opened.dataset_names()}
         if expected is None:
             expected = {name: dataset.shape for name, dataset in datasets.items()}
-        check_tensors(opened.name, datasets, expected, **texts)
+        check_tensors(opened.name, datasets, expected, kinds)
         arrays = {name: opened.read(name) for name in datasets}
-    check_tensors(opened.name, arrays, expected, **texts)
+    check_tensors(opened.name, arrays, expected, kinds)
     return arrays
 
 

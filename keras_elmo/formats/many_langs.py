@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from keras_elmo.formats.folder import Folder
 from keras_elmo.formats.torch_weights import read_tensors, torch_layout
 from keras_elmo.formats.weight_mapping import Transform, WeightMapping, make_mapping
 from keras_elmo.utils.checks import invalid
-from keras_elmo.utils.files import read_bytes, read_options
+from keras_elmo.utils.files import PathLike, read_bytes, read_options
 
 _TORCH_FILES = ("token_embedder.pkl", "encoder.pkl")
 _CHARACTERS = "token_embedder.pkl:char_emb_layer.embedding.weight"
@@ -54,14 +55,13 @@ class ManyLangs(Format):
             for key, tensor in read_tensors(self.folder.pick(file)).items()
         }
 
-    def read_options(self) -> tuple[Any, object]:
+    def options_file(self) -> pathlib.Path | None:
         for file in self.folder.named("config.json"):
             path = read_options(file, "Configuration").get("config_path")
             name = path.replace("\\", "/").rpartition("/")[2] if isinstance(path, str) else ""
             if self.folder.named(name):
-                architecture = self.folder.pick(name)
-                return read_options(architecture), architecture
-        return None, None
+                return self.folder.pick(name)
+        return None
 
     @functools.cached_property
     def config(self) -> BiLMConfig:
@@ -71,7 +71,7 @@ class ManyLangs(Format):
         )
         return dataclasses.replace(super().config, code_points=code_points)
 
-    def parse_options(self, options: Any, place: object) -> BiLMConfig:
+    def parse_options(self, options: dict, file: PathLike | None) -> BiLMConfig:
         try:
             embedder, encoder = options["token_embedder"], options["encoder"]
             return BiLMConfig(
@@ -90,7 +90,7 @@ class ManyLangs(Format):
             raise invalid(
                 "ELMoForManyLangs expects its architecture, a JSON object with 'token_embedder' "
                 "and 'encoder'",
-                f"{place or 'options='}, {type(error).__name__}: {error}",
+                f"{file or 'options='}, {type(error).__name__}: {error}",
             ) from None
 
     def mapping(self) -> WeightMapping:
@@ -147,8 +147,6 @@ def _parse_dictionary(text: str) -> dict[str, int]:
     get names that are not characters.
     """
     row_of: dict[str, int] = {}
-    # A byte-order mark before a tab is a character of the corpus.
-    text = text if text.startswith("\ufeff\t") else text.removeprefix("\ufeff")
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         fields = line.strip().split("\t")
         token, row = fields if len(fields) == 2 else ("\u3000", *fields)[:2]

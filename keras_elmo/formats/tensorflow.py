@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.formats.base import Format, Mix, SoftmaxFile
+from keras_elmo.formats.base import Format, Mix
 from keras_elmo.formats.bilm_weights import variables_layout
 from keras_elmo.formats.checks import check_tensors
 from keras_elmo.formats.folder import Folder
@@ -84,8 +84,6 @@ class BilmTfCheckpoint(_Variables):
         return bool(folder.ending(".index"))
 
     def index(self) -> pathlib.Path:
-        if self.folder.checkpoint:
-            return self.folder.checkpoint.with_name(f"{self.folder.checkpoint.name}.index")
         candidates, latest = self.folder.ending(".index"), ""
         for note in self.folder.named("checkpoint"):
             text = note.read_text("utf-8", "replace")
@@ -97,22 +95,18 @@ class BilmTfCheckpoint(_Variables):
             candidates,
         )
 
-    def read_softmax(self) -> SoftmaxFile | None:
-        vocabulary = self.vocabulary_file()
+    def read_softmax_tensors(self) -> dict[str, np.ndarray]:
         names = [f"{self.prefix}softmax/{name}" for name in "Wb"]
-        if vocabulary is None or not self.tensors.keys() >= set(names):
-            return None
-        softmax = self.read_tensors(names)
-        arrays = {name.removeprefix(self.prefix): x for name, x in softmax.items()}
-        return self.arrange_softmax(self.source, arrays, vocabulary)
+        found = self.read_tensors(name for name in names if name in self.tensors)
+        return {name.removeprefix(self.prefix): x for name, x in found.items()}
 
 
 class HubModule(_Variables):
     """A module of TF-Hub's first format, or its copy in TF-Hub's cache: a SavedModel."""
 
     name = "TF-Hub module"
-    tokenizer = "penn"
     released_config = BiLMConfig()
+    released_tokenizer = "penn"
     cell = "RNN_{d}/RNN/MultiRNNCell/Cell{l}/rnn/lstm_cell"
     is_padded = True
 

@@ -65,10 +65,7 @@ def read_tensors(file: PathLike) -> dict[str, np.ndarray]:
         tensors = {key: x for key, x in state.items() if isinstance(x, torch.Tensor)}
         return {key: x.detach().float().numpy() for key, x in tensors.items()}
     except Exception as error:
-        # PyTorch begins with advice on how to run what the file contains.
-        _, _, reason = str(error).rpartition("trusted source.")
-        reason = " ".join(reason.partition("Check the documentation")[0].split())
         raise OSError(
-            f"PyTorch file {file} is damaged, or contains something else than tensors by name "
-            f"({reason[:300]}). It is not loaded. Fetch it again"
+            f"PyTorch file {file} is damaged, or contains something else than tensors by name. "
+            "It is not loaded. Fetch it again"
         ) from error

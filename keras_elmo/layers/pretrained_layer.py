@@ -14,7 +14,7 @@ from keras_elmo.formats.bilm_hdf5 import bilm_writers, read_bilm
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.weight_mapping import extract, fingerprint, variables_by_path
 from keras_elmo.layers.bilm import BiLM
-from keras_elmo.presets import Preset, bundled_facts
+from keras_elmo.presets import bundled_facts, open_preset
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike, check_output, local_path, write_files
 from keras_elmo.utils.forks import check_fork
@@ -114,10 +114,10 @@ class PretrainedLayer(keras.layers.Layer):
             ImportError: If the format needs PyTorch or the Hub needs huggingface_hub, and it is
                 missing.
         """
-        files = Preset(preset, options)
+        files = open_preset(preset, options)
         if load_weights:
             return cls._from_bilm(files.read(), kwargs)
-        layer = cls(files.read_config(), **kwargs)
+        layer = cls(files.config, **kwargs)
         layer._build_for_rows()
         return layer
 
@@ -133,7 +133,7 @@ class PretrainedLayer(keras.layers.Layer):
 
     def load_preset(self, preset: Any, options: Any = None) -> None:
         """Load the weights of a preset into this layer; see ``from_preset``."""
-        self._load(Preset(preset, options).read())
+        self._load(open_preset(preset, options).read())
 
     def _load(self, bilm: BiLMFile) -> None:
         if bilm.config != self.config:

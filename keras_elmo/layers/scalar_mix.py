@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_elmo.presets import Preset
+from keras_elmo.presets import open_preset
 from keras_elmo.utils.checks import invalid, is_number, is_whole, shorten
 from keras_elmo.utils.typing import Tensor
 
@@ -96,7 +96,7 @@ class ScalarMix(keras.layers.Layer):
             OSError: If a file is missing or damaged.
             ValueError: If the preset contains no such mix.
         """
-        mixes = Preset(preset).read_mixes()
+        mixes = open_preset(preset).read_mixes()
         if not is_whole(index) or index >= len(mixes):
             raise invalid(
                 f"ScalarMix expects the index of one of the {len(mixes)} mixes of {preset}",

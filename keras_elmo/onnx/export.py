@@ -3,7 +3,7 @@
 from typing import Any
 
 from keras_elmo.onnx.models import bilm_model
-from keras_elmo.presets import Preset
+from keras_elmo.presets import open_preset
 from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.files import PathLike, atomic_write, check_output
 
@@ -45,7 +45,7 @@ def export_onnx(
         ['batch', 'tokens', 3, 256]
     """
     import_extra("onnx", "export_onnx", "ONNX", "onnx")
-    source = Preset(preset, options)
+    source = open_preset(preset, options)
     file = check_output(file, overwrite, source.files)
     bilm = source.read()
     digest = bilm.fingerprint()

@@ -8,7 +8,7 @@ from keras_elmo.formats.bilm_hdf5 import bilm_writers, write_softmax
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabulary
 from keras_elmo.formats.weight_mapping import extract, to_float32, variables_by_path
-from keras_elmo.presets import TOKENIZER_FILE, Preset
+from keras_elmo.presets import TOKENIZER_FILE, open_preset
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike, local_path, write_files, write_json
@@ -42,8 +42,8 @@ def read_language_model(
         OSError: If a file is missing or damaged.
         ValueError: If the files do not fit together.
     """
-    files = Preset(preset, options)
-    bilm, config, softmax = files.read(), files.read_config(), files.read_softmax()
+    files = open_preset(preset, options)
+    bilm, config, softmax = files.read(), files.config, files.read_softmax()
     if softmax is not None:
         own = softmax.vocabulary
         kernel, bias = softmax.arrays["softmax/W"], softmax.arrays["softmax/b"]

@@ -17,7 +17,7 @@ import keras
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, read_vocabulary
-from keras_elmo.presets import Preset, absolute_preset
+from keras_elmo.presets import absolute_preset, open_preset
 from keras_elmo.pretraining.corpus import Batcher, Corpus
 from keras_elmo.pretraining.distribution import (
     batches_of_replicas,
@@ -390,7 +390,7 @@ def _model_settings(recipe: Recipe) -> dict:
 def tokenizer_of(*sources: PathLike | None) -> dict | None:
     """Return ``tokenizer.json`` for the tokens of the first preset, corpus or run that has one."""
     for source in sources:
-        if source is not None and (name := Preset(source).read_tokenizer()):
+        if source is not None and (name := open_preset(source).tokenizer):
             return {"name": name}
     return None
 

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_elmo.alphabets import Alphabet, ByteAlphabet, CodePointAlphabet, CodePoints
-from keras_elmo.presets import Preset
+from keras_elmo.presets import open_preset
 from keras_elmo.tokenizers.string_layer import StringLayer, tensorflow_of
 from keras_elmo.tokenizers.token_lists import sentence_rows, utf8_tokens
 from keras_elmo.utils.checks import check_whole
@@ -81,7 +81,7 @@ class CharacterTokenizer(StringLayer):
             OSError: If a file is missing or damaged.
             ValueError: If the preset does not exist or contains no biLM over characters.
         """
-        config = Preset(preset, options).read_config()
+        config = open_preset(preset, options).config
         kwargs = {"max_characters": config.max_characters_per_token, **kwargs}
         if config.code_points is None:
             return CharacterTokenizer(**kwargs)

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_elmo.presets import Preset
+from keras_elmo.presets import open_preset
 from keras_elmo.tokenizers.penn import BLANK, penn_tokens_in_graph
 from keras_elmo.tokenizers.string_layer import StringLayer, tensorflow_of
 from keras_elmo.tokenizers.text_tokens import QUOTES, make_tokenizer, tokenize_texts
@@ -80,13 +80,13 @@ class WordTokenizer(StringLayer):
             >>> WordTokenizer.from_preset("elmo_small_en")("A fine film.")
             ['A', 'fine', 'film', '.']
         """
-        files = Preset(preset)
-        if name := files.read_tokenizer():
+        files = open_preset(preset)
+        if name := files.tokenizer:
             return cls(name, **kwargs)
         trained_on = f", trained on {files.tokens}" if files.tokens else ""
         raise invalid(
             "WordTokenizer.from_preset expects a preset with its tokenizer in tokenizer.json",
-            f"{files.path}{trained_on}",
+            f"{files.folder.path}{trained_on}",
             "Pass tokens of that kind to embed, or choose a tokenizer, for example "
             'WordTokenizer("penn")',
         )

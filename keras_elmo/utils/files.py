@@ -1,7 +1,6 @@
 """Read small files with clear errors, and write files atomically."""
 
 import contextlib
-import gzip
 import hashlib
 import json
 import os
@@ -65,20 +64,16 @@ def read_options(file: PathLike, kind: str = "Options file", content_type: type 
 
 
 def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]:
-    r"""Read the lines of a vocabulary in UTF-8, which gzip may have compressed.
+    r"""Read the lines of a vocabulary in UTF-8.
 
     Lines end in ``\n``, or most of them in ``\r\n``. The last line may lack its end. A byte-order
     mark at the start is removed. Nothing else is stripped, because the lines are tokens.
 
     Raises:
-        OSError: If the file is missing, damaged, or cannot be read.
+        OSError: If the file is missing or cannot be read.
         ValueError: If the file is not UTF-8. The error names the line.
     """
-    name = f"{kind} {file}"
     content = read_bytes(file, kind)
-    if content.startswith(b"\x1f\x8b"):
-        with library_errors(f"{name} is damaged", "Fetch it again"):
-            content = gzip.decompress(content)
     end = "\r" if 2 * content.count(b"\r\n") > content.count(b"\n") else ""
     try:
         lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
@@ -86,7 +81,7 @@ def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise invalid(
-            f"{name} must be text in UTF-8",
+            f"{kind} {file} must be text in UTF-8",
             f"other bytes in line {line} ({error.reason})",
             "Convert the file first, for example with iconv",
         ) from None
@@ -163,7 +158,7 @@ def check_output(
     Args:
         path: str or path. The file to write.
         overwrite: bool. Whether an existing file may be replaced.
-        inputs: paths. The files that are read, for example ``Preset.files``. They are never
+        inputs: paths. The files that are read, for example ``Format.files``. They are never
             replaced.
 
     Raises:

@@ -93,7 +93,7 @@ def test_nothing_is_loaded_from_weights_that_do_not_fit(tmp_path):
     arrays["CNN_high_1/b_carry"] = np.zeros(17, "float32")  # which the options do not have
     write_preset(tmp_path / "damaged", config, arrays)
     message = (
-        "weights.hdf5 does not fit the options .*options.json, nothing was loaded. Received: "
+        "Weight file .*weights.hdf5 does not fit, nothing was loaded. Received: "
         r"'CNN/b_cnn_0' has shape \(4,\), expected \(3,\); 'CNN_high_1/b_carry' is not expected"
     )
     with pytest.raises(ValueError, match=message):

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_elmo.presets import Preset
+from keras_elmo.presets import open_preset
 from keras_elmo.pretraining.optimizers import Schedule
 from keras_elmo.recipe import SIZES, Recipe
 from tests.conftest import numpy
@@ -47,7 +47,7 @@ def test_named_sizes():
         "medium": (2048, 256, 1024, 1),
         "original": (4096, 512, 2048, 2),
     }
-    assert SIZES["mini"] == Preset("elmo_mini_en").read_config()
+    assert SIZES["mini"] == open_preset("elmo_mini_en").config
 
 
 def test_numbers_of_numpy_are_kept_as_json_has_them():
