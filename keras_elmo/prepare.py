@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import functools
 import glob
+import itertools
 import multiprocessing
 import os
 import pathlib
@@ -284,31 +285,27 @@ def _tokenize_in_worker(lines: list[str]) -> list[str]:
     return _rules_of_worker(lines)
 
 
-def _find_files(patterns: _Inputs, inputs: dict[str, str] | None = None) -> dict[str, str]:
+def _find_files(patterns: _Inputs, inputs: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the files that match paths and patterns, by short names that ``inputs`` lack."""
-    taken = dict(inputs or {})
+    inputs = inputs or {}
     files: dict[str, str] = {}  # by real path: another name would get another held-out part
     for pattern in [patterns] if isinstance(patterns, PathLike) else patterns:
-        pattern = os.path.expanduser(pattern)
-        found = [pattern] if os.path.isfile(pattern) else glob.glob(pattern, recursive=True)
-        matches = [match for match in sorted(found) if os.path.isfile(match)]
+        path = str(local_path(pattern))
+        found = [path] if os.path.isfile(path) else sorted(glob.glob(path, recursive=True))
+        matches = [match for match in found if os.path.isfile(match)]
         if not matches:
-            is_folder = os.path.isdir(pattern)
-            inside = os.path.join(pattern, "*.txt")
-            hint = f", a folder. Pass its files, for example '{inside}'" if is_folder else ""
-            raise FileNotFoundError(f"No file matches {pattern}{hint}")
+            raise FileNotFoundError(f"No file matches {path}. Pass files, as in 'FOLDER/*.txt'")
         for match in matches:
             files.setdefault(os.path.realpath(match), match)
-    if both := [file for file in map(os.path.realpath, taken.values()) if file in files]:
+    if both := files.keys() & map(os.path.realpath, inputs.values()):
         expected = "prepare expects heldout to be other files than the inputs"
-        raise invalid(expected, f"{both[0]} as both")
-    named = {}
+        raise invalid(expected, f"{both.pop()} as both")
+    named: dict[str, str] = {}
     for file in files.values():
-        path = pathlib.Path(file)
-        stem = path.stem.removesuffix(".txt" if path.suffix.lower() in OPENERS else "")
-        name, n = stem, 1
-        while name in taken:
-            n += 1
-            name = f"{stem}-{n}"
-        named[name] = taken[name] = file
+        ending = ".txt" if file.lower().endswith(tuple(OPENERS)) else ""
+        stem = name = pathlib.Path(file).stem.removesuffix(ending)
+        copies = itertools.count(2)
+        while name in named or name in inputs:
+            name = f"{stem}-{next(copies)}"
+        named[name] = file
     return named
