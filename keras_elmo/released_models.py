@@ -162,7 +162,8 @@ def _check(path: pathlib.Path, file: dict) -> None:
     if file["file"].endswith(".json"):
         read_options(path)
     elif file["file"].endswith(".hdf5"):
-        Hdf5Reader(path).close()
+        with Hdf5Reader(path):
+            pass
     else:
         Folder(path)  # unpacks the archive
 

@@ -14,7 +14,6 @@ os.environ.setdefault(
 import contextlib
 import json
 import pathlib
-from unittest import mock
 
 import hypothesis
 import keras
@@ -120,17 +119,6 @@ def room_for(n_bytes):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@pytest.fixture
-def full_disk(monkeypatch):
-    """A function that lets the disk be full for HDF5 after some datasets."""
-
-    def fill(n_datasets=0):
-        left = iter([10**12] * n_datasets)
-        monkeypatch.setattr("shutil.disk_usage", lambda path: mock.Mock(free=next(left, 0)))
-
-    return fill
 
 
 @pytest.fixture(scope="session")

@@ -18,19 +18,19 @@ from typing import Any, BinaryIO, TextIO, cast
 import h5py
 import numpy as np
 
-from keras_elmo.formats.hdf5 import Hdf5Reader, add_dataset
+from keras_elmo.formats.hdf5 import Hdf5Reader
 from keras_elmo.layer_choice import LayerChoice, Layers
 from keras_elmo.text_input import read_token_lists
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.checks import invalid, shorten
-from keras_elmo.utils.files import PathLike, atomic_write, check_output, locked
+from keras_elmo.utils.files import PathLike, check_output, locked
 from keras_elmo.utils.progress import progress_bar
 
 # The bounds of a part.
 SENTENCES_IN_A_PART = 2000
 TOKENS_IN_A_PART = 50_000
 
-# A finished file may have other values of these settings: only the rounding differs.
+# An earlier run may have had other values of these settings: only the rounding differs.
 _CHANGES_ROUNDING = {"engine", "backend", "batch_tokens"}
 
 _BEGIN_ANEW = "Pass overwrite=True (--force) without resume to begin anew"
@@ -66,7 +66,7 @@ def embed_file(  # noqa: D417 - a method of Embedder
         compression: str or None. ``"gzip"`` or ``"lzf"``, as in ``h5py``.
         resume: bool. Whether to continue an interrupted run. An unfinished output is a
             folder next to it, ``OUTPUT.parts``. A finished output of the same sentences and
-            settings is left unchanged; its engine, backend and batches may be others.
+            settings is left unchanged. The engine, backend and batches may be others.
         progress: bool. Whether to show a progress bar on stderr.
         raw: bool. Whether to split lines and cells, which are raw text, with ``tokenize`` first.
         column: str or None. Column of the sentences, if the input is the path of a table:
@@ -105,7 +105,7 @@ def embed_file(  # noqa: D417 - a method of Embedder
         "compression": compression,
     }
     dtype = "float16" if float16 else "float32"
-    counts: dict[str, int | float] = {"sentences": 0, "tokens": 0, "resumed_tokens": 0}
+    counts = {"sentences": 0, "tokens": 0, "resumed_tokens": 0}
     start = time.perf_counter()
     parts = cut(_checked(sentences), SENTENCES_IN_A_PART, TOKENS_IN_A_PART)
     # Read some of the input before anything is made or shown: it may be invalid.
@@ -115,20 +115,25 @@ def embed_file(  # noqa: D417 - a method of Embedder
         progress_bar(progress, unit=" sentences") as bar,
     ):
         file = _LayerFile(output, settings, resume, overwrite)
+        earlier = file.earlier_sentences()
         for part in itertools.chain(first, parts):
             lines = [" ".join(sentence) for sentence in part]
-            is_new = not file.contains(lines)
-            if is_new:
+            found = list(itertools.islice(earlier, len(lines)))
+            if not found:
                 # A token's last bit can depend on its batch. Each part computes its tokens anew,
                 # so that a resumed run gives the same file.
                 arrays = embedder.iterate(part, choice, remember=False, progress=False)
-                file.write(lines, ((i, array.astype(dtype)) for i, array in arrays))
-            file.count += len(part)
-            counts["tokens" if is_new else "resumed_tokens"] += sum(map(len, part))
+                arrays = ((i, array.astype(dtype)) for i, array in arrays)
+                file.write(counts["sentences"], lines, arrays)
+            elif found != lines:
+                raise _differs(output, "other sentences")
+            counts["sentences"] += len(part)
+            counts["resumed_tokens" if found else "tokens"] += sum(map(len, part))
             bar.update(len(part))
             bar.set_postfix_str(f"{counts['tokens'] / (time.perf_counter() - start):.0f} tokens/s")
-        file.finish()
-        counts["sentences"] = file.count
+        if next(earlier, None) is not None:  # the earlier input was longer
+            raise _differs(output, "other sentences")
+        file.finish(counts["sentences"])
     seconds = time.perf_counter() - start
     return {**counts, "seconds": seconds, "tokens_per_s": counts["tokens"] / seconds}
 
@@ -136,15 +141,12 @@ def embed_file(  # noqa: D417 - a method of Embedder
 class _LayerFile:
     """An hdf5 file that is written in parts, which survive an interruption, and then merged.
 
-    The parts are hdf5 files in the folder ``OUTPUT.parts``. Parts and output are written under a
-    temporary name and then renamed, so that a file with its final name is complete. Each part
+    The parts are hdf5 files in the folder ``OUTPUT.parts``. Parts and output are written under
+    another name and then renamed, so that a file with its final name is complete. Each part
     stores its sentences, and the settings that its arrays depend on.
-
-    ``count`` is the number of sentences before the current part; the caller increases it.
     """
 
     def __init__(self, output: pathlib.Path, settings: dict, resume: bool, overwrite: bool) -> None:
-        self.count = 0
         self._output, self._folder = output, output.with_name(output.name + ".parts")
         self._settings = json.loads(json.dumps(settings))
         self._is_finished = resume and output.exists() and not self._folder.exists()
@@ -158,68 +160,70 @@ class _LayerFile:
                 _BEGIN_ANEW,
             )
 
-    def contains(self, lines: list[str]) -> bool:
-        """Return whether an earlier run wrote the next sentences; raise if it wrote others."""
-        path = self._output if self._is_finished else self._next_part()
-        if not path.exists():
-            return False
-        span = (self.count, self.count + len(lines)) if self._is_finished else ()
-        with self._open(path) as file:
-            stored, ours = json.loads(file.attribute("settings")), self._settings
-            differing = {name for name in stored | ours if stored.get(name) != ours.get(name)}
-            if differing - (_CHANGES_ROUNDING if self._is_finished else set()):
-                made, now = ({x: y.get(x) for x in sorted(differing)} for y in (stored, ours))
-                raise _differs(path, f"the settings {made} in place of {now}")
-            if file.read_strings("sentences", *span) != lines:
-                raise _differs(path, "other sentences")
-        if not self._is_finished:
+    def earlier_sentences(self) -> Iterator[str]:
+        """Yield the sentences that an earlier run embedded; raise if it had other settings."""
+        parts = map(self._part, itertools.count())
+        paths = [self._output] if self._is_finished else itertools.takewhile(os.path.exists, parts)
+        for path in paths:
+            with self._open(path) as file:
+                stored, ours = json.loads(file.attribute("settings")), self._settings
+                names = sorted((stored | ours).keys() - _CHANGES_ROUNDING)
+                differing = [name for name in names if stored.get(name) != ours.get(name)]
+                if differing:
+                    made, now = ({x: y.get(x) for x in differing} for y in (stored, ours))
+                    raise _differs(path, f"the settings {made} in place of {now}")
+                lines = file.read_strings("sentences")
             self._parts.append(path)
-        return True
+            yield from lines
 
-    def write(self, lines: list[str], arrays: Iterable[tuple[int, np.ndarray]]) -> None:
-        """Write a part: its sentences; and in any order, the index and the array of each."""
-        path = self._next_part()
-        self._folder.mkdir(exist_ok=True)
-        with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
-            file.attrs["settings"] = json.dumps(self._settings)
+    def write(self, start: int, lines: list[str], arrays: Iterable[tuple[int, np.ndarray]]) -> None:
+        """Write a part: its sentences; and in any order, the index and the array of each.
+
+        ``start`` is the number of sentences before the part.
+        """
+        if self._is_finished:
+            raise _differs(self._output, "other sentences")
+        path = self._part(len(self._parts))
+        with self._new_file(path) as file:
             file.create_dataset("sentences", data=np.array(lines, h5py.string_dtype()))
             for i, array in arrays:
                 compression = self._settings["compression"] if array.size else None
-                add_dataset(file, str(self.count + i), array, compression=compression)
+                file.create_dataset(str(start + i), data=array, compression=compression)
         self._parts.append(path)
 
-    def finish(self) -> None:
-        """Merge the parts into the output."""
+    def finish(self, count: int) -> None:
+        """Merge the parts, with this number of sentences, into the output."""
         if self._is_finished:
-            with self._open(self._output) as file:
-                if file.declared("sentences").shape != (self.count,):
-                    raise _differs(self._output, "other sentences")
             return
-        if self._next_part().exists():  # the earlier input was longer
-            raise _differs(self._next_part(), "other sentences")
-        self._folder.mkdir(exist_ok=True)
-        merged = self._folder / "merged.hdf5"
-        with atomic_write(merged) as temporary, h5py.File(temporary, "w") as whole:
-            whole.attrs["settings"] = json.dumps(self._settings)
-            lines = whole.create_dataset("sentences", (self.count,), h5py.string_dtype())
+        with self._new_file(self._output) as whole:
+            lines = whole.create_dataset("sentences", (count,), h5py.string_dtype())
             start = 0
             for path in self._parts:
                 with self._open(path) as part:
                     stored = part.read_strings("sentences")
-                    if stored:
-                        lines[start : start + len(stored)] = stored
+                    lines[start : start + len(stored)] = stored
                     for i in range(start, start + len(stored)):
                         part.copy(str(i), whole)
                 start += len(stored)
-        os.replace(merged, self._output)
         self._remove_parts()
 
-    def _next_part(self) -> pathlib.Path:
-        return self._folder / f"{len(self._parts):08}.hdf5"
+    @contextlib.contextmanager
+    def _new_file(self, path: pathlib.Path) -> Iterator[h5py.File]:
+        """Open a new file with our settings. It gets its name when it is complete."""
+        self._folder.mkdir(exist_ok=True)
+        unfinished = self._folder / "unfinished.hdf5"
+        with h5py.File(unfinished, "w") as file:
+            file.attrs["settings"] = json.dumps(self._settings)
+            yield file
+        os.replace(unfinished, path)
+
+    def _part(self, number: int) -> pathlib.Path:
+        return self._folder / f"{number:08}.hdf5"
 
     def _remove_parts(self) -> None:
         """Remove the parts, and the folder if it contains nothing else."""
-        for path in [*self._folder.glob("[0-9]*.hdf5"), *self._folder.glob("*.tmp")]:
+        # Remove the last part first: after a kill, a new run can resume with the first parts.
+        for path in sorted(self._folder.glob("*.hdf5"), reverse=True):
             path.unlink()
         with contextlib.suppress(OSError):
             self._folder.rmdir()

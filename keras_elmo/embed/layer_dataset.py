@@ -92,7 +92,7 @@ class LayerDataset(keras.utils.PyDataset):
         self._length = None if length is None else check_whole("LayerDataset", "length", length)
         self._path = local_path(file)
         with self._open() as opened:
-            names = sorted(map(str, opened.names()))
+            names = sorted(opened.dataset_names())
             numbers = set(filter(str.isdecimal, names))
             shape = opened.declared("0").shape if "0" in numbers else ()
         self._count, self._shape = len(numbers), _layers_and_width(shape)
@@ -272,7 +272,7 @@ class LayerDataset(keras.utils.PyDataset):
     def sentences(self) -> list[list[str]] | None:
         """The tokens of each sentence, or None if the file does not store its sentences."""
         with self._open() as file:
-            if "sentences" not in file.names():
+            if "sentences" not in file.dataset_names():
                 return None
             return [split_tokens(line) for line in file.read_strings("sentences")]
 
