@@ -1,6 +1,5 @@
 """The biLM in a Keras model: add boundary tokens, run the biLM, remove boundary tokens."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,10 +44,10 @@ class ElmoLayer(PretrainedLayer):
             previous batch, as bilm-tf and AllenNLP do, until ``reset_state()``. It works in
             eager calls only. On PyTorch, ``fit`` and ``predict`` are eager too.
         trainable_bilm: bool. Make the weights of the biLM trainable, for fine-tuning.
-        save_bilm: bool. Whether saved models contain the weights of the biLM. With False they
-            contain only its fingerprint, and the weights are NaN until ``from_preset``,
-            ``load_preset`` or ``load_hdf5`` loads them. After ``load_model`` or
-            ``load_weights`` only the biLM with that fingerprint is accepted.
+        save_bilm: bool. Whether saved models, pickles and copies contain the weights of the biLM.
+            With False they contain only its fingerprint, and the weights are NaN until
+            ``load_preset`` or ``load_hdf5`` loads the biLM with that fingerprint. ``clone_model``
+            keeps the weights.
         **kwargs: Arguments of ``keras.layers.Layer``.
 
     Call arguments:
@@ -116,12 +115,6 @@ class ElmoLayer(PretrainedLayer):
                 "would be lost",
                 "trainable_bilm=True, save_bilm=False",
             )
-        if kwargs.get("trainable") and not trainable_bilm:
-            warnings.warn(
-                "ElmoLayer expects trainable_bilm=True to train its biLM. Received: "
-                "trainable=True, which leaves the biLM frozen",
-                stacklevel=2,
-            )
         self.config = config
         self.alphabet = config.alphabet
         self.choice = None  # for all representations
@@ -142,15 +135,12 @@ class ElmoLayer(PretrainedLayer):
             self.config,
             frozen=not self.trainable_bilm,
             saved=self.save_bilm,
-            missing=self._first_weights is not None or not self.save_bilm,
+            missing=self._lacks_weights or not self.save_bilm,
             trainable=self.trainable,
             dtype=self.dtype_policy,
             name="bilm",
         )
         self.bilm.build(input_shape)
-        if self._first_weights:
-            self.bilm.set_weights(self._first_weights)
-        self._first_weights = None  # They may be large.
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         check_fork()
@@ -242,12 +232,9 @@ class ElmoLayer(PretrainedLayer):
     @classmethod
     def from_config(cls, config: dict) -> "ElmoLayer":
         arguments = {**config, "config": BiLMConfig.from_options(config["config"])}
-        if arguments.get("trainable"):  # the default, which would cause a warning
-            del arguments["trainable"]
         source = arguments.pop("weights", None)
         layer = cls(**arguments)
-        layer._first_weights = ()
+        layer._lacks_weights = True
         if isinstance(source, LiveWeights):
-            weights, layer._awaited = source.layer._weights_to_copy()
-            layer._first_weights = weights or ()
+            layer._copy_weights(source.layer)
         return layer

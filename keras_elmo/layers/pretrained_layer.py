@@ -62,8 +62,8 @@ class PretrainedLayer(keras.layers.Layer):
     save_bilm: bool
     presets = _ClassProperty(bundled_facts)
 
-    # The weights that the biLM is built with: None for random ones, () for NaN.
-    _first_weights: tuple | None = None
+    # Whether ``build`` fills the biLM with NaN, until its weights are loaded.
+    _lacks_weights = False
     # The fingerprint of the biLM that a file with save_bilm=False expects.
     _awaited: str | None = None
 
@@ -150,7 +150,7 @@ class PretrainedLayer(keras.layers.Layer):
                     f"fingerprint={received}, of {bilm.file_name}",
                 )
         if not self.built:
-            self._first_weights = ()  # random weights would only be replaced
+            self._lacks_weights = True  # random weights would only be replaced
             self._build_for_rows()
         bilm.assign(variables_by_path(self.bilm))
         self._awaited = None
@@ -158,15 +158,13 @@ class PretrainedLayer(keras.layers.Layer):
     def _build_for_rows(self) -> None:
         self.build((None, None, self.alphabet.row_length))
 
-    def __reduce__(self) -> tuple:
-        """Keep the weights in copies and pickles, also with ``save_bilm=False``."""
-        config = {**self.get_config(), "weights": None}
-        return _restore, (type(self), config, self.built, self._weights_to_copy())
-
-    def _weights_to_copy(self) -> tuple:
-        """Return ``_first_weights`` and ``_awaited`` of a copy of this layer."""
-        weights = tuple(self.bilm.get_weights()) if self.built else self._first_weights
-        return weights, self._awaited
+    def _copy_weights(self, other: Self) -> None:
+        """Take the weights of a layer with the same config, or its lack of weights."""
+        self._lacks_weights, self._awaited = other._lacks_weights, other._awaited
+        if other.built:
+            self._lacks_weights = True
+            self._build_for_rows()
+            self.bilm.set_weights(other.bilm.get_weights())
 
     def save_hdf5(self, directory: PathLike, overwrite: bool = False) -> None:
         """Write ``options.json`` and ``weights.hdf5``, which AllenNLP and bilm-tf load.
@@ -244,12 +242,3 @@ class PretrainedLayer(keras.layers.Layer):
                 f"fingerprint={saved}",
                 "Make the layer from the biLM that the file was saved with",
             )
-
-
-def _restore(kind: type[PretrainedLayer], config: dict, built: bool, weights: tuple) -> Any:
-    """Make the layer of a copy or a pickle."""
-    layer = kind.from_config(config)
-    layer._first_weights, layer._awaited = weights
-    if built:
-        layer._build_for_rows()
-    return layer

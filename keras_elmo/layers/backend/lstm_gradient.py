@@ -61,13 +61,13 @@ def _forward(
 ) -> tuple[tuple, tuple]:
     """Run the steps; with ``stores``, store the states and the activations after every step."""
     step, *clips, product_dtype = options
+    gate = ops.cast(c, from_inputs.dtype)  # the shape and the dtype of the stored activations
     state, steps = scan(
         _scan_step(step, stores),
         (h, c),
         (from_inputs, is_token),
         (*_cast(product_dtype, *weights), *clips),
-        # The activations of the gates are stored in the dtype of from_inputs.
-        outputs_like=(h, c, from_inputs) if stores else (h,),
+        outputs_like=(h, c, gate, gate, gate, gate) if stores else (h,),
     )
     outputs = _without_padding(steps[0], is_token)
     return (outputs, *state), (h, c, *steps, is_token, *weights)
@@ -75,7 +75,7 @@ def _forward(
 
 @functools.cache  # JAX compiles again for every new function.
 def _scan_step(step: Callable, stores: bool) -> Callable:
-    """Return ``step`` as a step of ``scan`` with the output ``h``, or ``h, c, activations``."""
+    """Return ``step`` as a step of ``scan`` with the output ``h``, or ``h, c, *activations``."""
 
     def scan_step(weights: tuple, state: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         from_inputs, is_token = inputs
@@ -83,15 +83,14 @@ def _scan_step(step: Callable, stores: bool) -> Callable:
         h, c = _where(is_token, new_state, state)
         if not stores:
             return (h, c), (h,)
-        stored = [ops.cast(x, from_inputs.dtype) for x in activations]
-        return (h, c), (h, c, ops.concatenate(stored, axis=-1))
+        return (h, c), (h, c, *(ops.cast(x, from_inputs.dtype) for x in activations))
 
     return scan_step
 
 
 def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
-    # h, c and activations contain the values of all steps; start is the state before them.
-    *start, h, c, activations, is_token, recurrent_kernel, projection = residuals
+    # All tensors but start, the state before the first step, have the values of all steps.
+    *start, h, c, i, f, candidate, o, is_token, recurrent_kernel, projection = residuals
     _, cell_clip, projection_clip, product_dtype = options
     # The states before every step.
     h_before, c_before = (ops.concatenate([first[None], x[:-1]]) for x, first in zip((h, c), start))
@@ -103,15 +102,14 @@ def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
     d_state, (d_gates, d_unclipped) = scan(
         _backward_step,
         (d_h, d_c),
-        (h, c, c_before, activations, is_token, _without_padding(d_outputs, is_token)),
+        (h, c, c_before, i, f, candidate, o, is_token, _without_padding(d_outputs, is_token)),
         (*transposed, cell_clip, projection_clip),
-        outputs_like=(activations, h),
+        outputs_like=(ops.cast(recurrent_kernel, i.dtype), h),
         reverse=True,
     )
     d_kernel, d_projection = _sum_of_outer_products(h_before, d_gates, product_dtype), None
     if projection is not None:
-        # The last quarter of the activations is the output gate.
-        unprojected = ops.cast(activations[..., -c.shape[-1] :], c.dtype) * ops.tanh(c)
+        unprojected = ops.cast(o, c.dtype) * ops.tanh(c)
         d_projection = _sum_of_outer_products(unprojected, d_unclipped, product_dtype)
     return d_gates, *d_state, None, d_kernel, d_projection
 
@@ -119,9 +117,9 @@ def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
 def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     """Carry the errors one step back; the weights in ``constants`` are transposed."""
     recurrent_kernel, projection, cell_clip, projection_clip = constants
-    h, c, c_before, activations, is_token, upstream = inputs
-    dtype = activations.dtype
-    i, f, candidate, o = (ops.cast(x, c.dtype) for x in ops.split(activations, 4, axis=-1))
+    h, c, c_before, *activations, is_token, upstream = inputs
+    dtype = activations[0].dtype
+    i, f, candidate, o = (ops.cast(x, c.dtype) for x in activations)
     # At padding, the errors pass unchanged, and the gradients of the gates are 0.
     d_h, d_c = carry if is_token is None else (ops.where(is_token, x, 0) for x in carry)
     d_h = _stop_if_clipped(d_h + upstream, h, projection_clip)
