@@ -33,13 +33,3 @@ class CarriedState:
         for name, old in self.values.items():
             new[name] = tuple(np.concatenate([x, y[len(x) :]]) for x, y in zip(new[name], old))
         self.values = new
-
-    def as_numpy(self) -> tuple[np.ndarray, ...] | None:
-        """Return ``h`` and ``c`` of all layers, as ``ElmoLayer.state`` describes them."""
-        if not self.values:
-            return None
-        states = list(self.values.values())  # forward_1 .. forward_L, backward_1 .. backward_L
-        n = len(states) // 2
-        return tuple(
-            np.concatenate([np.stack(x[:n]), np.stack(x[n:])], axis=-1) for x in zip(*states)
-        )

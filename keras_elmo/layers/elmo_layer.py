@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_elmo.config import BiLMConfig
@@ -203,15 +202,6 @@ class ElmoLayer(PretrainedLayer):
         if self.choice.weights is None:
             return (batch, tokens, self.config.n_layers + 1, 2 * width)
         return (batch, tokens, 2 * width)
-
-    @property
-    def state(self) -> tuple[np.ndarray, ...] | None:
-        """The carried state, ``h`` and ``c`` as NumPy, or None before the first batch.
-
-        The shapes are ``(L, rows, 2 * projection_dim)`` and ``(L, rows, 2 * lstm_dim)``. The
-        forward features come first.
-        """
-        return self.carried_state.as_numpy()
 
     def reset_state(self) -> None:
         """Start every row of the next batch from a zero state."""
