@@ -32,6 +32,8 @@ from keras_elmo.utils.files import PathLike, local_path, write_json
 _LINES_PER_BLOCK = 200
 # The held-out part of a file comes from at least this many places of the file.
 _FEWEST_BLOCKS = 4
+# Each worker gets this many blocks in a round, so that memory does not grow with the text.
+_BLOCKS_IN_A_ROUND = 50
 
 _append = functools.partial(open, mode="a", encoding="utf-8", newline="\n")
 _Inputs = PathLike | Iterable[PathLike]
@@ -258,18 +260,10 @@ def _start_workers(rules: SentenceRules, workers: int) -> Iterator[_Tokenize]:
     context = multiprocessing.get_context("spawn")  # threads of the caller do not survive a fork
     settings = workers, context, _start_worker, (rules,)
     with concurrent.futures.ProcessPoolExecutor(*settings) as pool:
-
-        def run(blocks: Iterable[list[str]]) -> Iterator[list[str]]:
-            # Submit few blocks ahead, so that memory does not grow with the text.
-            ahead: collections.deque[concurrent.futures.Future] = collections.deque()
-            for lines in blocks:
-                ahead.append(pool.submit(_tokenize_in_worker, lines))
-                if len(ahead) > 8 * workers:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
-
-        yield run
+        size = _BLOCKS_IN_A_ROUND * workers
+        yield lambda blocks: itertools.chain.from_iterable(
+            pool.map(_tokenize_in_worker, some) for some in cut(blocks, size)
+        )
 
 
 _rules_of_worker: SentenceRules

@@ -43,14 +43,11 @@ def test_a_line_ends_at_a_line_feed(tmp_path):
     sentences = [["a\rb", "c"], ["10\u00a0km", "x\u2028y", "d"], [], ["last"]]
     assert list(read_token_lists(tmp_path / "t.txt")) == sentences
     assert list(read_token_lists(io.BytesIO(text.encode()))) == sentences
+    # In an open text, a byte-order mark is part of the first token, as in a list of tokens.
+    assert list(read_token_lists(io.StringIO("\ufeffa b"))) == [["\ufeffa", "b"]]
     assert read_sentences(tmp_path / "t.txt") == [s for s in sentences if s]
     spaces = "\u3000\n\u00a0 a\n \n"
     assert read(tmp_path / "a.txt", spaces, None) == [["\u3000"], ["\u00a0", "a"], []]
-
-
-def test_a_byte_order_mark_belongs_to_a_file():
-    """In an open text it is part of the first token, as in a list of tokens."""
-    assert list(read_token_lists(io.StringIO("\ufeffa b"))) == [["\ufeffa", "b"]]
 
 
 @pytest.mark.parametrize(
@@ -207,15 +204,6 @@ def test_the_tokens_of_prepare(raw, tmp_path, sentences):
     assert prepared["tokens"] == counts["tokens"]
 
 
-def test_patterns_of_prepare_reach_into_folders(tmp_path):
-    (tmp_path / "texts" / "deep" / "er").mkdir(parents=True)
-    for name in ("a.txt", "deep/b.txt", "deep/er/c.txt"):
-        (tmp_path / "texts" / name).write_text("a b\n")
-    whole = {"heldout_share": 0, "sentences": "lines"}
-    counts = prepare(tmp_path / "texts" / "**" / "*.txt", tmp_path / "corpus", **PLAIN, **whole)
-    assert counts["sentences"] == 3
-
-
 def test_the_command_tokenize(raw, tmp_path, capsys, monkeypatch):
     given = ["--tokenizer", "whitespace", "--quiet"]
     command = ["tokenize", str(raw), str(tmp_path / "out"), "--json", *given]
@@ -229,9 +217,6 @@ def test_the_command_tokenize(raw, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == "a b\n\nc\n"
     assert main(["tokenize", "-", "-", *given, "--sentences", "punkt"]) == 1
     assert "Punkt reads it twice. Received: sentences='punkt' with -" in capsys.readouterr().err
-
-
-def test_a_notebook_prints_tokens(raw, monkeypatch):
     monkeypatch.setattr("sys.stdout", io.StringIO())  # of Jupyter, without a buffer
     assert tokenize_file(raw, "-", **PLAIN)["lines"] == sys.stdout.getvalue().count("\n")
 

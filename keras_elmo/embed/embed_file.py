@@ -34,8 +34,8 @@ TOKENS_IN_A_PART = 50_000
 _CHANGES_ROUNDING = {"engine", "backend", "batch_tokens"}
 
 _BEGIN_ANEW = "Pass overwrite=True (--force) without resume to begin anew"
-# Characters that hdf5 cannot store, or that would separate tokens in the dataset ``sentences``.
-_NOT_IN_TOKENS = re.compile("[ \t\r\n\0\ud800-\udfff]")
+# No characters that hdf5 cannot store, or that would separate tokens in the dataset ``sentences``.
+_TOKEN = re.compile("[^ \t\r\n\0\ud800-\udfff]+")
 
 
 def embed_file(  # noqa: D417 - a method of Embedder
@@ -240,14 +240,15 @@ def _differs(path: pathlib.Path, has: str) -> ValueError:
 def _checked(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
     """Yield the sentences as lists; raise if the output cannot store one."""
     for i, sentence in enumerate(sentences):
-        is_text = isinstance(sentence, str | bytes) or not isinstance(sentence, Iterable)
-        tokens: list[Any] = [sentence] if is_text else list(sentence)
-        for token in tokens:
-            if is_text or not isinstance(token, str) or not token or _NOT_IN_TOKENS.search(token):
-                raise invalid(
-                    "Expected lists of tokens, which are str, not empty, and contain no white "
-                    "space, NUL character or lone surrogate",
-                    f"{shorten(token)} in sentence {i}",
-                    "Split a text first, for example with a WordTokenizer",
-                )
+        tokens = list(sentence)
+        wrong = [t for t in tokens if not isinstance(t, str) or not _TOKEN.fullmatch(t)]
+        if isinstance(sentence, str):
+            wrong = [sentence]
+        if wrong:
+            raise invalid(
+                "Expected lists of tokens, which are str, not empty, and contain no white space, "
+                "NUL character or lone surrogate",
+                f"{shorten(wrong[0])} in sentence {i}",
+                "Split a text first, for example with a WordTokenizer",
+            )
         yield tokens

@@ -88,6 +88,8 @@ def test_overwrite_begins_anew(embedder, text, tmp_path, monkeypatch):
     embedder.embed_file(io.StringIO("other\n"), output, progress=False)
     with pytest.raises(ValueError, match="out.hdf5, which exists. .*--force"):
         embedder.embed_file(text, output, progress=False)
+    with pytest.raises(ValueError, match="which is also an input"):
+        embedder.embed_file(text, text, progress=False, overwrite=True)
     parts = interrupt(embedder, text, output, monkeypatch, overwrite=True)
     assert len(read(output)) == 2  # the old file is there until the new one is complete
     with pytest.raises(ValueError, match="overwrite .--force. or resume .--resume.. Rec.*both"):
@@ -237,26 +239,16 @@ def test_a_link_is_kept(embedder, text, tmp_path):
         assert sorted(path.name for path in tmp_path.rglob("*.hdf5")) == ["out.hdf5", "real.hdf5"]
 
 
-def test_inputs_are_never_replaced(tiny_preset, tmp_path, monkeypatch):
-    ours = Embedder(tiny_preset)
-    weights = tiny_preset / "weights.hdf5"
-    before = weights.read_bytes()
-    (tmp_path / "in.txt").write_text("a b\n")
-    for output in (weights, tmp_path / "in.txt"):
-        with pytest.raises(ValueError, match="which is also an input"):
-            ours.embed_file(tmp_path / "in.txt", output, progress=False, overwrite=True)
-    assert weights.read_bytes() == before and (tmp_path / "in.txt").read_text() == "a b\n"
-
-
-def test_bad_calls(embedder, tmp_path):
+def test_bad_calls(tiny_preset, tmp_path):
+    embedder = Embedder(tiny_preset)
     with pytest.raises(ValueError, match="compression to be None, 'gzip' or 'lzf'"):
         embedder.embed_file("in", "out", compression="zip")
     with pytest.raises(FileNotFoundError, match="no_such_input"):
         embedder.embed_file("no_such_input", tmp_path / "out.hdf5", progress=False)
-    for output in (tmp_path, tmp_path / "nowhere" / "o.hdf5"):
-        with pytest.raises(ValueError, match="Expected the path of a new file"):
-            embedder.embed_file(io.StringIO("a"), output, progress=False)
-    for wrong in (["a b"], ["a\n"], [""], [b"a"], ["a\0b"], ["a\ud800"], "a b", None):
+    for output, message in ((tmp_path, "is not a file"), (embedder.preset_files[0], "an input")):
+        with pytest.raises(ValueError, match=f"Expected the path of a new file.* {message}"):
+            embedder.embed_file(io.StringIO("a"), output, progress=False, overwrite=True)
+    for wrong in (["a b"], ["a\n"], [""], [b"a"], ["a\0b"], ["a\ud800"], "a b"):
         message = "Expected lists of tokens.* Received: .* in sentence 1. Split a text first"
         with pytest.raises(ValueError, match=message):
             embedder.embed_file([["a"], wrong], tmp_path / "out.hdf5", progress=False)

@@ -240,10 +240,8 @@ def test_files_of_other_programs(tmp_path, n_layers):
     "shapes, message",
     [
         ({}, r"with 0 names, such as \[\]"),
-        ({"embedding": (5, 4)}, "with 1 names, such as .'embedding'"),
         ({"softmax/W": (7, 4), "softmax/b": (7,)}, "with 2 names, such as .'softmax/W'"),
         ({"0": (2, 3, 4, 5)}, "with . names, such as .'0'"),
-        ({"1": (3, 2, 4), "2": (3, 2, 4)}, "with . names, such as .'1', '2'"),
         ({"doc/0": (3, 2, 4), "doc/1": (3, 2, 4)}, "with 2 names, such as .'doc/0'"),
     ],
 )
