@@ -46,7 +46,7 @@ def test_errors_are_one_line(capsys):
 
 @pytest.mark.parametrize("command", [["prepare", "raw.txt", "corpus"], ["export", "run", "preset"]])
 def test_a_second_heldout_adds_to_the_first(command):
-    given = make_parser(command[0]).parse_args([*command, "--heldout", "a", "b", "--heldout", "c"])
+    given = make_parser().parse_args([*command, "--heldout", "a", "b", "--heldout", "c"])
     assert given.heldout == ["a", "b", "c"]
 
 
@@ -54,8 +54,8 @@ def test_a_second_heldout_adds_to_the_first(command):
     "arguments, words",
     [
         (["--version"], f"keras-elmo {keras_elmo.__version__}"),
-        (["--help"], "embed Write the layer representations of sentences to a file"),
-        (["pretrain", "--help"], "--init-from PRESET Preset to start from"),
+        (["--help"], "embed Write the layer representations of sentences to a file."),
+        (["pretrain", "--help"], "--init-from NAME Preset to start from"),
         (["pretrain", "--help"], '--decay-shape NAME "linear", or "1-sqrt": one minus the'),
         (["pretrain", "--help"], "Highest learning rate. Default: 0.002."),
         (["perplexity", "--help"], "predicted as <UNK>"),
@@ -80,8 +80,6 @@ def test_arguments_are_read_before_keras_is_imported():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 2 and "error: the following arguments are required" in run.stderr
-    code = code.replace("'pretrain', '--no-such-flag'", "'--help'").replace("{'", "{'numpy', '")
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
 def test_a_backend_that_is_missing():
@@ -182,22 +180,16 @@ def test_embed_says_what_it_made(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "flags, message",
+    "arguments, message",
     [
-        (
-            ["pretrain", "corpus", "run", "--filters", "1:32,"],
-            "of filters, as in 1:32,2:64. Received: 1:32,",
-        ),
-        (
-            ["prepare", "raw.txt", "corpus", "--weight", "news"],
-            "a number, as in news=2. Received: news",
-        ),
+        (["pretrain", "corpus", "run", "--filters", "1:32,"], "invalid filters value: '1:32,'"),
+        (["prepare", "raw.txt", "corpus", "--weight", "news"], "invalid weight value: 'news'"),
         (["pretrain", "corpus", "run", "--size", "tiny"], "invalid choice: 'tiny'"),
     ],
 )
-def test_flags_of_several_parts(flags, message, capsys):
+def test_wrong_values_of_flags(arguments, message, capsys):
     with pytest.raises(SystemExit, match="2"):
-        main(flags)
+        main(arguments)
     assert message in capsys.readouterr().err
 
 
