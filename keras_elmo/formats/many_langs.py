@@ -162,15 +162,9 @@ def _parse_dictionary(text: str) -> dict[str, int]:
 def _reorder_rows(row_of: dict[str, int]) -> Transform:
     """Return the change from their order of rows to ours, which begins with a padding row."""
     rows = np.array(list(row_of.values()), "int64")
-    return Transform(
-        load=lambda x: (np.concatenate([np.zeros_like(x[:1]), x[rows]]),),
-        save=lambda x: x[1:][np.argsort(rows)],
-    )
+    return Transform(lambda x: (np.concatenate([np.zeros_like(x[:1]), x[rows]]),))
 
 
 def _split_columns(word_dim: int) -> Transform:
     """Return the split of a projection into the columns of words and of characters."""
-    return Transform(
-        load=lambda x: (x[:, :word_dim].T, x[:, word_dim:].T),
-        save=lambda words, characters: np.concatenate([words.T, characters.T], axis=1),
-    )
+    return Transform(lambda x: (x[:, :word_dim].T, x[:, word_dim:].T))

@@ -10,24 +10,12 @@ from keras_elmo.utils.files import PathLike
 
 # The axes of a matrix are (outputs, inputs) in PyTorch and (inputs, outputs) in Keras. Those of a
 # convolution are (filters, characters, width) and (width, characters, filters).
-TRANSPOSE = Transform(load=lambda x: (x.T,), save=lambda x: x.T)
+TRANSPOSE = Transform(lambda x: (x.T,))
 # One linear map computes transform and gate. Their gate is 1 - ours, hence the minus sign.
-SPLIT_HIGHWAY = Transform(
-    load=lambda x: (np.split(x, 2)[0].T, -np.split(x, 2)[1].T),
-    save=lambda transform, gate: np.concatenate([transform.T, -gate.T]),
-)
-
-
-def _shift_forget_gate(x: np.ndarray, shift: int) -> np.ndarray:
-    """Add a number to the second of four gates: i, f, g, o."""
-    i, forget, g, o = np.split(x, 4)
-    return np.concatenate([i, forget + np.asarray(shift, x.dtype), g, o])
-
-
-# PyTorch's bias includes the 1 that bilm-tf adds to the forget gate at run time.
+SPLIT_HIGHWAY = Transform(lambda x: (np.split(x, 2)[0].T, -np.split(x, 2)[1].T))
+# PyTorch's bias includes the 1 that bilm-tf adds to the forget gate at run time: i, f, g, o.
 SUBTRACT_FORGET_BIAS = Transform(
-    load=lambda x: (_shift_forget_gate(x, -1),),
-    save=lambda x: _shift_forget_gate(x, 1),
+    lambda x: (x - np.repeat(np.array([0, 1, 0, 0], x.dtype), len(x) // 4),)
 )
 
 

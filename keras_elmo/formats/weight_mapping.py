@@ -20,11 +20,12 @@ from keras_elmo.formats.checks import Shape
 class Transform:
     """A change of layout.
 
-    ``load`` makes the arrays of our variables from a tensor of a file, and ``save`` inverts it.
+    ``load`` makes the arrays of our variables from a tensor of a file. ``save`` inverts it, and is
+    None for formats that are only read.
     """
 
     load: Callable[[np.ndarray], tuple[np.ndarray, ...]]
-    save: Callable[..., np.ndarray]
+    save: Callable[..., np.ndarray] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +127,9 @@ def load(mapping: WeightMapping, arrays: dict[str, np.ndarray]) -> dict[str, np.
 def extract(mapping: WeightMapping, variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the tensors of a file by name, in float32, from our variables. Inverts ``load``."""
     return {
-        tensor.source: tensor.transform.save(*(to_float32(variables[p]) for p in tensor.targets))
+        tensor.source: tensor.transform.save(  # type: ignore[misc]
+            *(to_float32(variables[path]) for path in tensor.targets)
+        )
         for tensor in mapping
     }
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from keras_elmo.formats import bilm_weights, many_langs, torch_weights, weight_mapping
+from keras_elmo.formats import bilm_weights, weight_mapping
 from keras_elmo.formats.base import BiLMFile
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.layers import BiLM, ElmoLayer
@@ -23,10 +23,6 @@ def cases():
     yield bilm_weights.DROP_LEADING_AXIS, st.tuples(st.just(1), side, side, side)
     yield bilm_weights.SWAP_GATES, side.map(lambda d: (4 * d,))
     yield bilm_weights.SPLIT_ROWS, st.tuples(side.map(lambda p: 2 * p), side.map(lambda d: 4 * d))
-    yield torch_weights.TRANSPOSE, st.tuples(side, side, side)
-    yield torch_weights.SPLIT_HIGHWAY, st.tuples(side.map(lambda d: 2 * d), side)
-    yield torch_weights.SUBTRACT_FORGET_BIAS, st.just((8,))
-    yield many_langs._split_columns(2), st.tuples(side, st.integers(3, 6))
 
 
 @pytest.mark.parametrize("transform, shapes", list(cases()))
