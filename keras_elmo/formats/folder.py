@@ -21,8 +21,8 @@ class Folder:
         path: str or path. A directory, a .zip or .tar archive, or a TensorFlow checkpoint, given
             as its prefix ``model.ckpt-400`` or its index file ``model.ckpt-400.index``.
 
-    ``files`` are the paths of all files: in an archive those of all folders, next to a checkpoint
-    those without the weights of other models.
+    ``files`` contains the paths of all files. In an archive, it includes the files of all folders.
+    Next to a checkpoint, it leaves out the weights of other models.
     """
 
     def __init__(self, path: PathLike) -> None:
