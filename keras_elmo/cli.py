@@ -35,13 +35,11 @@ from keras_elmo.tokenizers.text_tokens import make_tokenizer
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.cpu import advise, cpu_flags
 
-# What a subcommand returns and prints.
+# The result of a subcommand, which it prints.
 Facts: TypeAlias = dict[str, Any]
 
 
-# argparse shows the names of these three functions in errors.
-
-
+# Errors of argparse name the next three functions, so they have the names of flags.
 def filters(text: str) -> tuple[tuple[int, int], ...]:
     """Read pairs of a width and a number of filters, such as ``1:32,2:64``."""
     pairs = (pair.split(":") for pair in text.split(","))
@@ -227,8 +225,8 @@ def _pretrain(
         resume: bool. Continue the run in the folder with its settings, if there is one.
         save_every: int. Steps between checkpoints.
     """
+    from keras_elmo.pretraining import Pretraining
     from keras_elmo.pretraining.run_folder import RunFolder
-    from keras_elmo.pretraining.train import Pretraining
 
     sizes, changes = _pop(given, BiLMConfig), _pop(given, Recipe)
     config, recipe, run_folder = None, Recipe(), RunFolder(folder)
@@ -256,10 +254,8 @@ def _pretrain(
 
 def _scorer(path: str, options: str | None) -> Any:
     """Return the ``Scorer`` of a preset or a run."""
-    from keras_elmo.pretraining.language_model_files import read_language_model
+    from keras_elmo.pretraining import Scorer, read_language_model, read_run
     from keras_elmo.pretraining.run_folder import RunFolder
-    from keras_elmo.pretraining.scores import Scorer
-    from keras_elmo.pretraining.train import read_run
 
     if RunFolder(path).settings.is_file():
         if options:
@@ -318,7 +314,7 @@ def _export(
         language: str or None. Language of the text, an ISO 639 code: en.
         bits: int. Significant bits of the weights of the biLM.
     """
-    from keras_elmo.pretraining.export import export_run
+    from keras_elmo.pretraining import export_run
 
     data = "\n".join(read_lines(data)) if data else ""
     export_run(folder, output, heldout, data, license, language, bits, overwrite)
@@ -370,7 +366,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
 
     def add(run: Callable, *described: Callable, show: Callable = _show) -> None:
-        """Add the subcommand that calls ``run`` with its arguments, or those of ``described``."""
+        """Add a subcommand that calls ``run``. ``described`` take its arguments if not ``run``."""
         name = run.__name__.removeprefix("_").replace("_", "-")
         text = (inspect.getdoc(run) or "").partition("\n\n")[0]
         command = commands.add_parser(
