@@ -18,6 +18,7 @@ import numpy as np
 
 from keras_elmo.tokenizers.text_tokens import make_tokenizer, plain_quotes
 from keras_elmo.tokenizers.token_lists import check_text, split_tokens
+from keras_elmo.utils.batches import cut
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.files import (
@@ -47,7 +48,7 @@ _SENTENCES = {
     ),
     "lines": re.compile(r"\A.*", re.DOTALL),
 }
-# Punkt learns abbreviations from this many characters of each file.
+# Punkt learns abbreviations from the first lines of each file, up to this many characters.
 _PUNKT_CHARACTERS = 3_000_000
 
 
@@ -247,12 +248,8 @@ def _train_punkt(files: Iterable[PathLike]) -> Callable[[str], list[str]]:
     punkt = import_extra("nltk.tokenize.punkt", "sentences='punkt'", "NLTK", "pretrain")
     trainer = punkt.PunktTrainer()
     for file in files:
-        text = ""
-        for line in _lines(file):
-            text += line
-            if len(text) >= _PUNKT_CHARACTERS:
-                break
-        trainer.train(plain_quotes(text[:_PUNKT_CHARACTERS]), finalize=False)
+        start = next(cut(_lines(file), sys.maxsize, _PUNKT_CHARACTERS), [])
+        trainer.train(plain_quotes("".join(start)), finalize=False)
     trainer.finalize_training()
     return punkt.PunktSentenceTokenizer(trainer.get_params()).tokenize
 

@@ -30,9 +30,6 @@ from keras_elmo.utils.progress import progress_bar
 SENTENCES_IN_A_PART = 2000
 TOKENS_IN_A_PART = 50_000
 
-# An earlier run may have had other values of these settings: only the rounding differs.
-_CHANGES_ROUNDING = {"engine", "backend", "batch_tokens"}
-
 _BEGIN_ANEW = "Pass overwrite=True (--force) without resume to begin anew"
 # No characters that hdf5 cannot store, or that would separate tokens in the dataset ``sentences``.
 _TOKEN = re.compile("[^ \t\r\n\0\ud800-\udfff]+")
@@ -148,7 +145,7 @@ class _LayerFile:
 
     def __init__(self, output: pathlib.Path, settings: dict, resume: bool, overwrite: bool) -> None:
         self._output, self._folder = output, output.with_name(output.name + ".parts")
-        self._settings = json.loads(json.dumps(settings))
+        self._settings, self._compression = json.dumps(settings), settings["compression"]
         self._is_finished = resume and output.exists() and not self._folder.exists()
         self._parts: list[pathlib.Path] = []
         if overwrite:
@@ -166,12 +163,9 @@ class _LayerFile:
         paths = [self._output] if self._is_finished else itertools.takewhile(os.path.exists, parts)
         for path in paths:
             with self._open(path) as file:
-                stored, ours = json.loads(file.attribute("settings")), self._settings
-                names = sorted((stored | ours).keys() - _CHANGES_ROUNDING)
-                differing = [name for name in names if stored.get(name) != ours.get(name)]
-                if differing:
-                    made, now = ({x: y.get(x) for x in differing} for y in (stored, ours))
-                    raise _differs(path, f"the settings {made} in place of {now}")
+                stored = file.attribute("settings")
+                if stored != self._settings:
+                    raise _differs(path, f"the settings {stored} in place of {self._settings}")
                 lines = file.read_strings("sentences")
             self._parts.append(path)
             yield from lines
@@ -187,7 +181,7 @@ class _LayerFile:
         with self._new_file(path) as file:
             file.create_dataset("sentences", data=np.array(lines, h5py.string_dtype()))
             for i, array in arrays:
-                compression = self._settings["compression"] if array.size else None
+                compression = self._compression if array.size else None
                 file.create_dataset(str(start + i), data=array, compression=compression)
         self._parts.append(path)
 
@@ -213,7 +207,7 @@ class _LayerFile:
         self._folder.mkdir(exist_ok=True)
         unfinished = self._folder / "unfinished.hdf5"
         with h5py.File(unfinished, "w") as file:
-            file.attrs["settings"] = json.dumps(self._settings)
+            file.attrs["settings"] = self._settings
             yield file
         os.replace(unfinished, path)
 

@@ -325,13 +325,9 @@ class Embedder:
         return rows
 
     def settings(self) -> dict:
-        """Return everything but the input that the bits of a result depend on, for JSON."""
-        return {
-            "biLM": self._engine.bilm.fingerprint(),
-            "options": self.config.digest(),
-            **self._engine.settings,
-            "batch_tokens": self.batch_tokens,  # The batches change the rounding.
-        }
+        """Return the settings that decide the results, apart from rounding, for JSON."""
+        bilm = self._engine.bilm.fingerprint()
+        return {"biLM": bilm, "options": self.config.digest(), "dtype": self._dtype}
 
 
 def _flatten(sentences: Sentences) -> tuple[list[bytes], np.ndarray]:

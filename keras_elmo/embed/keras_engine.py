@@ -61,12 +61,10 @@ class KerasEngine:
 
     Attributes:
         elmo: ElmoLayer. The layer with the weights.
-        settings: dict for JSON. Everything but the biLM that the bits of a result depend on.
     """
 
     def __init__(self, bilm: BiLMFile, policy: str) -> None:
         self.elmo = build_layer(bilm, policy)
-        self.settings = {"dtype": self.elmo.compute_dtype, "backend": keras.backend.backend()}
         self._bilm = self.elmo.bilm
         self._programs: dict[LayerChoice | None, Callable] = {}  # None: token representations
         self._lock = threading.Lock()

@@ -30,7 +30,6 @@ class OnnxEngine:
 
     Attributes:
         bilm: BiLMFile. As the argument.
-        settings: dict for JSON. Everything but the biLM that the bits of a result depend on.
 
     Raises:
         ImportError: If ONNX or ONNX Runtime is not installed.
@@ -41,7 +40,6 @@ class OnnxEngine:
         names = 'Embedder(engine="onnxruntime")', "ONNX and ONNX Runtime", "onnx"
         _, onnxruntime = [import_extra(module, *names) for module in PACKAGES]
         check_alphabet(bilm.config)
-        self.settings = {"dtype": dtype, "engine": "onnxruntime"}
         self.bilm, self._dtype = bilm, dtype
         self._run_options = onnxruntime.RunOptions()
         self._run_options.only_execute_path_to_fetches = True  # skip higher layers

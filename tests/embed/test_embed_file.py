@@ -66,7 +66,7 @@ def test_resume_after_a_failure(embedder, text, tmp_path, monkeypatch):
     assert not output.exists() and len(list(parts.iterdir())) == 2
     with pytest.raises(ValueError, match="to continue an unfinished run. Received: .*out.hdf5.par"):
         embedder.embed_file(text, output, progress=False)
-    message = "has the settings .*'all'} in place of .*'top'}. Pass overwrite=True"
+    message = "has the settings .*all.* in place of .*top.*. Pass overwrite=True"
     with pytest.raises(ValueError, match=message):
         embedder.embed_file(text, output, "top", resume=True, progress=False)
     for other_input in (io.StringIO("x\n"), STORED[:2], STORED[:3]):  # and the start of the input
@@ -146,7 +146,6 @@ def test_killed_and_resumed(tiny_preset, embedder, tmp_path, monkeypatch):
 def test_a_finished_file_is_recognised(embedder, layers, text, monkeypatch):
     before = layers.read_bytes()
     other = Embedder(embedder.elmo, batch_tokens=512)  # only the rounding differs
-    other._engine.settings = {"dtype": "float32", "engine": "another"}
     other._engine.represent = None
     counts = other.embed_file(text, layers, resume=True, progress=False)
     assert counts["tokens"] == 0 and counts["resumed_tokens"] == sum(map(len, STORED))
@@ -155,14 +154,14 @@ def test_a_finished_file_is_recognised(embedder, layers, text, monkeypatch):
     for changed in (b"x" + lines, lines + b"more\n", fewer):
         with pytest.raises(ValueError, match="layers.hdf5, which has other sentences"):
             embedder.embed_file(io.BytesIO(changed), layers, resume=True, progress=False)
-    with pytest.raises(ValueError, match="layers.hdf5, which has the settings .* of .*'top'"):
+    with pytest.raises(ValueError, match="layers.hdf5, which has the settings .* of .*top"):
         embedder.embed_file(text, layers, "top", resume=True, progress=False)
     # The same weights under other options are another biLM.
     options = {"activation": "tanh", "cell_clip": 0.01}
     layer = ElmoLayer(dataclasses.replace(embedder.config, **options))
     layer.build((None, None, embedder.config.max_characters_per_token))
     layer.set_weights(embedder.elmo.get_weights())
-    with pytest.raises(ValueError, match="layers.hdf5, which has the settings .*'options'"):
+    with pytest.raises(ValueError, match="layers.hdf5, which has the settings .*options"):
         Embedder(layer).embed_file(text, layers, resume=True, progress=False)
     assert layers.read_bytes() == before
     layers.write_bytes(before[: len(before) // 2])
