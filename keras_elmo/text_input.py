@@ -24,6 +24,7 @@ from keras_elmo.utils.extras import import_extra
 from keras_elmo.utils.files import (
     PathLike,
     atomic_write,
+    check_file,
     check_output,
     library_errors,
     local_path,
@@ -185,7 +186,9 @@ def _cells(path: pathlib.Path, ending: str, column: str | None) -> Iterator[Any]
 def _table_parts(path: pathlib.Path, ending: str, column: str | None) -> Iterator[Any]:
     """Yield a table as data frames of pandas with some rows each."""
     pandas = import_extra("pandas", f"Reading {path}", "pandas", "tables")
-    with library_errors(f"{path} is damaged or not a table", "Write it again, as pandas does"):
+    check_file(path, f"Table {path}")
+    advice = "Write it in UTF-8, with quotes around texts that contain commas"
+    with library_errors(f"{path} is damaged or not a table", advice):
         if ending == ".parquet":
             parquet = import_extra("pyarrow.parquet", f"Reading {path}", "PyArrow", "tables")
             with parquet.ParquetFile(path) as file:

@@ -149,6 +149,8 @@ def test_bad_cells_and_columns(tmp_path, name, content, message):
 )
 def test_damaged_tables(tmp_path, name, content, message):
     pytest.importorskip("pandas")
+    with pytest.raises(FileNotFoundError, match=f"Table .*{name} does not exist"):
+        next(read_token_lists(tmp_path / name, "text"))
     with pytest.raises(OSError, match=f"{name} is damaged or not a table .*{message}"):
         read(tmp_path / name, content)
 

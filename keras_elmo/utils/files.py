@@ -101,13 +101,8 @@ def atomic_write(path: PathLike) -> Iterator[pathlib.Path]:
     target = local_path(path).resolve()
     temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:16]}.tmp")
     try:
-        temporary.touch(exist_ok=False)  # the umask decides who may read the file
         yield temporary
         os.replace(temporary, target)
-    except OSError as error:
-        if error.errno and not error.filename:  # the error of a full disk has no name
-            error.filename = str(target)
-        raise
     finally:
         temporary.unlink(missing_ok=True)
 
