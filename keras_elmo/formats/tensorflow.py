@@ -60,17 +60,15 @@ class _Variables(Format):
     def belongs_to_bilm(self, name: str) -> bool:
         return bool(_BILM_TENSOR.fullmatch(name.removeprefix(self.prefix)))
 
-    @functools.cached_property
-    def _reader(self) -> Any:
-        owner = f"Reading {self.index()}"
-        tensorflow = import_extra("tensorflow", owner, "TensorFlow", "tensorflow")
-        return tensorflow.train.load_checkpoint(str(self.index()).removesuffix(".index"))
-
     def _call(self, function: Any) -> Any:
         """Call a function with TensorFlow's reader, whose errors get the name of the file."""
+        tensorflow = import_extra(
+            "tensorflow", f"Reading {self.index()}", "TensorFlow", "tensorflow"
+        )
         problem = f"{self.source} is damaged, incomplete, or not a TensorFlow checkpoint"
         with library_errors(problem, "Fetch all its files again"):
-            return function(self._reader)
+            prefix = str(self.index()).removesuffix(".index")
+            return function(tensorflow.train.load_checkpoint(prefix))
 
 
 class BilmTfCheckpoint(_Variables):
