@@ -1,7 +1,6 @@
 """Presets: biLMs by name, and paths of files in any format of ``FORMATS``."""
 
 import dataclasses
-import shutil
 from typing import Any
 
 from keras_elmo.formats.allennlp import AllenNlpArchive
@@ -18,6 +17,7 @@ from keras_elmo.utils.files import (
     PathLike,
     check_new_directory,
     local_path,
+    read_vocabulary_lines,
     write_files,
     write_json,
 )
@@ -136,7 +136,8 @@ def convert(
         arrays = {name: array.astype("float32") for name, array in softmax.arrays.items()}
         writers["softmax.hdf5"] = lambda path: write_arrays(path, arrays)
     elif vocabulary := files.vocabulary_file:
-        writers["vocab.txt"] = lambda path: shutil.copyfile(vocabulary, path)
+        lines = read_vocabulary_lines(vocabulary)
+        writers["vocab.txt"] = lambda path: path.write_text("\n".join(lines) + "\n", "utf-8")
     if mixes:
         values = [dataclasses.asdict(mix) for mix in mixes]
         writers["scalar_mix.json"] = lambda path: write_json(path, values)

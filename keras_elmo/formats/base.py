@@ -173,8 +173,11 @@ class Format(abc.ABC):
 
     @property
     def vocabulary_file(self) -> pathlib.Path | None:
-        """The file ``vocab.txt``, or None."""
-        return self.folder.pick("vocab.txt") if self.folder.named("vocab.txt") else None
+        """``vocab.txt`` or, from simple_elmo_training, ``vocab.txt.gz``; None without it."""
+        for name in ("vocab.txt", "vocab.txt.gz"):
+            if self.folder.named(name):
+                return self.folder.pick(name)
+        return None
 
     @property
     def card(self) -> str:

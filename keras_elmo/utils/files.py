@@ -1,6 +1,7 @@
 """Read small files with clear errors, and write files atomically."""
 
 import contextlib
+import gzip
 import hashlib
 import json
 import os
@@ -64,16 +65,19 @@ def read_options(file: PathLike, kind: str = "Options file", content_type: type 
 
 
 def read_vocabulary_lines(file: PathLike, kind: str = "Vocabulary") -> list[str]:
-    r"""Read the lines of a vocabulary in UTF-8.
+    r"""Read the lines of a vocabulary in UTF-8, which gzip may have compressed.
 
     Lines end in ``\n``, or most of them in ``\r\n``. The last line may lack its end. A byte-order
     mark at the start is removed. Nothing else is stripped, because the lines are tokens.
 
     Raises:
-        OSError: If the file is missing or cannot be read.
+        OSError: If the file is missing, damaged, or cannot be read.
         ValueError: If the file is not UTF-8. The error names the line.
     """
     content = read_bytes(file, kind)
+    if content.startswith(b"\x1f\x8b"):
+        with library_errors(f"{kind} {file} is damaged", "Fetch it again"):
+            content = gzip.decompress(content)
     end = "\r" if 2 * content.count(b"\r\n") > content.count(b"\n") else ""
     try:
         lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
