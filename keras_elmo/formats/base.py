@@ -140,7 +140,7 @@ class Format(abc.ABC):
                 f"{self.name} {self.folder.path} does not contain the options of its biLM. The "
                 f"options of the released models are used: {self.released_config}. Pass options= "
                 "(--options) if the biLM has others",
-                stacklevel=6,
+                stacklevel=2,
             )
             return self.released_config
         if isinstance(options, dict):
