@@ -12,7 +12,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.preprocessing import normalize as scale_to_length_1
 
 from keras_elmo.embed.embedder import Embedder
-from keras_elmo.layer_choice import LayerChoice
 from keras_elmo.utils.checks import invalid, shorten
 
 # Clones of a grid search share an Embedder: loading and compiling one takes seconds.
@@ -23,8 +22,8 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     """Turn each text of a column into one vector, the mean of the ELMo vectors of its tokens.
 
     The transformer works in ``Pipeline``, ``ColumnTransformer``, ``GridSearchCV`` and ``joblib``.
-    It learns nothing: ``fit`` only checks the arguments and loads the preset. A clone or a pickle
-    contains the name of the preset and not its weights, so the other machine needs the preset too.
+    It learns nothing, so ``fit`` does nothing. A clone or a pickle contains the name of the preset
+    and not its weights, so the other machine needs the preset too.
 
     Each process loads a preset once and keeps the last two. Start a new process to read a
     directory again after its files changed.
@@ -39,7 +38,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     Raises:
         ValueError: If an argument is invalid, or if a row is neither text nor a list of tokens.
-            ``fit`` and ``transform`` raise it.
+            ``transform`` raises it.
 
     Examples:
         >>> from keras_elmo.sklearn import ElmoVectorizer
@@ -68,9 +67,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.dtype = dtype
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Check the arguments, load the preset, and return the transformer itself."""
-        _rows(X)
-        LayerChoice.of(self.layers, self._load().config.n_layers + 1)
+        """Return the transformer itself."""
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -84,7 +81,10 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             A float32 array of shape ``(rows, width)``, or a DataFrame after
             ``set_output(transform="pandas")``.
         """
-        rows, embedder = _rows(X), self._load()
+        if self.pooling not in ("mean", "max"):
+            expected = "ElmoVectorizer expects pooling to be 'mean' or 'max'"
+            raise invalid(expected, f"pooling={shorten(self.pooling)}")
+        rows, embedder = _rows(X), _embedder(self.preset, self.dtype)
         is_text = any(isinstance(row, str) for row in rows)
         sentences = embedder.tokenize(rows) if is_text else rows
         if self.pooling == "mean":
@@ -96,16 +96,10 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         vectors = vectors.reshape(len(rows), -1)
         return scale_to_length_1(vectors) if self.normalize else vectors
 
-    def _load(self) -> Embedder:
-        if self.pooling not in ("mean", "max"):
-            expected = "ElmoVectorizer expects pooling to be 'mean' or 'max'"
-            raise invalid(expected, f"pooling={shorten(self.pooling)}")
-        return _embedder(self.preset, self.dtype)
-
     @property
     def _n_features_out(self) -> int:
         """Return the number of columns, which ``get_feature_names_out`` reads."""
-        config = self._load().config
+        config = _embedder(self.preset, self.dtype).config
         n_vectors = config.n_layers + 1 if self.layers == "all" else 1
         return n_vectors * 2 * config.projection_dim
 

@@ -115,14 +115,10 @@ def test_the_checks_of_scikit_learn(name):
         ({}, "A film.", "one column of texts .* Received: X of type str, 'A film.'"),
         ({}, np.array([TEXTS]), "one column of texts .* Received: X of type ndarray"),
         ({}, [], "at least one row. Received: X of type list"),
+        ({}, ["A film.", None], "None"),
     ],
 )
 def test_invalid_arguments(texts_preset, changes, X, message):
     vectorizer = ElmoVectorizer(**{"preset": texts_preset} | changes)
     with pytest.raises(ValueError, match=message):
-        vectorizer.fit(X)
-
-
-def test_a_row_without_text_is_named(texts_preset):
-    with pytest.raises(ValueError, match="None"):
-        ElmoVectorizer(texts_preset).transform(["A film.", None])
+        vectorizer.fit_transform(X)
