@@ -154,17 +154,14 @@ class BiLanguageModel(keras.Model):
 
         Returns nats, float32, shape ``(batch, 2, tokens)``, in the order of ``targets``.
         """
-        found = []
-        for d, outputs in enumerate(self.read(inputs)):
-            targets = inputs["targets"][:, d]
-            nll = negative_log_likelihood(
-                ops.reshape(outputs, (-1, self.config.projection_dim)),
-                ops.reshape(targets, (-1,)),
-                self.softmax_kernel,
-                self.softmax_bias,
-            )
-            found.append(ops.reshape(nll, ops.shape(targets)))
-        return ops.stack(found, axis=1)
+        outputs, targets = ops.stack(self.read(inputs), axis=1), inputs["targets"]
+        nll = negative_log_likelihood(
+            ops.reshape(outputs, (-1, self.config.projection_dim)),
+            ops.reshape(targets, (-1,)),
+            self.softmax_kernel,
+            self.softmax_bias,
+        )
+        return ops.reshape(nll, ops.shape(targets))
 
     def compute_loss(self, x: Any, y: Any, y_pred: Tensor, *_: Any, **__: Any) -> Tensor:
         # The replicas of TensorFlow sum their gradients. On one device this divides by 1.

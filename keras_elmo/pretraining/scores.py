@@ -11,7 +11,7 @@ from keras_elmo.formats.weight_mapping import to_float32
 from keras_elmo.pretraining.corpus import Batcher
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.tokenizers.token_lists import sentence_rows, utf8_tokens
-from keras_elmo.utils.checks import check_whole, invalid, is_whole
+from keras_elmo.utils.checks import check_whole, invalid
 
 
 class Scorer:
@@ -41,7 +41,6 @@ class Scorer:
     ) -> None:
         self._model = model
         self._vocabulary = vocabulary
-        self._known = set(vocabulary) - {UNKNOWN}
         self._batcher = Batcher(model.config, vocabulary, batch_tokens)
         self._score = _CompiledMethod(model, "score").predict_on_batch
         self._read = _CompiledMethod(model, "read").predict_on_batch
@@ -93,11 +92,12 @@ class Scorer:
         tokens = sum(map(len, sentences))
         predictions = tokens + len(sentences)
         forward, backward = -total / predictions
-        unknown = sum(t not in self._known for sentence in sentences for t in sentence)
+        with np.errstate(over="ignore"):  # the biLM may have diverged
+            perplexities = np.exp([forward, backward, (forward + backward) / 2])
+        known = set(self._vocabulary) - {UNKNOWN}
+        unknown = sum(t not in known for sentence in sentences for t in sentence)
         return {
-            "forward": _exp(forward),
-            "backward": _exp(backward),
-            "perplexity": _exp((forward + backward) / 2),
+            **dict(zip(("forward", "backward", "perplexity"), perplexities.tolist())),
             "tokens": tokens,
             "predictions": predictions,
             "oov_share": unknown / tokens,
@@ -125,7 +125,8 @@ class Scorer:
             and probability, the most probable first, without ``<S>``, ``</S>`` and ``<UNK>``.
 
         Raises:
-            ValueError: If the sentence is not a list of tokens, or has no such position.
+            IndexError: If the sentence has no such position.
+            ValueError: If the sentence is not a list of tokens.
 
         Examples:
             >>> from keras_elmo.pretraining.language_model_files import read_language_model
@@ -138,14 +139,8 @@ class Scorer:
             Peters et al., 2018, section 3.1, the two factorisations of the biLM.
         """
         [tokens] = _as_lists([sentence])
-        if not (is_whole(position, -len(tokens)) and position < len(tokens)):
-            raise invalid(
-                f"Scorer expects a position from {-len(tokens)} to {len(tokens) - 1} in a sentence "
-                f"of {len(tokens)} tokens",
-                f"position={position!r}",
-            )
         top = check_whole("Scorer", "top", top)
-        index = int(position) % len(tokens)
+        index = range(len(tokens))[position]
         encoded = self._batcher.encode([tokens])
         forward, backward = self._read(self._batcher.batch(encoded, np.array([0])))
         # Each direction returns its outputs in the order in which it reads.
@@ -170,11 +165,6 @@ def _as_lists(sentences: Any) -> list[list[str]]:
         [t if isinstance(t, str) else t.decode("utf-8", "ignore") for t in sentence]
         for sentence in sentences
     ]
-
-
-def _exp(x: float) -> float:
-    with np.errstate(over="ignore"):  # the biLM may have diverged
-        return float(np.exp(x))
 
 
 def _log_softmax(logits: np.ndarray) -> np.ndarray:

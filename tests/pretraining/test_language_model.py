@@ -202,13 +202,10 @@ def test_substitutes_are_the_predictions_of_both_directions():
             }
             for t, p in found["joint"]:
                 np.testing.assert_allclose(p, product[t] / sum(product.values()), rtol=1e-4)
-    assert scorer.substitutes(SENTENCES[0], -1, 1) == {
-        name: pairs[:1]
-        for name, pairs in scorer.substitutes(SENTENCES[0], len(SENTENCES[0]) - 1).items()
-    }
-    for position in (len(SENTENCES[0]), True, 0.5):
-        with pytest.raises(ValueError, match=f"a position from .* Received: position={position}"):
-            scorer.substitutes(SENTENCES[0], position)
+    assert scorer.substitutes(SENTENCES[0], -1) == scorer.substitutes(SENTENCES[0], 3)
+    assert len(scorer.substitutes(SENTENCES[0], 0, top=2)["joint"]) == 2
+    with pytest.raises(IndexError, match="out of range"):
+        scorer.substitutes(SENTENCES[0], 4)
     with pytest.raises(ValueError, match="every sentence to be a list of tokens"):
         scorer.substitutes("a sentence", 0)
 
