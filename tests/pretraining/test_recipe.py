@@ -50,21 +50,13 @@ def test_named_sizes():
     assert SIZES["mini"] == open_preset("elmo_mini_en").config
 
 
-def test_numbers_of_numpy_are_kept_as_json_has_them():
-    recipe = Recipe(batch_tokens=np.int64(512), learning_rate=np.float32(0.5), steps=np.int32(9))
-    assert type(recipe.batch_tokens) is int and type(recipe.learning_rate) is float
-    assert json.loads(json.dumps(dataclasses.asdict(recipe)))["batch_tokens"] == 512
-
-
 @pytest.mark.parametrize(
     "changes, message",
     [
         ({"steps": 0}, "Recipe expects steps to be whole, 1 or more, or None. Received: steps=0"),
         ({"warmup": -1}, "warmup to be whole, 0 or more. Received: warmup=-1"),
-        ({"batch_tokens": 0}, "batch_tokens to be whole, 1 or more. Received: batch_tokens=0"),
         ({"max_tokens": None}, "max_tokens to be whole, 1 or more. Received: max_tokens=None"),
         ({"learning_rate": float("nan")}, "learning_rate to be more than 0. .*=nan"),
-        ({"clip_norm": float("inf")}, "clip_norm to be more than 0. Received: clip_norm=inf"),
         ({"decay": 1.5}, "decay to be from 0 to 1. Received: decay=1.5"),
         ({"dropout": 1}, "dropout to be 0 or more and below 1. Received: dropout=1"),
         ({"negatives": -1}, "negatives to be whole, 0 or more, or None. Received: negatives=-1"),
