@@ -12,7 +12,7 @@ Reference: Wortsman et al., 2022, https://arxiv.org/abs/2109.01903.
 
 import argparse
 
-from keras_elmo.pretraining import read_language_model, write_language_model
+from keras_elmo.pretraining import read_language_model, tokenizer_of, write_language_model
 
 
 def average(preset, other, share):
@@ -38,7 +38,8 @@ def main():
     model, vocabulary = average(arguments.preset, arguments.other, arguments.share)
     share = arguments.share
     card = f"# {1 - share:g} of {arguments.preset} and {share:g} of {arguments.other}"
-    write_language_model(arguments.output, model, vocabulary, card)
+    tokenizer = tokenizer_of(arguments.preset)
+    write_language_model(arguments.output, model, vocabulary, card, tokenizer=tokenizer)
     print(f"{model.count_params():,} weights averaged: {arguments.output}")
 
 

@@ -20,11 +20,12 @@ import pathlib
 
 import numpy as np
 
-from keras_elmo import BiLMConfig, WordTokenizer
+from keras_elmo import BiLMConfig
 from keras_elmo.pretraining import (
     SIZES,
     BiLanguageModel,
     read_language_model,
+    tokenizer_of,
     write_language_model,
 )
 
@@ -194,10 +195,7 @@ def main():
     model, vocabulary = read_language_model(arguments.preset)
     larger = grow_language_model(model, config, arguments.seed)
     card = f"# A larger copy of {arguments.preset}, to train further"
-    try:
-        tokenizer = {"name": WordTokenizer.from_preset(arguments.preset).tokenizer}
-    except ValueError:  # the preset does not record it
-        tokenizer = None
+    tokenizer = tokenizer_of(arguments.preset)
     write_language_model(arguments.output, larger, vocabulary, card, 23, tokenizer)
     print(f"{model.count_params():,} weights became {larger.count_params():,}: {arguments.output}")
 

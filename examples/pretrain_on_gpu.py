@@ -18,7 +18,6 @@ Muon trains the matrices of the biLM, Adam the other weights. There is no dropou
 import argparse
 import collections
 import concurrent.futures
-import contextlib
 import functools
 import itertools
 import multiprocessing
@@ -392,15 +391,6 @@ def make_trainer(loss, n_distinct, clip_norm=5.0):
     return train
 
 
-def tokenizer_of(*folders):
-    """Return the content of ``tokenizer.json`` from the first folder that has this file."""
-    from keras_elmo import WordTokenizer
-
-    for folder in folders:
-        with contextlib.suppress(ValueError):
-            return {"name": WordTokenizer.from_preset(folder).tokenizer}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("corpus", type=pathlib.Path, help="folder of keras-elmo prepare")
@@ -420,7 +410,7 @@ def main():
     import jax
     import jax.numpy as jnp
 
-    from keras_elmo.pretraining import read_language_model, write_language_model
+    from keras_elmo.pretraining import read_language_model, tokenizer_of, write_language_model
 
     if args.output.exists():
         parser.error(f"Expected a new output folder. Received: {args.output}, which exists")

@@ -51,18 +51,6 @@ def bundled_facts() -> dict[str, dict[str, Any]]:
     return facts
 
 
-def absolute_preset(preset: Any) -> Any:
-    """Return a preset that means the same in every working directory.
-
-    Names of presets, and values that are not paths, are returned unchanged.
-    """
-    # A path is never the name of a bundled preset.
-    is_path = isinstance(preset, PathLike) and str(preset) and preset not in bundled()
-    if not is_path or is_released(preset):
-        return preset
-    return str(local_path(preset).absolute())
-
-
 def open_preset(preset: PathLike, options: dict | PathLike | None = None) -> Format:
     """Find the files of a biLM and recognise their format. A released model is downloaded.
 

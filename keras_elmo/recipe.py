@@ -55,7 +55,8 @@ class Recipe:
         clip_norm: float. Largest global norm of the gradient.
         dropout: float. Dropout rate of the inputs and the last output of the LSTMs.
         negatives: int or None. Wrong tokens that a step compares with the right ones, drawn anew
-            for each batch (sampled softmax). 0 or None compares all, which is slower.
+            for each batch (sampled softmax). It draws by the rank in the vocabulary, where the
+            most frequent tokens come first. 0 or None compares all, which is slower.
         precision: str. ``"float32"`` or ``"bfloat16"``, the dtype of large matrix products.
         seed: int. Seed of the weights, the order of the text, the negatives and the dropout.
         frozen_bilm: bool. Update the softmax only, and keep the biLM as it was.

@@ -123,7 +123,7 @@ def test_from_raw_text_to_a_preset(tmp_path, capsys, eager):
     ends = json.loads(call("pretrain", corpus, run, *sizes, *recipe, "--quiet", "--json"))
     assert ends["step"] == 12 and ends["tokens"] > 0 and 1 < ends["perplexity"] < 12
     assert settings() == (10, [12, None, 2, 5])
-    assert "expects a directory that is new" in error_of("pretrain", corpus, run, *sizes, "--quiet")
+    assert "expects a folder without a run" in error_of("pretrain", corpus, run, *sizes, "--quiet")
     # A resumed run keeps what is not given. Steps and epochs replace each other.
     again = ("pretrain", corpus, run, "--resume", "--quiet", "--json")
     assert json.loads(call(*again, "--steps", 14))["step"] == 14

@@ -3,15 +3,19 @@
 import dataclasses
 import json
 import pathlib
-import warnings
+import shutil
+import tempfile
 from collections.abc import Iterable
 
-from keras_elmo.pretraining.language_model_files import read_language_model, write_language_model
-from keras_elmo.pretraining.run_folder import RunFolder, write_log
+from keras_elmo.pretraining.language_model_files import (
+    read_language_model,
+    tokenizer_of,
+    write_language_model,
+)
+from keras_elmo.pretraining.run_folder import RunFolder
 from keras_elmo.pretraining.scores import Scorer
-from keras_elmo.pretraining.train import read_run, tokenizer_of
+from keras_elmo.pretraining.train import read_run
 from keras_elmo.text_input import read_sentences
-from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike, check_new_directory, local_path
 
 
@@ -34,7 +38,7 @@ def export_run(
             the perplexity of the preset on.
         data: str. Markdown on sources, licence and credit, for the model card.
         license: str or None. Licence of the weights, as the Hugging Face Hub writes it, for
-            example cc-by-sa-4.0.
+            example cc-by-sa-4.0. Without one, nobody may use them.
         language: str or None. Language of the text as an ISO 639 code, for example en.
         bits: int. Significant bits of the stored biLM, 2 to 23.
         overwrite: bool. Whether to replace the files of a preset that exists.
@@ -50,30 +54,19 @@ def export_run(
     if not overwrite:
         remedy = "Choose another directory, or pass overwrite=True (--force)"
         check_new_directory(output, "export", remedy)
-    texts = {}
-    heldout = [heldout] if isinstance(heldout, PathLike) else heldout
-    for file in map(local_path, heldout):
-        sentences = read_sentences(file)
-        if not sentences:
-            raise invalid("heldout expects tokenised sentences", f"none in {file}")
-        texts[str(file) if file.name in texts else file.name] = sentences
-    if license is None:
-        warnings.warn(
-            "The model card will name no licence, so nobody may use the weights. Pass license "
-            "(--license)",
-            stacklevel=2,
-        )
     run = RunFolder(folder)
     model, vocabulary, facts = read_run(folder)
-    tokenizer = tokenizer_of(run.path)
-    write_language_model(output, model, vocabulary, bits=bits, tokenizer=tokenizer)
-    scorer = Scorer(*read_language_model(output))  # the weights are rounded
-    scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
+    with tempfile.TemporaryDirectory() as temporary:
+        write_language_model(temporary, model, vocabulary, bits=bits)
+        model, _ = read_language_model(temporary)  # the weights are rounded
+    scorer, scores = Scorer(model, vocabulary), {}
+    for file in map(local_path, [heldout] if isinstance(heldout, PathLike) else heldout):
+        name = str(file) if file.name in scores else file.name
+        scores[name] = scorer.perplexity(read_sentences(file))
     front = {"library_name": "keras", "license": license, "language": language}
-    front = {name: value for name, value in front.items() if value is not None}
     card = _model_card(output.resolve().name, run, facts, front, data, scores)
-    (output / "README.md").write_text(card, "utf-8")
-    write_log(output / "log.csv", facts["log"])
+    write_language_model(output, model, vocabulary, card, bits, tokenizer_of(run.path))
+    shutil.copyfile(run.log, output / "log.csv")
     return scores
 
 
@@ -84,7 +77,7 @@ def _model_card(
     config, recipe, sources = run.read_settings()
     recipe_text = json.dumps(dataclasses.asdict(recipe), indent=2)
     filters = ", ".join(f"{count} of width {width}" for width, count in config.filters)
-    metadata = "".join(f"{key}: {value}\n" for key, value in front.items())
+    metadata = "".join(f"{key}: {value}\n" for key, value in front.items() if value)
     rows = "".join(
         f"| {text} | {s['tokens']:,} | {s['oov_share']:.1%} | {s['forward']:.1f} | "
         f"{s['backward']:.1f} | {s['perplexity']:.1f} |\n"
@@ -92,7 +85,7 @@ def _model_card(
     )
     origin, start = "", sources["init_from"]
     if start:  # a card does not show the folders of a machine
-        preset = pathlib.Path(start).name if pathlib.Path(start).is_absolute() else start
+        preset = start if "://" in start else pathlib.Path(start).name
         origin = f"Fine-tuned from `{preset}`. "
     return f"""---
 {metadata}pipeline_tag: feature-extraction

@@ -1,9 +1,11 @@
 """Read and write a language model as a preset: biLM, vocabulary and softmax."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from keras_elmo.formats.base import SoftmaxFile
 from keras_elmo.formats.bilm_hdf5 import bilm_writers, write_softmax
 from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, UNKNOWN, write_vocabulary
@@ -16,7 +18,7 @@ from keras_elmo.utils.files import PathLike, local_path, write_files, write_json
 
 def read_language_model(
     preset: PathLike,
-    vocabulary: list[str] | None = None,
+    vocabulary: Sequence[str] | None = None,
     n_negatives: int | None = None,
     options: Any = None,
     softmax_needed: bool = True,
@@ -43,39 +45,35 @@ def read_language_model(
         ValueError: If the files do not fit together.
     """
     files = open_preset(preset, options)
-    bilm, config, softmax = files.read(), files.config, files.read_softmax()
-    if softmax is not None:
-        own = softmax.vocabulary
-        kernel, bias = softmax.arrays["softmax/W"], softmax.arrays["softmax/b"]
-        vocabulary = own if vocabulary is None else list(vocabulary)
-        if vocabulary != own:
-            kernel, bias = _for_vocabulary(kernel, bias, own, vocabulary)
-    elif softmax_needed or vocabulary is None:
+    bilm, softmax = files.read(), files.read_softmax()
+    if vocabulary is None and softmax is not None:
+        vocabulary = softmax.vocabulary
+    if vocabulary is None or (softmax is None and softmax_needed):
         raise FileNotFoundError(
-            "Expected a preset with softmax.hdf5 and vocab.txt, which predicts tokens. "
-            f"Received: {preset}, which can only embed them. Use a preset of keras-elmo export, or "
-            "a bilm-tf checkpoint with vocab.txt. keras-elmo pretrain --own-vocabulary trains a "
-            "new softmax; --frozen-bilm keeps the biLM as it was"
+            f"Expected a preset with softmax.hdf5 and vocab.txt. Received: {preset}, which cannot "
+            "predict tokens. keras-elmo pretrain --own-vocabulary trains a new softmax; "
+            "--frozen-bilm keeps the biLM as it was"
         )
-    model = BiLanguageModel(config, len(vocabulary), n_negatives=n_negatives, **kwargs)
+    model = BiLanguageModel(bilm.config, len(vocabulary), n_negatives=n_negatives, **kwargs)
     bilm.assign(variables_by_path(model.bilm))
     if softmax is not None:
+        kernel, bias = _for_vocabulary(softmax, vocabulary)
         model.softmax_kernel.assign(kernel)
         model.softmax_bias.assign(bias)
-    return model, vocabulary
+    return model, list(vocabulary)
 
 
 def _for_vocabulary(
-    kernel: np.ndarray, bias: np.ndarray, own: list[str], vocabulary: list[str]
+    softmax: SoftmaxFile, vocabulary: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Convert a softmax to another vocabulary."""
-    row_of = {token: row for row, token in enumerate(own)}
+    """Return the kernel and the bias of a softmax for another vocabulary."""
+    row_of = {token: row for row, token in enumerate(softmax.vocabulary)}
+    unknown = SPECIAL_TOKENS.index(UNKNOWN)
     rows = np.array([row_of.get(token, -1) for token in vocabulary])
     is_new = rows < 0
-    unknown = SPECIAL_TOKENS.index(UNKNOWN)
-    kernel, bias = kernel[np.where(is_new, unknown, rows)], bias[np.where(is_new, unknown, rows)]
-    bias[is_new] -= np.log(1 + is_new.sum())
-    bias[unknown] -= np.log(1 + is_new.sum())
+    rows[is_new] = unknown
+    kernel, bias = softmax.arrays["softmax/W"][rows], softmax.arrays["softmax/b"][rows]
+    bias[rows == unknown] -= np.log(1 + is_new.sum())
     return kernel, bias
 
 
@@ -85,7 +83,7 @@ def write_language_model(
     vocabulary: list[str],
     card: str = "",
     bits: int = 16,
-    tokenizer: dict | None = None,
+    tokenizer: str | None = None,
 ) -> None:
     """Write the files of a preset.
 
@@ -100,8 +98,7 @@ def write_language_model(
         vocabulary: list of str. Vocabulary of the model.
         card: str. Text of ``README.md``.
         bits: int. Significant bits of the stored biLM, 2 to 23.
-        tokenizer: dict or None. Content of ``tokenizer.json``, with the ``name`` of a
-            ``WordTokenizer``.
+        tokenizer: str or None. Name of the ``WordTokenizer`` that made the tokens.
 
     Raises:
         OSError: If a file cannot be written.
@@ -119,11 +116,32 @@ def write_language_model(
         "README.md": lambda path: path.write_text(card.rstrip() + "\n", "utf-8"),
     }
     if tokenizer is not None:
-        writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
+        writers[TOKENIZER_FILE] = lambda path: write_json(path, {"name": tokenizer})
     write_files(directory, writers)
     # Files of an older preset, which belong to another biLM.
     for name in {TOKENIZER_FILE, "scalar_mix.json"} - writers.keys():
         (local_path(directory) / name).unlink(missing_ok=True)
+
+
+def tokenizer_of(*sources: PathLike | None) -> str | None:
+    """Return the name of the ``WordTokenizer`` that made the tokens of a corpus or preset.
+
+    Args:
+        *sources: str, path or None. Presets, folders of ``prepare`` and runs, in the order in
+            which they are asked. None is skipped.
+
+    Returns:
+        The name, or None if no source records it.
+
+    Raises:
+        ValueError: If a source does not exist.
+
+    Examples:
+        >>> tokenizer_of("elmo_mini_en")
+        'penn'
+    """
+    names = (open_preset(source).tokenizer for source in sources if source is not None)
+    return next(filter(None, names), None)
 
 
 def rounded(array: np.ndarray, bits: int) -> np.ndarray:

@@ -4,7 +4,6 @@ import contextlib
 import csv
 import dataclasses
 import json
-import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -15,11 +14,10 @@ from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.vocabulary import write_vocabulary
 from keras_elmo.presets import TOKENIZER_FILE
 from keras_elmo.recipe import Recipe
-from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import (
     PathLike,
     atomic_write,
-    check_file,
+    library_errors,
     local_path,
     locked,
     read_options,
@@ -47,11 +45,7 @@ class RunFolder:
         self.log = self.path / "log.csv"
 
     def locked(self) -> contextlib.AbstractContextManager:
-        """Make the folder and hold its lock, so that only one process trains in it.
-
-        Raises:
-            OSError: If another process trains there.
-        """
+        """Make the folder, and lock it. Raises an ``OSError`` if another process trains there."""
         self.path.mkdir(parents=True, exist_ok=True)
         return locked(self.path / "run.lock", f"trains {self.path}")
 
@@ -60,15 +54,10 @@ class RunFolder:
 
         Raises:
             FileNotFoundError: If the folder contains no run.
-            ValueError: If ``run.json`` is invalid.
         """
         content = read_options(self.settings, "Run of keras-elmo pretrain")
-        try:
-            config = BiLMConfig.from_options(content["options"], str(self.settings))
-            return config, Recipe(**content["recipe"]), dict(content["origin"])
-        except (KeyError, TypeError) as error:
-            expected = f"{self.settings} must contain the options, recipe and origin of a run"
-            raise invalid(expected, repr(error)) from None
+        config = BiLMConfig.from_options(content["options"], str(self.settings))
+        return config, Recipe(**content["recipe"]), content["origin"]
 
     def write_settings(
         self,
@@ -76,7 +65,7 @@ class RunFolder:
         recipe: Recipe,
         origin: dict,
         vocabulary: list[str],
-        tokenizer: dict | None = None,
+        tokenizer: str | None = None,
     ) -> None:
         """Write the settings, the vocabulary and the tokenizer; the caller holds the lock."""
         sections = {
@@ -89,52 +78,42 @@ class RunFolder:
             self.settings.name: lambda path: write_json(path, sections),
         }
         if tokenizer is not None:
-            writers[TOKENIZER_FILE] = lambda path: write_json(path, tokenizer)
+            writers[TOKENIZER_FILE] = lambda path: write_json(path, {"name": tokenizer})
         write_files(self.path, writers)
 
     def save(self, variables: dict, facts: dict) -> None:
-        """Write a checkpoint, which replaces the one before, and the log.
+        """Write the log and a checkpoint, which replace those before.
 
         Args:
             variables: dict. Lists of Keras variables by the name of their group.
             facts: dict. Anything that JSON can hold. ``log`` is a list of rows, each a dict.
         """
+        with atomic_write(self.log) as temporary, temporary.open("w", newline="") as file:
+            writer = csv.DictWriter(file, facts["log"][0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(facts["log"])
         arrays: dict[str, Any] = {name: to_numpy(x) for name, x in _named(variables).items()}
-        with atomic_write(self.checkpoint) as temporary, open(temporary, "wb") as file:
-            np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
-        write_log(self.log, facts["log"])
+        with atomic_write(self.checkpoint) as temporary, temporary.open("wb") as opened:
+            np.savez(opened, facts=np.array(json.dumps(facts)), **arrays)
 
     def load(self, variables: dict) -> dict:
         """Read some groups of variables from the checkpoint, and return its facts.
 
         Raises:
-            FileNotFoundError: If there is no checkpoint.
-            ValueError: If the checkpoint is damaged or does not fit the variables.
+            OSError: If the checkpoint is missing or damaged, or does not fit the variables.
         """
-        check_file(self.checkpoint, f"Checkpoint of keras-elmo pretrain {self.checkpoint}")
-        try:
-            with open(self.checkpoint, "rb") as opened, np.load(opened) as file:
-                for name, variable in _named(variables).items():
-                    variable.assign(file[name])
-                return json.loads(str(file["facts"]))
-        except (zipfile.BadZipFile, EOFError, KeyError, ValueError) as error:
-            expected = f"Expected a complete checkpoint of the run in {self.path}"
-            raise invalid(expected, f"{self.checkpoint}, {error}", "Begin anew") from error
-
-
-def write_log(path: PathLike, rows: list[dict]) -> None:
-    """Write a log as CSV, one row per checkpoint."""
-    with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        problem = f"Expected a complete checkpoint of a run: {self.checkpoint}"
+        with library_errors(problem, "Begin anew"), self.checkpoint.open("rb") as opened:
+            arrays = np.load(opened)
+            for name, variable in _named(variables).items():
+                variable.assign(arrays[name])
+            return json.loads(str(arrays["facts"]))
 
 
 def to_numpy(variable: Any) -> np.ndarray:
     """Return the value of a variable that is equal on all devices."""
-    if keras.backend.backend() == "tensorflow":
-        variable = keras.ops.copy(variable)  # TensorFlow keeps one value per device
-    return keras.ops.convert_to_numpy(variable)
+    # Copy: on several devices, TensorFlow has a value for each.
+    return keras.ops.convert_to_numpy(keras.ops.copy(variable))
 
 
 def _named(variables: dict) -> dict:

@@ -6,18 +6,14 @@ import dataclasses
 import hashlib
 import math
 import pathlib
-import signal
-import threading
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
 
 from keras_elmo.config import BiLMConfig
-from keras_elmo.formats.vocabulary import SPECIAL_TOKENS, read_vocabulary
-from keras_elmo.presets import absolute_preset, open_preset
+from keras_elmo.formats.vocabulary import read_vocabulary
 from keras_elmo.pretraining.corpus import Batcher, Corpus
 from keras_elmo.pretraining.distribution import (
     batches_of_replicas,
@@ -26,14 +22,14 @@ from keras_elmo.pretraining.distribution import (
     this_process,
 )
 from keras_elmo.pretraining.language_model import BiLanguageModel
-from keras_elmo.pretraining.language_model_files import read_language_model
+from keras_elmo.pretraining.language_model_files import read_language_model, tokenizer_of
 from keras_elmo.pretraining.optimizers import Schedule, make_optimizer
 from keras_elmo.pretraining.run_folder import RunFolder, to_numpy
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.recipe import Recipe
 from keras_elmo.text_input import read_sentences
 from keras_elmo.utils.checks import check_whole, invalid
-from keras_elmo.utils.files import PathLike, check_new_directory, digest_of, local_path
+from keras_elmo.utils.files import PathLike, digest_of, local_path
 from keras_elmo.utils.progress import progress_bar
 
 # Held-out tokens that are scored at every checkpoint.
@@ -67,10 +63,10 @@ class Pretraining:
             preset's, which then needs no softmax.
 
     Raises:
-        ValueError: If the folder contains a run and ``resume`` is False, or a run with other
-            settings or another corpus; if the corpus is not a prepared one; if ``save_every`` is
-            less than 1; if ``config`` has other sizes than ``init_from``; or if the recipe has
-            ``frozen_bilm`` and there is no ``init_from``.
+        ValueError: If the folder contains a run and ``resume`` is False, a run with other
+            settings or another corpus, or a corpus or preset; if the corpus is not a prepared
+            one; if ``save_every`` is less than 1; if ``config`` has other sizes than
+            ``init_from``; or if the recipe has ``frozen_bilm`` and there is no ``init_from``.
 
     Examples:
         >>> from keras_elmo.pretraining import Recipe, prepare
@@ -105,42 +101,38 @@ class Pretraining:
             expected = "Pretraining expects a folder of keras-elmo prepare"
             raise invalid(expected, f"{corpus}, without train-*.txt")
         is_started = resume and self.folder.settings.is_file()
-        if not is_started:
-            remedy = "Resume a run (resume=True, --resume), or choose another directory"
-            check_new_directory(self.folder.path, "Pretraining", remedy)
+        if not is_started and self.folder.vocabulary.exists():
+            raise invalid(
+                "Pretraining expects a folder without a run, a corpus or a preset",
+                f"a folder with {self.folder.vocabulary}",
+                "Resume a run (resume=True, --resume), or choose another folder",
+            )
+        before = self.folder.read_settings() if is_started else None
+        if before is not None:
+            config, recipe = config or before[0], recipe or before[1]
+            if init_from is None:
+                init_from, own_vocabulary = before[2]["init_from"], before[2]["own_vocabulary"]
+        self._given = recipe = recipe or Recipe()
         digests = "".join(digest_of(file) for file in (*files, corpus / "vocab.txt"))
         self._origin: dict[str, Any] = {
             "corpus": hashlib.sha256(digests.encode()).hexdigest(),
-            "init_from": absolute_preset(init_from),
+            "init_from": None if init_from is None else str(init_from),
             "own_vocabulary": own_vocabulary,
             "backend": keras.backend.backend(),
         }
-        if is_started:
-            before = self.folder.read_settings()
-            config, recipe = config or before[0], recipe or before[1]
-            if init_from is None:
-                names = ("init_from", "own_vocabulary")
-                self._origin |= {name: before[2][name] for name in names}
-            self._check_same(before, (config, recipe, self._origin))
-        self._given = recipe = recipe or Recipe()
+        if before is not None:
+            _check_same(before, (config, recipe, self._origin))
         keras.utils.set_random_seed(recipe.seed)
         resumes = is_started and self.folder.checkpoint.is_file()
         if resumes:
             self.model, self.vocabulary, facts = read_run(self.folder.path)
         else:
-            self.model, self.vocabulary = _first_model(config, recipe, corpus, self._origin)
+            start = init_from, own_vocabulary
+            self.model, self.vocabulary = _first_model(config, recipe, corpus, *start)
             facts = {"step": 0, "tokens": 0, "seconds": 0.0, "perplexity": None}
             facts |= {"position": (0, 0, 0), "log": []}
         self.facts = facts
-        tokens = self.vocabulary[len(SPECIAL_TOKENS) :]
-        if 0 < (recipe.negatives or 0) < len(tokens) and tokens == sorted(tokens):
-            warnings.warn(
-                "The sampled softmax expects a vocabulary with the most frequent tokens first. "
-                "Received: an alphabetical one, which makes training worse. Train with "
-                "own_vocabulary, or use the full softmax (negatives=0)",
-                stacklevel=2,
-            )
-        self._tokenizer = None if resumes else tokenizer_of(corpus, self._origin["init_from"])
+        self._tokenizer = None if resumes else tokenizer_of(corpus, init_from)
         self.devices = count_devices()
         sizes = recipe.batch_tokens, self.devices
         batcher = Batcher(self.model.config, self.vocabulary, *sizes)
@@ -157,23 +149,11 @@ class Pretraining:
         self._scorer = Scorer(self.model, self.vocabulary)
         self._sample = _sample(corpus)
 
-    def _check_same(self, before: tuple, after: tuple) -> None:
-        """Raise a ``ValueError`` if a setting differs that a resumed run must not change."""
-        old, new = (
-            {**dataclasses.asdict(config), **dataclasses.asdict(recipe), **origin}
-            for config, recipe, origin in (before, after)
-        )
-        if differing := [n for n in new if new[n] != old.get(n) and n not in _CHANGEABLE]:
-            names = ", ".join(_CHANGEABLE)
-            raise invalid(
-                f"A resumed run expects the settings that it began with, except {names}",
-                f"for {self.folder.path}, another value of {', '.join(differing)}",
-            )
-
     def run(self, callbacks: Iterable = (), progress: bool = True) -> None:
         """Train to the last step of the recipe.
 
-        After Ctrl-C or SIGTERM the run writes a checkpoint and raises ``KeyboardInterrupt``.
+        A run that is interrupted continues from its last checkpoint in a new ``Pretraining`` with
+        ``resume``.
 
         Args:
             callbacks: iterable of Keras callbacks, for example ``keras.callbacks.TensorBoard``.
@@ -185,58 +165,40 @@ class Pretraining:
             OSError: If another process trains in the folder, or a checkpoint cannot be written.
             ValueError: If the run diverged; the last checkpoint stays.
         """
-        is_first = this_process()[0] == 0
-        self.model.stop_training = False
-        with contextlib.ExitStack() as stack:
+        is_first, step = this_process()[0] == 0, self.facts["step"]
+        shown = {"total": self.steps, "initial": step, "unit": " steps", "desc": "pretraining"}
+        with (
+            self.folder.locked() if is_first else contextlib.nullcontext(),
+            progress_bar(progress and is_first, **shown) as bar,
+        ):
             if is_first:
-                stack.enter_context(self.folder.locked())
                 settings = self.model.config, self._given, self._origin
                 self.folder.write_settings(*settings, self.vocabulary, self._tokenizer)
-            signals = stack.enter_context(_received_signals())
-            shown = {"total": self.steps, "initial": self.facts["step"], "unit": " steps"}
-            bar = stack.enter_context(
-                progress_bar(progress and is_first, desc="pretraining", **shown)
-            )
-            keeper = _Keeper(self, bar, signals, is_first)
-            # Keras wants equally many steps in every epoch, so the last steps are apart.
-            whole, rest = divmod(max(0, self.steps - self.facts["step"]), self.save_every)
-            for epochs, steps in ((whole, self.save_every), (1, rest)):
-                if epochs and steps and not (signals or self.model.stop_training):
-                    self._fit(epochs, steps, [keeper, *callbacks])
-        if signals:
-            raise KeyboardInterrupt(*signals)
+            if step < self.steps:
+                ahead: collections.deque = collections.deque()
+                # TensorBoard counts epochs from the start of the run.
+                first = math.ceil(step / self.save_every)
+                self.model.fit(
+                    self._feed(ahead),
+                    shuffle=False,  # the feed shuffles
+                    steps_per_epoch=self.save_every,
+                    initial_epoch=first,
+                    epochs=first + math.ceil((self.steps - step) / self.save_every),
+                    verbose=0,
+                    callbacks=[_Keeper(self, bar, ahead, is_first), *callbacks],
+                )
 
-    def _fit(self, epochs: int, steps: int, callbacks: list) -> None:
-        self._failure: Exception | None = None
-        # TensorBoard counts epochs from the start of the run.
-        before = -(-self.facts["step"] // self.save_every)
-        counts = {"steps_per_epoch": steps, "initial_epoch": before, "epochs": before + epochs}
-        try:
-            # The feed shuffles.
-            self.model.fit(self._feed(), shuffle=False, verbose=0, callbacks=callbacks, **counts)
-        except Exception:
-            # tf.data keeps only the message; raise the original error again.
-            if self._failure is not None:
-                raise self._failure from None
-            raise
-
-    def _feed(self) -> Any:
-        """Return the batches after the checkpoint; queue tokens and position of each ``ahead``."""
-        ahead_of: collections.deque[list] = collections.deque()
-        self.ahead = ahead_of  # of this ``fit``: a late producer of the last one keeps its own
+    def _feed(self, ahead: collections.deque) -> Any:
+        """Return the batches after the checkpoint; add tokens and position of each to ``ahead``."""
         is_tensorflow = keras.backend.backend() == "tensorflow"
 
         def batches() -> Iterator[tuple[dict]]:
-            try:
-                for batch, *ahead in self._corpus.batches(self.facts["position"]):
-                    ahead_of.append(ahead)
-                    if is_tensorflow and self.devices > 1:
-                        yield from ((x,) for x in batches_of_replicas(batch, self.devices))
-                    else:
-                        yield (rows_of_process(batch),)
-            except (OSError, ValueError) as error:
-                self._failure = error
-                raise
+            for batch, *counts in self._corpus.batches(self.facts["position"]):
+                ahead.append(counts)
+                if is_tensorflow and self.devices > 1:
+                    yield from ((x,) for x in batches_of_replicas(batch, self.devices))
+                else:
+                    yield (rows_of_process(batch),)
 
         if not is_tensorflow:
             return batches()
@@ -246,11 +208,8 @@ class Pretraining:
         spec = {"words": ids, "targets": ids, "weights": tf.TensorSpec([None] * 3, tf.float32)}
         spec["characters"] = tf.TensorSpec([None] * 2, tf.int32)
         feed = tf.data.Dataset.from_generator(batches, output_signature=(spec,)).prefetch(4)
-        if self.devices == 1:
-            return feed
         # Each replica takes the next element of the feed.
-        strategy = tf.distribute.get_strategy()
-        return strategy.distribute_datasets_from_function(lambda _: feed)
+        return tf.distribute.get_strategy().distribute_datasets_from_function(lambda _: feed)
 
     def heldout_perplexity(self) -> float | None:
         """Return the joint perplexity of a held-out sample, None without held-out text."""
@@ -260,34 +219,33 @@ class Pretraining:
 class _Keeper(keras.callbacks.Callback):
     """Count steps, log, score held-out text and write checkpoints."""
 
-    def __init__(self, run: Pretraining, bar: Any, signals: list[int], is_first: bool) -> None:
+    def __init__(
+        self, run: Pretraining, bar: Any, ahead: collections.deque, is_first: bool
+    ) -> None:
         super().__init__()
-        self.run, self.bar, self.signals, self.is_first = run, bar, signals, is_first
+        self.run, self.bar, self.ahead, self.is_first = run, bar, ahead, is_first
         self.began, self.before = time.monotonic(), dict(run.facts)
 
     def on_train_batch_end(self, batch: int, logs: dict) -> None:
         facts = self.run.facts
         facts["step"] += 1
-        tokens, facts["position"] = self.run.ahead.popleft()
+        tokens, facts["position"] = self.ahead.popleft()
         facts["tokens"] += tokens
+        self._check("loss", logs["loss"])
+        rate = (facts["tokens"] - self.before["tokens"]) / (time.monotonic() - self.began)
+        text = f"loss {logs['loss']:.3f}, {rate:.0f} tokens/s"
+        self.bar.set_postfix_str(text, refresh=False)
         self.bar.update()
-        if self.signals:
+        if facts["step"] >= self.run.steps:
             self.model.stop_training = True
-        if batch % 10 == 9:
-            self._check("loss", logs["loss"])
-            rate = (facts["tokens"] - self.before["tokens"]) / (time.monotonic() - self.began)
-            self.bar.set_postfix_str(f"loss {logs['loss']:.3f}, {rate:.0f} tokens/s")
 
     def on_epoch_end(self, epoch: int, logs: dict) -> None:
         run, facts = self.run, self.run.facts
-        self._check("loss", logs["loss"])
         for variable in run.model.trainable_variables:
             self._check("sum of the weights", float(to_numpy(variable).sum()))
-        self.bar.set_description("measuring held-out text")
+        self.bar.set_description("measuring and saving")
         # The loss is from before the last update, the perplexity from after it.
         facts["perplexity"] = run.heldout_perplexity()
-        if facts["perplexity"] is not None:
-            self._check("held-out perplexity", facts["perplexity"])
         facts["seconds"] = self.before["seconds"] + time.monotonic() - self.began
         row = {
             "step": facts["step"],
@@ -300,7 +258,6 @@ class _Keeper(keras.callbacks.Callback):
         facts["log"].append(row)
         logs.update({name: value for name, value in row.items() if value is not None})
         if self.is_first:
-            self.bar.set_description("writing the checkpoint")
             variables = {"model": run.model.variables, "optimizer": run.optimizer.variables}
             run.folder.save(variables, facts)
         self.bar.set_description("pretraining")
@@ -316,39 +273,34 @@ class _Keeper(keras.callbacks.Callback):
             )
 
 
-@contextlib.contextmanager
-def _received_signals() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM in a list. A second signal acts as it did before."""
-    received: list[int] = []
-    is_main = threading.current_thread() is threading.main_thread()  # the others get no signals
-    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
-    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
-
-    def receive(number: int, _: object) -> None:
-        received.append(number)
-        signal.signal(number, handlers[number])
-
-    for number in handlers:
-        signal.signal(number, receive)
-    try:
-        yield received
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+def _check_same(before: tuple, after: tuple) -> None:
+    """Raise a ``ValueError`` if a setting differs that a resumed run must not change."""
+    old, new = (
+        {**dataclasses.asdict(config), **dataclasses.asdict(recipe), **origin}
+        for config, recipe, origin in (before, after)
+    )
+    if differing := [n for n in new if new[n] != old.get(n) and n not in _CHANGEABLE]:
+        expected = "A resumed run expects the settings that it began with, except"
+        raise invalid(
+            f"{expected} {', '.join(_CHANGEABLE)}", f"another value of {', '.join(differing)}"
+        )
 
 
 def _first_model(
-    config: BiLMConfig | None, recipe: Recipe, corpus: pathlib.Path, origin: dict
+    config: BiLMConfig | None,
+    recipe: Recipe,
+    corpus: pathlib.Path,
+    preset: PathLike | None,
+    own_vocabulary: bool,
 ) -> tuple[BiLanguageModel, list[str]]:
     """Return the model of a new run, and its vocabulary."""
     settings, vocabulary = _model_settings(recipe), read_vocabulary(corpus / "vocab.txt")
-    preset = origin["init_from"]
     if preset is None:
         if recipe.frozen_bilm:
             expected = "Pretraining expects a preset to start from (init_from) with frozen_bilm"
             raise invalid(expected, "init_from=None", "A random biLM predicts nothing")
         return BiLanguageModel(config or BiLMConfig(), len(vocabulary), **settings), vocabulary
-    wanted = vocabulary if origin["own_vocabulary"] else None
+    wanted = vocabulary if own_vocabulary else None
     model, vocabulary = read_language_model(preset, wanted, softmax_needed=False, **settings)
     if config not in (None, model.config):
         raise invalid(
@@ -367,7 +319,7 @@ def read_run(folder: PathLike) -> tuple[BiLanguageModel, list[str], dict]:
         ``tokens``, ``seconds``, and ``perplexity`` of the held-out sample or None.
 
     Raises:
-        FileNotFoundError: If the folder contains no checkpoint.
+        OSError: If the folder contains no checkpoint, or a damaged one.
     """
     run = RunFolder(folder)
     config, recipe, _ = run.read_settings()
@@ -385,14 +337,6 @@ def _model_settings(recipe: Recipe) -> dict:
         "seed": recipe.seed,
         "name": "lm",
     }
-
-
-def tokenizer_of(*sources: PathLike | None) -> dict | None:
-    """Return ``tokenizer.json`` for the tokens of the first preset, corpus or run that has one."""
-    for source in sources:
-        if source is not None and (name := open_preset(source).tokenizer):
-            return {"name": name}
-    return None
 
 
 def _sample(corpus: pathlib.Path) -> list[list[str]]:

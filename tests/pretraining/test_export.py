@@ -35,10 +35,8 @@ def test_a_run_becomes_a_preset(a_run, corpus, tmp_path):
         export_run(a_run, tmp_path / "preset", **settings)
 
 
-def test_a_card_without_a_licence_gets_a_warning(tmp_path):
-    with pytest.warns(UserWarning, match="will name no licence.*Pass license"):
-        with pytest.raises(FileNotFoundError, match="Run of keras-elmo pretrain .*run.json"):
-            export_run(tmp_path / "run", tmp_path / "preset")
+def test_a_text_without_tokens(a_run, tmp_path):
     (tmp_path / "empty.txt").write_text("\n")
-    with pytest.raises(ValueError, match="tokenised sentences. Received: none in .*empty.txt"):
-        export_run(tmp_path / "run", tmp_path / "preset", tmp_path / "empty.txt")
+    with pytest.raises(ValueError, match="Scorer expects text. Received: no token"):
+        export_run(a_run, tmp_path / "preset", tmp_path / "empty.txt")
+    assert not (tmp_path / "preset").exists()

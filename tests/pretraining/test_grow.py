@@ -64,7 +64,7 @@ def run(script, monkeypatch, *arguments):
 
 def test_grow_writes_a_preset(tmp_path, monkeypatch):
     small = make_model()
-    write_language_model(tmp_path / "small", small, VOCABULARY, tokenizer={"name": "penn"})
+    write_language_model(tmp_path / "small", small, VOCABULARY, tokenizer="penn")
     options = larger_config(GROWN).to_options()
     (tmp_path / "options.json").write_text(json.dumps(options))
     paths = (tmp_path / "small", tmp_path / "large")
@@ -128,12 +128,7 @@ def test_pretrain_on_gpu_trains_the_same_model(corpus, small_preset, tmp_path, m
         ({"n_layers": 3}, "n_layers=3 is not 2"),
         ({"cell_clip": None}, "cell_clip=None is not 1.0"),
         ({"filters": ((1, 3), (2, 4), (4, 9))}, r"filters=.*\(2, 4\).* do not contain \(\(1, 3\)"),
-        ({"filters": ((1, 3), (2, 5))}, "do not contain"),
         ({"projection_dim": 10}, "the larger biLM lacks a projection"),
-        (
-            {"projection_dim": 18, "lstm_dim": 20, "filters": ((1, 3), (2, 5), (4, 10))},
-            "larger biL",
-        ),
         ({"lstm_dim": 9, "n_layers": 1}, "lstm_dim=9 is less than 10; n_layers=1 is not 2$"),
     ],
 )

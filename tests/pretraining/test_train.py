@@ -1,11 +1,10 @@
-"""Runs: checkpoints, resuming, being killed or interrupted, several devices, fine-tuning."""
+"""Runs: checkpoints, resuming an interrupted run, several devices, fine-tuning."""
 
 import csv
 import dataclasses
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 
@@ -34,16 +33,6 @@ def weights_of(model):
     return {w.path: numpy(w.value) for w in model.weights}
 
 
-def at_step(run, step, action):
-    """A callback that acts once after a step."""
-
-    def on_train_batch_end(batch, logs):
-        if run.facts["step"] == step:
-            action()
-
-    return keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end)
-
-
 def assert_same_run(folder, other):
     """Compare all variables of two runs, and what their checkpoints contain besides."""
     one, two = (np.load(each / "checkpoint.npz") for each in (folder, other))
@@ -52,24 +41,24 @@ def assert_same_run(folder, other):
         for name in set(one.files) - {"facts"}:
             np.testing.assert_array_equal(one[name], two[name], err_msg=name)
         facts = [json.loads(str(each["facts"])) for each in (one, two)]
-    # An interrupted run has one row more.
     assert [f.pop("seconds") and f.pop("log") for f in facts] and facts[0] == facts[1]
 
 
 @pytest.mark.backends("torch")
 def test_a_resumed_run_is_the_same_run(a_run, corpus, tmp_path):
-    """With everything that has a state: moments, dropout, negatives, a shard that is half read.
+    """With everything that has a state: moments, dropout, negatives, a shard that is half read."""
 
-    Ctrl-C after step 5 keeps a checkpoint.
-    """
-    part = make_run(tmp_path, corpus, 8)
+    def interrupt(batch, logs):
+        if run.facts["step"] == 5:
+            raise KeyboardInterrupt
+
+    run = make_run(tmp_path, corpus, 8, save_every=3)
     with pytest.raises(KeyboardInterrupt):
-        part.run([at_step(part, 5, lambda: signal.raise_signal(signal.SIGINT))], progress=False)
-    assert part.facts["step"] == 6  # the step that was running
+        run.run([keras.callbacks.LambdaCallback(on_train_batch_end=interrupt)], progress=False)
     resumed = Pretraining(tmp_path, corpus, save_every=4, resume=True)
     resumed.run(progress=False)
     assert [row["step"] for row in read_log(a_run)] == ["4", "8"]
-    assert [row["step"] for row in read_log(tmp_path)] == ["4", "6", "8"]
+    assert [row["step"] for row in read_log(tmp_path)] == ["3", "7", "8"]
     assert resumed.facts["perplexity"] == float(read_log(tmp_path)[-1]["perplexity"])
     assert_same_run(tmp_path, a_run)
 
@@ -80,7 +69,7 @@ def test_one_run_in_a_folder(corpus, finished):
         with pytest.raises(OSError, match="trains .*run already. Received: its lock"):
             run.run(progress=False)
     for folder in (finished, corpus):
-        with pytest.raises(ValueError, match="new or empty. .* contains files. Resume a run"):
+        with pytest.raises(ValueError, match="without a run, a corpus .*vocab.txt. Resume a run"):
             make_run(folder, corpus, 8)
 
 
@@ -97,7 +86,7 @@ def test_a_resumed_run_may_change_some_settings_only(corpus, finished):
     # A run that diverges stops and keeps its checkpoint.
     run.model.softmax_kernel.assign(numpy(run.model.softmax_kernel) * np.nan)
     run.steps, run.save_every = 40, 20
-    message = "diverged: expected a finite loss. Received: nan at step 21. Resume the run in"
+    message = "diverged: expected a finite loss. Received: nan at step 12. Resume the run in"
     with pytest.raises(ValueError, match=message):
         run.run(progress=False)
     model, _, facts = read_run(finished)
@@ -120,53 +109,22 @@ def test_a_run_that_was_killed_before_its_first_checkpoint(corpus, finished, a_r
     assert_same_run(finished, a_run)
 
 
-KILLED = """
-import os, signal, sys
-from tests.forks import run_in_fork
-from tests.pretraining.conftest import make_run
-from tests.pretraining.test_train import at_step
-
-def train():
-    run = make_run(*sys.argv[1:], 8, resume=True)
-    run.run([at_step(run, step, lambda: os.kill(os.getpid(), signal.SIGKILL))], progress=False)
-
-for step in (3, 6):
-    assert run_in_fork(train) == -signal.SIGKILL
-"""
-
-
-@pytest.mark.extended
-def test_a_killed_run_continues(corpus, a_run, tmp_path):
-    folder = tmp_path / "killed"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", KILLED, folder, corpus], check=True)
-    make_run(folder, corpus, 8, resume=True).run(progress=False)
-    assert_same_run(folder, a_run)
-
-
-def test_read_run(a_run, corpus, tmp_path):
+def test_read_run(a_run, corpus):
     model, vocabulary, facts = read_run(a_run)
     assert facts["step"] == 8 and facts["tokens"] > 0
     scores = Scorer(model, vocabulary).perplexity([["a", "b"]])
     assert 1 < scores["perplexity"] < 1000
     with pytest.raises(FileNotFoundError, match="Run of keras-elmo pretrain .*run.json does not"):
         read_run(corpus)
-    folder = shutil.copytree(a_run, tmp_path / "run")
-    content = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({"options": content["options"]}))
-    with pytest.raises(ValueError, match="run.json must contain the options, recipe and origin"):
-        read_run(folder)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "missing"])
-def test_a_damaged_checkpoint(damage, finished):
+def test_a_damaged_checkpoint(finished):
     path = finished / "checkpoint.npz"
-    error, message = ValueError, "checkpoint of the run in .*. Begin anew"
-    if damage == "truncated":
-        path.write_bytes(path.read_bytes()[:-100])
-    else:
-        path.unlink()
-        error, message = FileNotFoundError, "checkpoint.npz does not exist"
-    with pytest.raises(error, match=message):
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(OSError, match="a complete checkpoint of a run: .*npz .*. Begin anew"):
+        read_run(finished)
+    path.unlink()
+    with pytest.raises(OSError, match="No such file"):
         read_run(finished)
 
 
@@ -175,21 +133,12 @@ def test_epochs_are_passes_over_the_corpus(corpus, tmp_path):
     assert one > 20 and half == round(one / 2)
 
 
-def test_a_vocabulary_in_alphabetical_order_gets_a_warning(corpus, tmp_path):
-    other = shutil.copytree(corpus, tmp_path / "corpus")
-    words = (other / "vocab.txt").read_text().split()
-    (other / "vocab.txt").write_text("\n".join([*words[:3], *sorted(words[3:])]) + "\n")
-    with pytest.warns(UserWarning, match="a vocabulary with the most frequent tokens first"):
-        make_run(tmp_path / "run", other, 4)
-    make_run(tmp_path / "run", other, 4, negatives=0)
-
-
 def test_a_frozen_bilm_gets_a_softmax(corpus, small_preset, tmp_path):
     """For a preset without a softmax."""
     preset = shutil.copytree(small_preset, tmp_path / "preset")
     (preset / "softmax.hdf5").unlink()
     settings = {"config": None, "init_from": preset, "optimizer": "muon", "save_every": 8}
-    with pytest.raises(FileNotFoundError, match="can only embed them.*--own-vocabulary"):
+    with pytest.raises(FileNotFoundError, match="cannot predict tokens.*--own-vocabulary"):
         make_run(tmp_path / "run", corpus, 8, **settings)
     settings |= {"own_vocabulary": True, "frozen_bilm": True}
     run = make_run(tmp_path / "run", corpus, 8, **settings)
@@ -219,15 +168,6 @@ def test_errors(settings, message, corpus, small_preset, tmp_path):
     settings = {"corpus": corpus, "recipe": Recipe(steps=4), **settings}
     with pytest.raises(ValueError, match=message):
         Pretraining(tmp_path / "run", **settings)
-
-
-def test_an_error_of_the_corpus_keeps_its_type(corpus, tmp_path):
-    other = shutil.copytree(corpus, tmp_path / "other")
-    run = make_run(tmp_path / "run", other, 8)
-    for file in other.glob("train-*"):
-        file.write_bytes(b"\xff\n")
-    with pytest.raises(ValueError, match="Expected UTF-8 text"):
-        run.run(progress=False)
 
 
 DEVICES = """
