@@ -44,9 +44,10 @@ def scan(
         import torch
 
         n = inputs[0].shape[0]
+        steps = list(zip(*([None] * n if x is None else x.unbind() for x in inputs)))
         outputs: list[Any] = [None] * n
         for t in reversed(range(n)) if reverse else range(n):
-            carry, outputs[t] = step(constants, carry, _time_step(inputs, t))
+            carry, outputs[t] = step(constants, carry, steps[t])
         return carry, tuple(torch.stack(steps) for steps in zip(*outputs))
     import tensorflow as tf
 
@@ -56,9 +57,13 @@ def scan(
         for x in outputs_like
     )
 
+    # The gradient of x[t] would have the size of x in every step.
+    arrays_in = [None if x is None else tf.TensorArray(x.dtype, n).unstack(x) for x in inputs]
+
     def body(k: Tensor, carry: tuple, arrays: tuple) -> tuple:
         t = n - 1 - k if reverse else k
-        carry, outputs = step(constants, carry, _time_step(inputs, t))
+        one_step = tuple(None if x is None else x.read(t) for x in arrays_in)
+        carry, outputs = step(constants, carry, one_step)
         return k + 1, carry, tuple(a.write(t, x) for a, x in zip(arrays, outputs))
 
     _, carry, arrays = tf.while_loop(
@@ -69,10 +74,6 @@ def scan(
         maximum_iterations=n,  # XLA needs a bound for the gradient.
     )
     return carry, tuple(array.stack() for array in arrays)
-
-
-def _time_step(inputs: tuple, t: Any) -> tuple:
-    return tuple(None if x is None else x[t] for x in inputs)
 
 
 @functools.cache
