@@ -117,7 +117,7 @@ def build(task, n_labels, shapes, embedding, units, backbone=None):
         h = layers.Dropout(0.5)(birnn(layers.Dropout(0.5)(h), mask=mask))
     if task == "ner":
         scores, crf = layers.Dense(n_labels)(h), keras_elmo.CRF()
-        model = keras.Model(inputs, {"labels": crf(scores)})
+        model = keras.Model(inputs, {"labels": crf(scores, mask=mask)})
         tagger = keras.Model(inputs, {"labels": crf.decode(scores, mask)})
         return model, tagger, crf.loss
     real = ops.cast(mask, h.dtype)[..., None]

@@ -68,7 +68,7 @@ def with_crf(inputs, h, n_tags, mask, learning_rate):
     """Return a compiled model of tags with a CRF, and the tagger that shares its weights."""
     scores = layers.Dense(n_tags)(h)
     crf = keras_elmo.CRF()
-    model = keras.Model(inputs, crf(scores))
+    model = keras.Model(inputs, crf(scores, mask=mask))
     optimizer = keras.optimizers.Adam(learning_rate, global_clipnorm=5.0)
     model.compile(optimizer, crf.loss, jit_compile=JIT)
     return model, keras.Model(inputs, crf.decode(scores, mask))
