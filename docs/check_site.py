@@ -72,33 +72,39 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def check(site: pathlib.Path, chromium: str) -> list[str]:
-    """Return the problems of all pages of a site."""
-    pages = sorted(f"/{path.parent.relative_to(site)}/" for path in site.rglob("index.html"))
-    pages = ["/" if page == "/./" else page for page in pages]
-    script = SCRIPT.replace("PAGES", json.dumps(pages)).replace("WIDTHS", json.dumps(WIDTHS))
+def dump_page(chromium: str, site: pathlib.Path, address: str, *options: str) -> str:
+    """Return the HTML of a page of a site after its scripts ran."""
     handler = functools.partial(Quiet, directory=site)
-    page = site / "check.html"
-    page.write_text(script, "utf-8")
     with (
         http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server,
         tempfile.TemporaryDirectory() as profile,
     ):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         command = [
-            *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"),
-            *("--virtual-time-budget=600000", "--window-size=1400,900"),
-            *(
-                f"--user-data-dir={profile}",
-                f"http://127.0.0.1:{server.server_address[1]}/check.html",
-            ),
+            *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", *options),
+            f"--user-data-dir={profile}",
+            f"http://127.0.0.1:{server.server_address[1]}/{address}",
         ]
         try:
-            dom = subprocess.run(command, capture_output=True, timeout=600, check=True).stdout
+            run = subprocess.run(command, capture_output=True, timeout=600, check=True)
         finally:
             server.shutdown()
-            page.unlink()
-    found = re.search(r'<pre id="found">(.*?)</pre>', dom.decode(), re.DOTALL)[1]
+    return run.stdout.decode()
+
+
+def check(site: pathlib.Path, chromium: str) -> list[str]:
+    """Return the problems of all pages of a site."""
+    pages = sorted(f"/{path.parent.relative_to(site)}/" for path in site.rglob("index.html"))
+    pages = ["/" if page == "/./" else page for page in pages]
+    script = SCRIPT.replace("PAGES", json.dumps(pages)).replace("WIDTHS", json.dumps(WIDTHS))
+    page = site / "check.html"
+    page.write_text(script, "utf-8")
+    options = "--virtual-time-budget=600000", "--window-size=1400,900"
+    try:
+        dom = dump_page(chromium, site, page.name, *options)
+    finally:
+        page.unlink()
+    found = re.search(r'<pre id="found">(.*?)</pre>', dom, re.DOTALL)[1]
     print(f"{len(pages)} pages at {' and '.join(map(str, WIDTHS))} pixels")
     return json.loads(html.unescape(found))
 

@@ -12,6 +12,7 @@ os.environ.setdefault(
 )
 
 import contextlib
+import importlib
 import json
 import pathlib
 
@@ -25,6 +26,7 @@ from keras_elmo.formats.bilm_weights import bilm_mapping
 from keras_elmo.formats.hdf5 import write_arrays
 from keras_elmo.formats.weight_mapping import expected_shapes
 
+EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 SHARED = pathlib.Path(__file__).parents[2] / "shared"
 BACKEND = keras.backend.backend()
@@ -141,6 +143,16 @@ def eager():
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """A function that imports a module of the examples."""
+    for name in ("nltk", "seqeval", "matplotlib"):
+        pytest.importorskip(name)
+    for folder in (EXAMPLES, EXAMPLES / "experiments"):
+        monkeypatch.syspath_prepend(folder)
+    return importlib.import_module
 
 
 @pytest.fixture

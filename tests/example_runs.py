@@ -3,12 +3,12 @@
 import contextlib
 import io
 import os
-import pathlib
 import runpy
 import sys
 from unittest import mock
 
-EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+from tests.conftest import EXAMPLES
+
 EXPERIMENTS = EXAMPLES / "experiments"
 
 TREES = {

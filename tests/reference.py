@@ -89,11 +89,11 @@ def bilm(rows, options, weights, states=None, word_vectors=0):
 
 
 def stacked(found, n_layers):
-    """Return the layer representations, (tokens, layers, 2 * projection_dim)."""
+    """Return the layer representations, (..., tokens, layers, 2 * projection_dim)."""
     layers = [np.concatenate([found["token"], found["token"]], -1)]
     for layer in range(1, n_layers + 1):
         layers.append(np.concatenate([found[f"forward_{layer}"], found[f"backward_{layer}"]], -1))
-    return np.stack(layers, 1)
+    return np.stack(layers, -2)
 
 
 def elmo_layers(sentence, options, weights):
@@ -116,13 +116,3 @@ def layer_norm(sentences):
     mean = values.mean(axis=(0, 2), keepdims=True)[0]
     variance = values.var(axis=(0, 2), keepdims=True)[0]
     return [(s - mean) / np.sqrt(variance + 1e-12) for s in sentences]
-
-
-def stacked_batch(found, n_layers):
-    """Apply ``stacked`` to (batch, tokens, projection_dim) arrays."""
-    return np.stack(
-        [
-            stacked({k: v[row] for k, v in found.items()}, n_layers)
-            for row in range(len(found["token"]))
-        ]
-    )

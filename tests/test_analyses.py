@@ -1,6 +1,5 @@
 """The analyses of what the layers know, on small files with known answers."""
 
-import importlib
 import json
 import lzma
 import runpy
@@ -126,6 +125,11 @@ def test_parts_of_speech(tmp_path, preset):
     rows = [line[:10].rstrip() for line in out.splitlines()]
     assert rows == ["layer 0", "layer 1", "layer 2", "mix"]
     assert all(0 <= float(line[10:].split()[0]) <= 100 for line in out.splitlines())
+    read = runpy.run_path(str(EXAMPLES / "parts_of_speech.py"))["read_conllu"]
+    sentences, tags = read(test, 3)
+    assert sentences == [["The", "dog", "did", "n't", "run"], ["Dogs", "run"]]
+    assert tags == ["DET", "NOUN", "AUX", "PART", "VERB", "NOUN", "NOUN"]
+    assert read(test, 4, limit=1) == (sentences[:1], ["DT", "NN", "VBD", "RB", "VB"])
 
 
 def test_a_probe_sees_its_layer_alone():
@@ -136,18 +140,6 @@ def test_a_probe_sees_its_layer_alone():
     parts = dict.fromkeys(("train", "dev", "test"), (arrays, tags))
     accuracies = [probe(parts, layer, 4, 1, 4, 8, 0.3) for layer in (0, 1, None)]
     assert accuracies == [25.0, 100.0, 100.0]
-
-
-def test_read_conllu(tmp_path):
-    read = runpy.run_path(str(EXAMPLES / "parts_of_speech.py"))["read_conllu"]
-    (tmp_path / "text.conllu").write_text(CONLLU)
-    sentences, tags = read(tmp_path / "text.conllu", 3)
-    assert sentences == [["The", "dog", "did", "n't", "run"], ["Dogs", "run"]]
-    assert tags == ["DET", "NOUN", "AUX", "PART", "VERB", "NOUN", "NOUN"]
-    assert read(tmp_path / "text.conllu", 4, limit=1) == (
-        sentences[:1],
-        ["DT", "NN", "VBD", "RB", "VB"],
-    )
 
 
 def test_layers_plot(tmp_path):
@@ -202,9 +194,8 @@ def test_bert_layers(tmp_path, preset, bert, eager, task, given):
     assert all(len(weights) == 3 for weights in written["layer_weights"].values())
 
 
-def test_words_have_the_vector_of_their_first_piece(bert, monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    example = importlib.import_module("bert_layers")
+def test_words_have_the_vector_of_their_first_piece(bert, load):
+    example = load("bert_layers")
     backbone = example.keras_hub.models.BertBackbone.from_preset(bert)
     tokenizer = example.keras_hub.models.BertTokenizer.from_preset(bert)
     sentences = [["Ada", "Lovelace", "left"], ["Paris"]]
@@ -251,5 +242,4 @@ def test_korean_words_in_context(tmp_path, preset):
     given = "--language", "ko", "--preset", preset, "--word", "배", "잘 하 ㄴ다"
     out = run(EXAMPLES / "words_in_context.py", *given, "--static", static)
     assert out.startswith("배: 18 tokens, equal in layer 0\n  without context: 바다")
-    praise, irony = "춤 도 [잘 하 ㄴ다] , 최고", "[잘 하 ㄴ다] , 이제 는 거짓말"
-    assert "잘 하 ㄴ다: 12 tokens, " in out and praise in out and irony in out
+    assert "잘 하 ㄴ다: 12 tokens, " in out and "춤 도 [잘 하 ㄴ다] , 최고" in out

@@ -80,7 +80,8 @@ def test_curves_of_runs_one_after_the_other(tmp_path):
     assert not (tmp_path / "none.png").exists()
 
 
-def test_the_probe_of_the_alternatives_finds_the_layer_with_the_labels(monkeypatch):
+def test_the_probe_and_the_scores_of_the_alternatives(monkeypatch):
+    """The probe finds the layer with the labels; a name may have a chosen word."""
     monkeypatch.syspath_prepend(BENCHMARKS)
     names = runpy.run_path(BENCHMARKS / "alternatives.py")
     x = np.random.default_rng(0).normal(size=(2, 600, 8)).astype("float32")
@@ -90,13 +91,8 @@ def test_the_probe_of_the_alternatives_finds_the_layer_with_the_labels(monkeypat
         x[:, :400], labels[:400], x[:, 400:], lambda found: (found == dev).mean(), 3
     )
     assert (predict(x[:, 400:]) == dev).mean() > 0.9
-
-
-def test_the_alternatives_score_names_with_a_chosen_word(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    score = runpy.run_path(BENCHMARKS / "alternatives.py")["score"]
     labels = [["B-PER", "E-PER", "O"], ["S-LOC"]]
     found = ["B-PER", "E-PER", "O", "S-ORG"]
-    assert score("names", found, labels) == 50
-    assert score("names", found, labels, [[False, True, False], [False]]) == 100
-    assert score("tags", found, labels) == 75
+    assert names["score"]("names", found, labels) == 50
+    assert names["score"]("names", found, labels, [[False, True, False], [False]]) == 100
+    assert names["score"]("tags", found, labels) == 75

@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 
 from keras_elmo.presets import bundled
-from keras_elmo.pretraining.language_model_files import read_language_model
-from keras_elmo.pretraining.scores import Scorer
-from tests.conftest import only_tensorflow
 from tests.example_runs import EXAMPLES, run
 
 
@@ -42,26 +39,3 @@ def test_it_tells_senses_apart_where_the_token_representation_can_not(preset, la
     if preset == "elmo_small_ko":
         card = (bundled()[preset] / "README.md").read_text("utf-8")
         assert f"{right} of the {total} tokens" in card
-
-
-TEXT = {
-    "en": [
-        "The children play in the garden until it is dark .",
-        "He was born in London and educated at Oxford .",
-    ],
-    "ko": [
-        "그 는 서울 에서 태어나 어 대학교 를 졸업 하 었 다 .",
-        "배우 들 의 연기 가 정말 좋 았 고 너무 재미있 게 보 았 습니다 .",
-    ],
-}
-
-
-@only_tensorflow
-@pytest.mark.parametrize("preset", bundled())
-@pytest.mark.extended
-def test_it_predicts_its_language(preset):
-    scorer = Scorer(*read_language_model(preset))
-    sentences = [text.split() for text in TEXT[preset[-2:]]]
-    ahead = scorer.perplexity(sentences)["perplexity"]
-    shuffled = [sorted(sentence) for sentence in sentences]
-    assert ahead < 100 < scorer.perplexity(shuffled)["perplexity"] / 3

@@ -1,8 +1,6 @@
 """The demo page computes in the browser what the package computes."""
 
-import functools
 import html
-import http.server
 import importlib.util
 import json
 import pathlib
@@ -11,7 +9,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-import threading
 import urllib.parse
 
 import keras
@@ -34,11 +31,6 @@ exclude_docs: "*.py"
 """
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-
 def build_site(folder):
     """Build the demo alone as a site, and return the folder of the site."""
     shutil.copytree(DEMO, folder / "docs" / "demo", ignore=shutil.ignore_patterns("files"))
@@ -49,24 +41,6 @@ def build_site(folder):
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return folder / "site"
-
-
-def open_page(site, query, profile):
-    """Return the elements of the page after its scripts ran, as HTML."""
-    handler = functools.partial(Quiet, directory=site)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        command = [
-            *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"),
-            *("--virtual-time-budget=60000", f"--user-data-dir={profile}"),
-            f"http://127.0.0.1:{server.server_address[1]}/demo/?{urllib.parse.urlencode(query)}",
-        ]
-        try:
-            return subprocess.run(
-                command, capture_output=True, timeout=120, check=True
-            ).stdout.decode()
-        finally:
-            server.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -82,30 +56,30 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def found(folder):
     """The numbers that the page wrote."""
-    page = open_page(build_site(folder), {"check": HARD_TEXT}, folder / "profile")
+    dump_page = runpy.run_path(str(DEMO.parent / "check_site.py"))["dump_page"]
+    address = f"demo/?{urllib.parse.urlencode({'check': HARD_TEXT})}"
+    page = dump_page(CHROMIUM, build_site(folder), address, "--virtual-time-budget=60000")
     written = re.search(r'id="elmo-check">(.*?)</script>', page, re.DOTALL)
     status = re.search(r'id="elmo-status"[^>]*>([^<]*)', page)
     assert written, f"the page did not finish: {status and html.unescape(status[1])}"
-    return json.loads(written[1])
+    numbers = json.loads(written[1])
+    # The page asks no other server.
+    assert [host.split(":")[0] for host in numbers["hosts"]] == ["127.0.0.1"]
+    assert numbers["status"] == "The biLM runs."
+    return numbers
 
 
 @pytest.fixture(scope="module")
-def embedder():
-    return keras_elmo.Embedder("elmo_mini_en", engine="keras")
-
-
-@pytest.fixture(scope="module")
-def expected(found, embedder):
+def expected(found):
+    """The layers of the sentences of the page."""
+    embedder = keras_elmo.Embedder("elmo_mini_en", engine="keras")
+    assert sum(found["tokenized"], []) == embedder.tokenize(HARD_TEXT)
+    assert len(found["tokenized"]) > 1
     return embedder.embed([sentence["tokens"] for sentence in found["sentences"]])
 
 
 def cosines(a, b):
     return a @ b.T / np.linalg.norm(a) / np.linalg.norm(b, axis=1)
-
-
-def test_tokens(found, embedder):
-    assert sum(found["tokenized"], []) == embedder.tokenize(HARD_TEXT)
-    assert len(found["tokenized"]) > 1
 
 
 def test_layers(found, expected):
@@ -145,8 +119,3 @@ def test_predictions(found, folder):
             total = sum(table.values())
             for word, p in guesses:
                 assert abs(p - table[word] / total) < 0.02
-
-
-def test_the_page_asks_no_other_server(found):
-    assert [host.split(":")[0] for host in found["hosts"]] == ["127.0.0.1"]
-    assert found["status"] == "The biLM runs."

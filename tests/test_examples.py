@@ -1,7 +1,6 @@
 """Every example runs once to its end and reads the standard formats, on small files."""
 
 import argparse
-import importlib
 import json
 import lzma
 
@@ -15,15 +14,6 @@ from tests.conftest import make_config, numpy
 from tests.example_runs import EXAMPLES, run, write_trees
 
 pytestmark = pytest.mark.extended
-
-
-@pytest.fixture
-def load(monkeypatch):
-    """A function that imports an example."""
-    pytest.importorskip("nltk")
-    pytest.importorskip("seqeval")
-    monkeypatch.syspath_prepend(EXAMPLES)
-    return importlib.import_module
 
 
 @pytest.fixture
@@ -115,41 +105,25 @@ def arguments_of(name, folder, vectors):
     return *words, "--train", file, "--test", file, "--units", 4
 
 
-def check_last_line(out, file):
-    """Compare the last line of an example with the scores it wrote; return the scores."""
-    written = json.loads(file.read_text("utf-8"))
-    dev, test = (100 * written[name] for name in ("dev", "test"))
-    assert out.splitlines()[-1] == f"dev {dev:.1f} test {test:.1f}" and 0 <= test <= 100
-    return written
-
-
-BOTH = {"at_input", "at_output"}
-MIXES = {"sst5": BOTH, "entailment": BOTH, "srl": {"at_input"}, "coreference": {"at_input"}}
-MIXES |= {"questions": BOTH, "proteins": {"at_input"}}
-
-
-@pytest.mark.parametrize("name", MIXES)
+@pytest.mark.parametrize(
+    "name", ["sst5", "entailment", "srl", "coreference", "questions", "proteins"]
+)
 def test_a_task_model(name, load, tmp_path, preset, vectors, eager):
     given = *arguments_of(name, tmp_path, vectors), "--epochs", 2
     scores = tmp_path / "scores.json"
     out = run(EXAMPLES / f"{name}.py", *given, "--scores", scores, "--preset", preset)
-    written = check_last_line(out, scores)
-    assert set(written["layer_weights"]) == MIXES[name]
+    written = json.loads(scores.read_text("utf-8"))
+    dev, test = (100 * written[name] for name in ("dev", "test"))
+    assert out.splitlines()[-1] == f"dev {dev:.1f} test {test:.1f}" and 0 <= test <= 100
+    both = name in ("sst5", "entailment", "questions")
+    assert set(written["layer_weights"]) == {"at_input", *(["at_output"] if both else [])}
     assert all(len(weights) == 3 for weights in written["layer_weights"].values())
     measure = {"sst5": "accuracy", "entailment": "accuracy", "proteins": "Q3"}.get(name, "F1")
     assert f", dev {measure} " in out
 
 
-def test_proteins_pretrain_a_bilm(load, tmp_path, eager):
-    pytest.importorskip("matplotlib")
-    given = "--data", write_proteins(tmp_path / "data"), "--units", 4, "--epochs", 1
-    out = run(EXAMPLES / "proteins.py", *given, "--run", tmp_path / "run", "--run-epochs", 1)
-    assert (tmp_path / "run/preset/weights.hdf5").exists() and "dev " in out
-
-
 def test_quickstart(load, tmp_path, preset, eager):
-    trees = tmp_path / "trees.txt"
-    trees.write_text("(3 (2 Good) (2 fun))\n\n(1 (2 Not) (1 (2 that) (2 good)))\n(0 (2 Bad))\n")
+    trees = write_trees(tmp_path / "trees") / "train.txt"
     given = "--data", trees, "--limit", 2, "--preset", preset, "--epochs", 1
     out = run(EXAMPLES / "quickstart.py", *given)
     assert "on 2 sentences" in out and "classes of two new sentences" in out
@@ -164,8 +138,7 @@ def test_input_and_output(preset):
 
 def test_sentiment(load, tmp_path, preset, eager):
     reviews = {
-        "train": "1\t정말 재미 있 다\n0\t너무 지루 하 다\n"
-        + "1\t배우 가 좋 다 !\n0\t시간 이 아깝 다 .\n" * 9,
+        "train": "1\t배우 가 좋 다 !\n0\t시간 이 아깝 다 .\n" * 10,
         "dev": "1\t재미 있 다\n\n0\t지루 하 다\n1\t \n",
         "test": "0\t시간 이 아깝 다 ...\r\n1\t처음 보 는 좋 은 영화\n0\tA",
     }
@@ -234,65 +207,59 @@ def test_squad(load, tmp_path):
         assert (found["start"], found["end"]) == span
 
 
-def test_proteins(load, tmp_path):
-    file = write_proteins(tmp_path / "data") / "secondary_structure_dev.tsv.xz"
-    sequences, labels = load("proteins").read_proteins(file, 2)
+def test_proteins(load, tmp_path, eager):
+    """Their readers, and a biLM of their letters."""
+    data = write_proteins(tmp_path / "data")
+    read = load("proteins").read_proteins
+    sequences, labels = read(data / "secondary_structure_dev.tsv.xz", 2)
     assert sequences == [["A", "C", "D", "X"], ["M", "K", "V"]]
     assert [x.tolist() for x in labels] == [[0, 0, -1, 2], [1, 2, 2]]
+    given = "--data", data, "--units", 4, "--epochs", 1
+    out = run(EXAMPLES / "proteins.py", *given, "--run", tmp_path / "run", "--run-epochs", 1)
+    assert (tmp_path / "run/preset/weights.hdf5").exists() and "dev " in out
 
 
 # Models.
 
 
-def one_example(name, script, preset):
-    """Return the model of an example, and its inputs for one text or pair."""
-    known = {"words": {"ada": 2}, "tags": ["O", "S-A0", "B-A0"]}
-    elmo = keras_elmo.ElmoLayer.from_preset(preset)
-    if name == "sst5":
-        model = script.build(script.word_embedding(known["words"], 5), elmo, units=4)
-        return model, script.make_inputs(known["words"], [("Ada", "!")], elmo)
-    if name == "entailment":
-        pairs = [(("Ada", "."), ("Not", "at", "all"))]
-        model = script.build(known["words"], 2, elmo, "both")
-        return model, script.make_inputs(known["words"], pairs, elmo)
-    if name == "srl":
-        model, _ = script.build(known, elmo, 5, 1)
-        return model, script.make_inputs(known, [[("Ada", 0), ("left", 1)]], elmo)
-    if name == "ner":
-        return script.build(known, elmo)[0], script.make_inputs(known, [["Ada", "left"]])
-    random, texts = np.random.default_rng(0), {"words": 7}
-    if name == "questions":
-        texts = {"context": 7, "question": 3}
-    inputs = {}
-    for text, n in texts.items():
-        inputs[text] = random.integers(2, 9, (1, n))
-        layers = "layers" if text == "words" else f"{text}_layers"
-        inputs[layers] = random.normal(size=(1, n, 3, 4)).astype("float32")
-        if name == "questions":
-            inputs[f"{text}_characters"] = random.integers(1, 262, (1, n, 20))
-    embedding = keras.layers.Embedding(9, 5)
-    if name == "questions":
-        return script.build(embedding, (3, 4), 6, 0.1), inputs
-    inputs["mentions"] = np.zeros((1, 7, 3), "float32")
-    inputs["mentions"][0, [1, 3, 5, 6], [0, 1, 2, 2]] = 1
-    return script.build(embedding, (3, 4), 6), inputs
+KNOWN = {"words": {"ada": 2}, "tags": ["O", "S-A0", "B-A0"]}
+MODELS = {
+    "sst5": lambda script, elmo: script.build(keras.layers.Embedding(3, 5), elmo, units=4),
+    "entailment": lambda script, elmo: script.build(KNOWN["words"], 2, elmo, "both"),
+    "srl": lambda script, elmo: script.build(KNOWN, elmo, 5, 1)[0],
+    "ner": lambda script, elmo: script.build(KNOWN, elmo)[0],
+    "coreference": lambda script, elmo: script.build(
+        keras.layers.Embedding(3, 5), elmo.shape[1:], 6
+    ),
+    "questions": lambda script, elmo: script.build(
+        keras.layers.Embedding(3, 5), elmo.shape[1:], 6, 0.1
+    ),
+}
 
 
-@pytest.mark.parametrize("name", ["sst5", "entailment", "srl", "ner", "coreference", "questions"])
-def test_padding_changes_nothing(name, load, preset):
+@pytest.mark.parametrize("name", MODELS)
+def test_padding_changes_nothing(name, load, preset, tmp_path):
     keras.utils.set_random_seed(1)
-    model, inputs = one_example(name, load(name), preset)
+    elmo = load("cached_layers").open_elmo(preset, [["a"]], tmp_path)
+    model, random = MODELS[name](load(name), elmo), np.random.default_rng(0)
     for weight in model.trainable_variables:  # the CRF begins with zeros
-        weight.assign(weight + 0.1 * np.random.normal(size=weight.shape))
+        weight.assign(weight + 0.1 * random.normal(size=weight.shape))
+
+    def make(x):
+        shape = 1, 5, *x.shape[2:]
+        return np.ones(shape, "int32") if x.dtype == "int32" else random.uniform(0.1, 1, shape)
 
     def pad(x):
         return np.pad(x, [(0, 0), (0, 2), *[(0, 0)] * (x.ndim - 2)])
 
+    inputs = keras.tree.map_structure(make, model.input)
     expected = keras.tree.flatten(keras.tree.map_structure(numpy, model(inputs)))
     found = keras.tree.flatten(model(keras.tree.map_structure(pad, inputs)))
     for one, padded in zip(expected, map(numpy, found), strict=True):
         np.testing.assert_allclose(padded[:, : one.shape[1]], one, atol=1e-4)
         assert np.std(one) > 1e-4
+        if name == "questions":  # No answer begins or ends in the padding.
+            assert (padded[:, 5:] < -5000).all()
 
 
 def test_srl_leaves_the_predicate_out_of_its_score(load, monkeypatch):
@@ -361,31 +328,23 @@ def test_a_share_is_drawn_with_the_seed(load):
 
 
 def test_stored_layers_are_those_of_the_model(load, tmp_path):
-    """Even of a biLM that reads code points, and of an empty sentence."""
+    """They belong to the weights and options of a biLM, which may read code points."""
     cached, sentences = load("cached_layers"), [["ab", "b"], [], ["a"]]
     names = {"characters": (*SPECIAL_CHARACTERS, "a", "b"), "words": (*SPECIAL_WORDS, "ab")}
-    elmo = keras_elmo.ElmoLayer(make_config(code_points=CodePoints(**names, word_dim=3)))
-    elmo.build((None, None, elmo.config.alphabet.row_length))
-    elmo.set_weights([0.3 * np.random.normal(size=x.shape) for x in elmo.weights])
-    inputs = []
-    model = keras.Model(inputs, cached.representations_of(elmo, inputs))
-    found = numpy(model([cached.elmo_input(elmo, sentences)]))
-    stored = cached.StoredLayers(elmo, sentences, tmp_path)
-    np.testing.assert_allclose(found[0, :2], stored.inputs(sentences)[0, :2], atol=2e-3)
-    assert stored.inputs([[]]).shape[:2] == (1, 0)
+    code_points, found = CodePoints(**names, word_dim=3), []
+    for clip in (3.0, 0.01):
+        elmo = keras_elmo.ElmoLayer(make_config(code_points=code_points, cell_clip=clip))
+        elmo.build((None, None, elmo.config.alphabet.row_length))
+        random = np.random.default_rng(0)
+        elmo.set_weights([0.3 * random.normal(size=x.shape) for x in elmo.weights])
+        inputs = []
+        model = keras.Model(inputs, cached.representations_of(elmo, inputs))
+        found.append(numpy(model([cached.elmo_input(elmo, sentences)]))[0, :2])
+        stored = cached.StoredLayers(elmo, sentences, tmp_path)
+        np.testing.assert_allclose(found[-1], stored.inputs(sentences)[0, :2], atol=2e-3)
+    assert stored.inputs([[]]).shape[:2] == (1, 0) and np.abs(found[0] - found[1]).max() > 0.01
     with pytest.raises(ValueError, match="reads bytes.* Received: one that reads code points. Use"):
         cached.representations_of(elmo, [], characters=keras.Input((None, 50)))
-
-
-def test_stored_layers_belong_to_weights_and_options(load, tmp_path):
-    one, two = (keras_elmo.ElmoLayer(make_config(cell_clip=clip)) for clip in (3.0, 0.01))
-    for layer in (one, two):
-        layer.build((None, None, 13))
-    one.set_weights([0.3 * np.random.normal(size=x.shape) for x in one.weights])
-    two.set_weights(one.get_weights())
-    stored = load("cached_layers").StoredLayers
-    first, second = (stored(elmo, [["a"]], tmp_path).inputs([["a"]]) for elmo in (one, two))
-    assert len(list(tmp_path.glob("*.hdf5"))) == 2 and np.abs(first - second).max() > 1e-4
 
 
 def test_a_text_is_split_after_its_stops(load):

@@ -1,12 +1,11 @@
 """What the task models share: batches, word vectors, column files; and the paper's tables."""
 
-import argparse
-import functools
-import importlib
 import json
 import lzma
 import pathlib
+from unittest import mock
 
+import keras
 import numpy as np
 import pytest
 
@@ -16,24 +15,9 @@ from tests.example_runs import COLUMNS, EXAMPLES, EXPERIMENTS, TOKENS, write_col
 pytestmark = pytest.mark.extended
 
 
-@pytest.fixture
-def experiments(monkeypatch):
-    """A function that imports a module of the experiments."""
-    for name in ("nltk", "seqeval", "matplotlib"):
-        pytest.importorskip(name)
-    monkeypatch.syspath_prepend(EXAMPLES)
-    monkeypatch.syspath_prepend(EXPERIMENTS)
-    return importlib.import_module
-
-
-@pytest.fixture
-def word_vectors(experiments):
-    return experiments("word_vectors")
-
-
-def test_batches(experiments):
+def test_batches(load):
     lengths, chosen = [3, 1, 3, 2, 5, 3, 3, 9], [0, 1, 2, 4, 5, 6]
-    make = experiments("cached_layers").Batches
+    make = load("cached_layers").Batches
     batches = make(lambda indices, _: (indices, indices), lengths, chosen, 2, 1)
     orders = set()
     for _ in range(20):
@@ -45,7 +29,8 @@ def test_batches(experiments):
     assert len(orders) > 10
 
 
-def test_word_vectors(word_vectors, tmp_path):
+def test_word_vectors(load, tmp_path):
+    word_vectors = load("word_vectors")
     path = tmp_path / "vectors.txt"
     glove = "the 1 2.5 -3e-1\n. . . 4 5 6\nparis 7 8 9\nthe 0 0 0\nétage\u00a0x 1 1 1\n7 7 7 7\n"
     for text in (glove, "6 3\n" + glove.replace("\n", " \n")):  # GloVe; word2vec and fastText
@@ -65,7 +50,8 @@ def test_word_vectors(word_vectors, tmp_path):
     np.testing.assert_allclose(table[3:].std(), vectors["a"].std(), rtol=0.1)
 
 
-def test_rare_words_become_unknown(word_vectors):
+def test_rare_words_become_unknown(load):
+    word_vectors = load("word_vectors")
     sentences = [["a", "rare", "b"], ["a", "given", "b"]]
     vocabulary, rare = word_vectors.make_vocabulary(sentences, {"given": 0, "more": 0})
     assert vocabulary == {"a": 2, "b": 3, "given": 4, "more": 5, "rare": 6} and rare == {"rare"}
@@ -85,14 +71,14 @@ def test_rare_words_become_unknown(word_vectors):
         ("b 1 2\nc 3 4\n", "vectors for some of the 1 words. Received: path="),
     ],
 )
-def test_word_vectors_malformed(word_vectors, tmp_path, text, message):
+def test_word_vectors_malformed(load, tmp_path, text, message):
     (tmp_path / "vectors.txt").write_text(text)
     with pytest.raises(ValueError, match=message):
-        word_vectors.read_vectors(tmp_path / "vectors.txt", ["a"])
+        load("word_vectors").read_vectors(tmp_path / "vectors.txt", ["a"])
 
 
-def test_conll_reads_every_scheme(experiments, tmp_path):
-    conll = experiments("conll")
+def test_conll_reads_every_scheme(load, tmp_path):
+    conll = load("conll")
     tokens = [sentence.split() for sentence in TOKENS.split(" | ")]
     tags = [sentence.split() for sentence in COLUMNS["BIOES"].split(" | ")]
     for scheme in COLUMNS:
@@ -109,9 +95,9 @@ def test_conll_reads_every_scheme(experiments, tmp_path):
 
 
 @pytest.mark.parametrize("comment", ["# text = EU O", "#\thttp://a.b\t[2009-10-17]", "#"])
-def test_conll_skips_comments_and_numbers(experiments, tmp_path, comment):
+def test_conll_skips_comments_and_numbers(load, tmp_path, comment):
     """As in files after CoNLL-U; but # is also a token."""
-    read, path = experiments("conll").read_columns, tmp_path / "x.conll"
+    read, path = load("conll").read_columns, tmp_path / "x.conll"
     rows = ["0.1\tleft\tO\t-", "1-2\tzum\t_\t-", "1\tzu\tO\t-", "2\tEU\tB-ORG\t-"]
     path.write_text("\n".join([comment, *rows, "", comment, "1\t#\tO\t-", ""]))
     expected = [["zu", "EU"], ["#"]], [["O", "S-ORG"], ["O"]]
@@ -132,15 +118,15 @@ def test_conll_skips_comments_and_numbers(experiments, tmp_path, comment):
         ("-DOCSTART- O\n\n", "Expected a sentence or more. Received: path="),
     ],
 )
-def test_conll_malformed(experiments, tmp_path, text, message):
+def test_conll_malformed(load, tmp_path, text, message):
     (tmp_path / "train.conll").write_text(text)
     with pytest.raises(ValueError, match=message):
-        experiments("conll").read_columns(tmp_path / "train.conll")
+        load("conll").read_columns(tmp_path / "train.conll")
 
 
 @pytest.fixture
-def paper_tables(experiments):
-    return experiments("paper_tables")
+def paper_tables(load):
+    return load("paper_tables")
 
 
 def write_runs(module, path, runs):
@@ -155,27 +141,22 @@ def write_runs(module, path, runs):
     module.write_table(path, rows)
 
 
-def test_paper_tables_print_the_finished_runs(paper_tables, tmp_path):
-    path, write = tmp_path / "results.csv", functools.partial(write_runs, paper_tables)
-    runs = {("ner", "baseline"): [0.5, 0.6], ("ner", "elmo"): [0.64]}
+def test_paper_tables_show_the_finished_runs(paper_tables, tmp_path, capsys):
+    path, picture = tmp_path / "results.csv", tmp_path / "weights.png"
+    runs = {("ner", "baseline"): [0.5, 0.6], ("ner", "elmo"): [0.62, 0.66]}
     runs |= {("ner", "baseline_0.05"): [0.2], ("ner", "elmo_0.05"): [0.4]}
     runs |= {("entailment", "baseline"): [0.5], ("entailment", "top"): [0.75]}
-    write(path, runs)
+    write_runs(paper_tables, path, runs)
     gain, layers, shares = paper_tables.to_markdown(path)
-    row = "| CoNLL-2003, F1 | 55.00 ± 7.07 | 64.00 | +9.00 / 20.0% | CoNLL-2003 | +2.07 / 21.0% |"
+    elmo = "64.00 ± 2.83 | +9.00 / 20.0% |"
+    row = f"| CoNLL-2003, F1 | 55.00 ± 7.07 | {elmo} CoNLL-2003 | +2.07 / 21.0% |"
     assert row in gain.splitlines() and "| not run | not run |  | OntoNotes, roles |" in gain
     assert "\n| top layer | 75.00 | +25.00 / 50.0% | 89.1 |\n" in layers
     assert "\n| layer 0, without context | not run |  |  |\n" in layers
     assert "\n| 5% | 20.00 | 40.00 | +20.00 / 25.0% |\n" in shares
-    assert "\n| 100% | 55.00 ± 7.07 | 64.00 | +9.00 / 20.0% |\n" in shares
-
-
-def test_paper_tables_draw_the_mean_weights_of_each_mix(paper_tables, tmp_path, capsys):
-    path, picture = tmp_path / "results.csv", tmp_path / "weights.png"
-    runs = {("ner", "elmo"): [0.4, 0.6], ("ner", "elmo_0.05"): [0.9], ("sst5", "elmo"): [0.7]}
-    write_runs(paper_tables, path, runs)
+    assert f"\n| 100% | 55.00 ± 7.07 | {elmo}\n" in shares
     rows = {row: x.tolist() for row, x in paper_tables.mean_layer_weights(path).items()}
-    assert rows == {"CoNLL-2003, input": [0.5, 0.5], "SST-5, input": [0.7, pytest.approx(0.3)]}
+    assert rows == {"CoNLL-2003, input": pytest.approx([0.64, 0.36])}
     paper_tables.main([f"--results={path}", f"--plot={picture}"])
     assert picture.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(SystemExit):
@@ -187,11 +168,10 @@ def test_paper_tables_run_what_is_missing(paper_tables, tmp_path, monkeypatch):
     (tmp_path / "sick").mkdir()
     for name in paper_tables.TSV:
         (tmp_path / f"sick/{name}.xz").write_bytes(lzma.compress(name.encode()))
-    commands, digests = [], ["first weights"]
+    commands, digests, mix = [], ["first weights"], {"at_input": [0.25, 0.75]}
 
     def example(command, check):
-        weights = {} if "--no-elmo" in command else {"at_input": [0.25, 0.75]}
-        facts = {"dev": 0.25, "test": 0.5, "exact": 12.5, "layer_weights": weights}
+        facts = {"dev": 0.25, "test": 0.5, "layer_weights": mix if "--cache" in command else {}}
         pathlib.Path(command[command.index("--scores") + 1]).write_text(json.dumps(facts))
         assert pathlib.Path(command[command.index("--dev") + 1]).read_text() == "dev.tsv"
         commands.append(command)
@@ -200,42 +180,32 @@ def test_paper_tables_run_what_is_missing(paper_tables, tmp_path, monkeypatch):
     monkeypatch.setattr(paper_tables, "fingerprint", lambda preset: digests[-1])
     results = tmp_path / "results.csv"
     given = [f"--data={tmp_path}", f"--cache={tmp_path / 'cache'}", "--tasks=entailment"]
-    given += [f"--results={results}", "--seeds", "1", "2"]
-    gain = [*given, "--vectors=v.txt", "--tables=gain"]
-    paper_tables.main(gain)
-    assert len(commands) == 4
-    assert ["--no-elmo" in x for x in commands] == ["--cache" not in x for x in commands]
+    given += [f"--results={results}", "--vectors=v.txt", "--seeds", "1", "2"]
+    paper_tables.main([*given, "--tables=gain"])
+    assert ["--no-elmo" in x for x in commands] == ["--preset" not in x for x in commands]
     runs = paper_tables.read_runs(results, "entailment", "elmo")
-    assert runs == 2 * [{"test": 0.5, "layer_weights": {"at_input": [0.25, 0.75]}}]
+    assert runs == 2 * [{"test": 0.5, "layer_weights": mix}] and len(commands) == 4
     paper_tables.write_table(results, paper_tables.read_table(results)[:-1])
-    paper_tables.main(gain)
+    paper_tables.main([*given, "--tables=gain"])
     assert len(commands) == 5 and "--preset" in commands[-1]
-    paper_tables.main([*given, "--vectors=v.txt"])  # the other tables, with the same runs
+    paper_tables.main(given)  # the other tables, with the same runs
     added = [" ".join(x[x.index("64") + 1 : x.index("--preset")]) for x in commands[5:10]]
     assert added == ["--layer -1", "--l2 1", "--layer 0", "--place input", "--place output"]
-    assert len(commands) == 5 + 2 * 5
     digests.append("new weights under the same name")
-    paper_tables.main(gain)
+    paper_tables.main([*given, "--tables=gain"])
     assert len(commands) == 17 and "--preset" in commands[-2] and "--preset" in commands[-1]
     assert len(paper_tables.read_table(results)) == 14  # a run replaces the row of an earlier one
 
 
 @pytest.mark.parametrize("name", ["questions", "entailment", "srl", "coreference", "ner", "sst5"])
-def test_the_scripts_take_the_options_of_the_tables(paper_tables, experiments, name, monkeypatch):
-    script, task, parsed = experiments(name), paper_tables.TASKS[name], []
-    parse = argparse.ArgumentParser.parse_args
-
-    def stop(parser, arguments):
-        parsed.append(parse(parser, arguments))
-        raise InterruptedError
-
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+def test_the_scripts_take_the_options_of_the_tables(paper_tables, load, name, monkeypatch):
+    script, task = load(name), paper_tables.TASKS[name]
+    files = [x for pair in task.files.items() for x in pair]
+    parsed = mock.Mock(side_effect=InterruptedError)  # the scripts set the seed after parsing
+    monkeypatch.setattr(keras.utils, "set_random_seed", parsed)
     for variant, added in paper_tables.variants_of(task, paper_tables.TABLES).items():
-        options = paper_tables.options_of(task, variant, added, "elmo_small_en")
         with pytest.raises(InterruptedError):
-            script.main([*options, *(x for pair in task.files.items() for x in pair)])
-        epochs = {"--epochs": "30", **task.options, **added}["--epochs"]
-        assert str(parsed[-1].epochs) == epochs
+            script.main([*paper_tables.options_of(task, variant, added, "elmo_mini_en"), *files])
 
 
 def test_the_page_has_the_tables_of_the_results(paper_tables):
@@ -244,13 +214,13 @@ def test_the_page_has_the_tables_of_the_results(paper_tables):
         assert table in page
 
 
-def test_glove_writes_word2vec_text(experiments, word_vectors, tmp_path):
-    glove = experiments("glove")
+def test_glove_writes_word2vec_text(load, tmp_path):
+    glove = load("glove")
     numbers = np.arange(102) / 8
     content = {"size": 1, "vectors": {"fine": numbers.tolist(), "not a word": numbers.tolist()}}
     (tmp_path / "wink.json").write_text(json.dumps(content))
     glove.main([str(tmp_path / "wink.json"), str(tmp_path / "100.txt")])
-    found = word_vectors.read_vectors(tmp_path / "100.txt", ["fine"])
+    found = load("word_vectors").read_vectors(tmp_path / "100.txt", ["fine"])
     np.testing.assert_array_equal(found["fine"], numbers[:100].astype("float32"))
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")

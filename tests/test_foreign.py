@@ -16,47 +16,33 @@ TOLERANCE = 1e-5
 
 pytestmark = pytest.mark.skipif(not FIXTURES.is_dir(), reason="the peers' fixtures are not here")
 
-# File, reference, options.
-CHECKPOINT, HUB, ALLENNLP = "bilm_tf_checkpoint", "tf_hub_module", "allennlp_archive"
+# Folder, model, reference and options.
 MODELS = {
-    "checkpoint": (f"{CHECKPOINT}/model", f"{CHECKPOINT}/reference/layers", None),
-    "prefix": (f"{CHECKPOINT}/model/model.ckpt-400", f"{CHECKPOINT}/reference/layers", None),
-    "dumped": (f"{CHECKPOINT}/dumped", f"{CHECKPOINT}/reference/layers", None),
-    "nlpl": ("nlpl_zip/model.zip", "nlpl_zip/reference/layers", None),
-    "hub": (
-        f"{HUB}/module",
-        f"{HUB}/reference/reference",
-        f"{HUB}/reference/options_of_the_reference.json",
-    ),
-    "allennlp": (
-        f"{ALLENNLP}/model.tar.gz",
-        f"{ALLENNLP}/reference/reference",
-        f"{ALLENNLP}/options.json",
-    ),
-    "word_char": ("efml/word_char", "efml/reference/word_char", None),
-    "char_only": ("efml/char_only", "efml/reference/char_only", None),
+    "checkpoint": ("bilm_tf_checkpoint", "model", "reference/layers", None),
+    "prefix": ("bilm_tf_checkpoint", "model/model.ckpt-400", "reference/layers", None),
+    "dumped": ("bilm_tf_checkpoint", "dumped", "reference/layers", None),
+    "nlpl": ("nlpl_zip", "model.zip", "reference/layers", None),
+    "hub": ("tf_hub_module", "module", "reference/reference", "options_of_the_reference.json"),
+    "allennlp": ("allennlp_archive", "model.tar.gz", "reference/reference", "../options.json"),
+    "word_char": ("efml", "word_char", "reference/word_char", None),
+    "char_only": ("efml", "char_only", "reference/char_only", None),
 }
 
 
 def open_model(name):
     """Return the path of a model, its options, sentences and reference."""
-    source, reference, options = MODELS[name]
-    sentences = FIXTURES / f"{reference}.sentences.json"
+    folder, source, reference, options = MODELS[name]
+    reference = FIXTURES / folder / reference
+    sentences = reference.with_name(f"{reference.name}.sentences.json")
     if not sentences.exists():
-        sentences = (FIXTURES / reference).with_name("sentences.json")
-    arrays = np.load(FIXTURES / f"{reference}.npz")
-    options = options and FIXTURES / options
-    return FIXTURES / source, options, json.loads(sentences.read_text("utf-8")), arrays
-
-
-def skip_without_torch(name):
-    if name in ("allennlp", "word_char", "char_only"):
-        pytest.importorskip("torch")
+        sentences = reference.with_name("sentences.json")
+    arrays = np.load(reference.with_name(f"{reference.name}.npz"))
+    options = options and reference.parent / options
+    return FIXTURES / folder / source, options, json.loads(sentences.read_text("utf-8")), arrays
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_layers(name, tmp_path):
-    skip_without_torch(name)
     source, options, sentences, reference = open_model(name)
     layer = ElmoLayer.from_preset(source, options=options)
     tokenizer = CharacterTokenizer.from_preset(source, options)
@@ -74,7 +60,6 @@ def test_layers(name, tmp_path):
 
 @pytest.mark.parametrize("name, key", [("hub", "elmo_{}"), ("allennlp", "mix_0_{}")])
 def test_mixes(name, key):
-    skip_without_torch(name)
     source, _, sentences, reference = open_model(name)
     mix = ScalarMix.from_preset(source)
     for i in range(len(sentences)):
@@ -83,7 +68,7 @@ def test_mixes(name, key):
 
 
 def test_language_model():
-    scorer = Scorer(*read_language_model(FIXTURES / MODELS["checkpoint"][0]))
+    scorer = Scorer(*read_language_model(FIXTURES / "bilm_tf_checkpoint" / "model"))
     folder = FIXTURES / "bilm_tf_checkpoint" / "reference"
     sentences = [line.split() for line in (folder / "test.txt").read_text("utf-8").splitlines()]
     found = scorer.perplexity(sentences)["perplexity"]

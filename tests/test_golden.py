@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_elmo
+from keras_elmo.formats.hdf5 import read_arrays
 from tests import reference
 from tests.conftest import BACKEND, GOLDEN, numpy, tokenize
 
@@ -22,12 +23,9 @@ if BACKEND == "jax":  # each shape compiles anew
 @functools.cache
 def golden(variant):
     facts = json.loads((GOLDEN / variant / "golden.json").read_text())
-    arrays = {
-        **np.load(GOLDEN / variant / "golden.npz"),
-        **{
-            f"bilmtf.{k}": v for k, v in np.load(GOLDEN / variant / "bilmtf_layer_norm.npz").items()
-        },
-    }
+    arrays = dict(np.load(GOLDEN / variant / "golden.npz"))
+    for name, array in np.load(GOLDEN / variant / "bilmtf_layer_norm.npz").items():
+        arrays[f"bilmtf.{name}"] = array
     return facts, arrays
 
 
@@ -87,43 +85,28 @@ def make_mix(facts, r, layers, **kwargs):
 
 @pytest.mark.parametrize("name", MIXED)
 @pytest.mark.parametrize("r", [0, 1])
-def test_mix(variant, name, r):
+def test_mixes(variant, name, r):
+    """The layer norm of bilm-tf ignores the boundaries; with keep_boundaries they count."""
     facts, arrays = golden(variant)
-    layers = load(variant)(tokenize(facts["batches"][name]))
-    found = make_mix(facts, r, layers)(layers)
-    mask = arrays[f"{name}.mask"]
-    assert worst(found, arrays[f"{name}.elmo"][r], mask) < TOLERANCE
-    assert not numpy(found)[~mask].any()
-
-
-@pytest.mark.parametrize("name", MIXED)
-@pytest.mark.parametrize("r", [0, 1])
-def test_layer_norm(variant, name, r):
-    """bilm-tf ignores the boundaries; with keep_boundaries they count, as in AllenNLP."""
-    facts, arrays = golden(variant)
-    ids = tokenize(facts["batches"][name])
-    layers = load(variant)(ids)
-    found = make_mix(facts, r, layers, layer_norm=True)(layers)
-    mask = arrays[f"{name}.mask"]
-    assert worst(found, arrays[f"bilmtf.{name}.elmo_ln"][r], mask) < TOLERANCE
-    assert not numpy(found)[~mask].any()
-
-    layers = load(variant, keep_boundaries=True)(ids)
-    found = make_mix(facts, r, layers, layer_norm=True)(layers)
-    inside = found[:, 1:-1]
-    assert worst(inside, arrays[f"{name}.elmo_ln"][r], mask) < TOLERANCE
+    ids, mask = tokenize(facts["batches"][name]), arrays[f"{name}.mask"]
+    inside, whole = (load(variant, keep_boundaries=keep)(ids) for keep in (False, True))
+    for layers, layer_norm, key in (
+        (inside, False, f"{name}.elmo"),
+        (inside, True, f"bilmtf.{name}.elmo_ln"),
+        (whole, True, f"{name}.elmo_ln"),
+    ):
+        found = make_mix(facts, r, layers, layer_norm=layer_norm)(layers)
+        if layers is whole:
+            found = found[:, 1:-1]
+        else:
+            assert not numpy(found)[~mask].any()
+        assert worst(found, arrays[key][r], mask) < TOLERANCE
 
 
 def test_reference_agrees(variant):
     """The NumPy specification computes the same numbers."""
-    import h5py
-
     facts, arrays = golden(variant)
-    weights = {}
-    with h5py.File(GOLDEN / variant / "weights.hdf5") as file:
-        file.visititems(
-            lambda n, d: weights.update({n: d[()]}) if isinstance(d, h5py.Dataset) else None
-        )
+    weights = read_arrays(GOLDEN / variant / "weights.hdf5")
     for row, sentence in enumerate(facts["batches"]["mixed"][2:5]):
         found = reference.elmo_layers(sentence, facts["options"], weights)
         expected = np.moveaxis(arrays["mixed.activations"], 0, 2)[row + 2, 1 : len(sentence) + 1]

@@ -24,8 +24,6 @@ TRAINED = pathlib.Path(__file__).parent / "trained"
     ],
 )
 def test_results_of_the_trainer(name, path, has_softmax):
-    if name == "many_langs":
-        pytest.importorskip("torch")
     model = TRAINED / name / path
     reference = json.loads((TRAINED / name / "reference.json").read_text("utf-8"))
     sentences, vectors = reference["sentences"], np.load(TRAINED / name / "vectors.npz")

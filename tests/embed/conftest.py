@@ -3,6 +3,7 @@
 import random
 
 import h5py
+import numpy as np
 import pytest
 
 from keras_elmo import Embedder
@@ -43,6 +44,12 @@ def layers(embedder, text, tmp_path):
     """A file of the layers of ``STORED``."""
     embedder.embed_file(text, tmp_path / "layers.hdf5", progress=False)
     return tmp_path / "layers.hdf5"
+
+
+def assert_close(found, expected, atol=0.0):
+    """Compare two lists of arrays; exactly, unless a tolerance is given."""
+    for array, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(array, other, rtol=0, atol=atol)
 
 
 def read(path):

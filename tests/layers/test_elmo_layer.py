@@ -72,10 +72,11 @@ def test_outputs(tiny_preset):
     outputs = get(output="all")
     everything = {name: numpy(x) for name, x in outputs.items()}
     assert set(everything) == {"token", "forward_1", "forward_2", "backward_1", "backward_2"}
-    np.testing.assert_array_equal(reference.stacked_batch(everything, 2), layers)
-    for x in outputs.values():
-        np.testing.assert_array_equal(numpy(x._keras_mask), layers.any(axis=(2, 3)))
-    np.testing.assert_array_equal(numpy(get(output="top")), layers[:, :, 2])
+    np.testing.assert_array_equal(reference.stacked(everything, 2), layers)
+    top = get(output="top")
+    np.testing.assert_array_equal(numpy(top), layers[:, :, 2])
+    for x in (*outputs.values(), top):
+        np.testing.assert_array_equal(numpy(x._keras_mask), ids.any(-1))
     np.testing.assert_allclose(numpy(get(output="average")), layers.mean(2), atol=1e-6)
     mixed = 0.2 * layers[:, :, 0] + 0.8 * layers[:, :, 2]
     np.testing.assert_allclose(numpy(get(output=[0.2, 0, 0.8])), mixed, atol=1e-6)
@@ -131,20 +132,20 @@ def test_eager_shapes_share_what_jax_compiles(tiny_preset):
     layer = ElmoLayer.from_preset(tiny_preset, output="all", keep_boundaries=True)
     whole = tokenize([["a"] * 8, ["b"] * 7, ["c"] * 5, ["d"]], 13)
     expected = layer(whole)
+    # JAX compiles a copy for NumPy arrays of a new shape, unless they have a dtype.
+    shapes = (4, 7), (3, 5), (3, 8)
+    tensors = [keras.ops.convert_to_tensor(whole[:n, :length], "int32") for n, length in shapes]
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
     )
-    # JAX compiles a copy for NumPy arrays of a new shape, unless they have a dtype.
-    shapes = {s: whole[: s[0], : s[1]] for s in ((4, 7), (3, 8), (3, 5))}
-    tensors = {s: keras.ops.convert_to_tensor(x, "int32") for s, x in shapes.items()}
-    compiled.clear()
-    for (rows, tokens), ids in tensors.items():
-        for name, x in layer(ids).items():
-            assert x.shape[:2] == x._keras_mask.shape == (rows, tokens + 2)
-            if tokens == 8:
-                np.testing.assert_array_equal(numpy(x), numpy(expected[name])[:3])
+    for ids in tensors:
+        found = layer(ids)
+        for x in found.values():
+            assert x.shape[:2] == x._keras_mask.shape == (ids.shape[0], ids.shape[1] + 2)
     assert not compiled
+    for name, x in found.items():
+        np.testing.assert_array_equal(numpy(x), numpy(expected[name])[:3])
     assert {x.shape[:2] for x in layer(whole[:, :0]).values()} == {(4, 2)}
 
 
@@ -170,7 +171,10 @@ def test_a_stateful_layer_refuses_a_compiled_call(tiny_preset):
 @pytest.mark.parametrize("trainable_bilm", [False, True])
 def test_freezing(tiny_preset, trainable_bilm):
     """fit moves the weights of the biLM only with trainable_bilm=True."""
-    elmo = ElmoLayer.from_preset(tiny_preset, trainable_bilm=trainable_bilm)
+    elmo = ElmoLayer.from_preset(tiny_preset, trainable_bilm=trainable_bilm, trainable=True)
+    ids = tokenize(SENTENCES, 13)
+    if BACKEND == "torch":  # The activations of a frozen biLM are freed.
+        assert elmo(ids).requires_grad == trainable_bilm
     model = keras.Sequential([keras.Input((None, 13), dtype="int32"), elmo, ScalarMix()])
     model.add(keras.layers.GlobalAveragePooling1D())
     model.add(keras.layers.Dense(3))
@@ -181,7 +185,6 @@ def test_freezing(tiny_preset, trainable_bilm):
     assert len(elmo.trainable_weights) == (len(elmo.weights) if trainable_bilm else 0)
     before = elmo.get_weights()
     model.compile("sgd", "mse")
-    ids = tokenize(SENTENCES, 13)
     model.fit(ids, np.ones((4, 3)), verbose=0)
     moved = [np.abs(a - b).max() > 0 for a, b in zip(before, elmo.get_weights())]
     assert all(moved) if trainable_bilm else not any(moved)
@@ -189,10 +192,6 @@ def test_freezing(tiny_preset, trainable_bilm):
     summary = []
     model.summary(print_fn=lambda line, **_: summary.append(line))
     assert f"Non-trainable params: {frozen:,}" in "\n".join(summary)
-
-
-def test_trainable_does_not_unfreeze_the_bilm(tiny_preset):
-    assert not ElmoLayer.from_preset(tiny_preset, trainable=True).trainable_weights
 
 
 def test_trainable_false_survives_saving(tiny_preset, tmp_path):
@@ -205,13 +204,6 @@ def test_trainable_false_survives_saving(tiny_preset, tmp_path):
     assert len(again.trainable_weights) == len(model.trainable_weights) == 2
     again.get_layer("elmo").trainable = True
     assert len(again.trainable_weights) == 2 + len(elmo.weights)
-
-
-@pytest.mark.skipif(BACKEND != "torch", reason="PyTorch keeps activations by tensor")
-def test_a_frozen_bilm_keeps_nothing_for_a_backward_pass(tiny_preset):
-    ids = tokenize(SENTENCES, 13)
-    assert not ElmoLayer.from_preset(tiny_preset)(ids).requires_grad
-    assert ElmoLayer.from_preset(tiny_preset, trainable_bilm=True)(ids).requires_grad
 
 
 @pytest.mark.parametrize("code_points", [None, make_code_points("abc", ("one", "two"))])
@@ -236,10 +228,8 @@ def test_load_into_a_layer(tiny_preset):
     again = ElmoLayer(make_config())
     again.load_preset(tiny_preset)
     assert again.fingerprint() == fingerprint
-    with pytest.raises(
-        ValueError,
-        match="a biLM with the options of this layer, .*lstm_dim=11.*Received: .*lstm_dim=10",
-    ):
+    message = "a biLM with the options of this layer, .*lstm_dim=11.*Received: .*lstm_dim=10"
+    with pytest.raises(ValueError, match=message):
         ElmoLayer(make_config(lstm_dim=11)).load_preset(tiny_preset)
 
 
@@ -247,18 +237,13 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="expects a BiLMConfig. Received: config='elmo'"):
         ElmoLayer("elmo")
     for output in ("mean", 3, -4, True, 1.0, None):
-        with pytest.raises(
-            ValueError, match="'top', 'average', a number from -3 to 2.* Received: "
-        ):
+        with pytest.raises(ValueError, match="'top', 'average', a number from -3 to 2.* Received:"):
             ElmoLayer(make_config(), output=output)
     with pytest.raises(ValueError, match="trainable_bilm=True, save_bilm=False"):
         ElmoLayer(make_config(), trainable_bilm=True, save_bilm=False)
-    for call in (
-        ElmoLayer(make_config()).fingerprint,
-        lambda: ElmoLayer(make_config()).save_hdf5(""),
-    ):
+    for call in (ElmoLayer.fingerprint, lambda layer: layer.save_hdf5("")):
         with pytest.raises(ValueError, match="ElmoLayer has no weights before it is built"):
-            call()
+            call(ElmoLayer(make_config()))
 
 
 @pytest.mark.parametrize(
@@ -271,18 +256,11 @@ def test_bad_arguments():
         (np.full((1, 1, 13), 262), "from 0 to 261. Received: ids from 262 to 262"),
         (np.full((1, 1, 13), -1), "from 0 to 261. Received: ids from -1 to -1"),
         (np.full((1, 1, 13), np.nan), "from 0 to 261. Received: ids from nan to nan"),
-        (
-            np.full((1, 1, 13), 258),
-            "begin with the id 259. Received: 258, an id of another alph",
-        ),
-        (np.eye(13)[None] * 259, "begin with the id 259. Received: 0"),
+        (np.eye(13)[None] * 259, "begin with the id 259. Received: 0.0, an id of another alph"),
         (np.pad(tokenize([["a"]], 13), [(0, 1), (1, 0), (0, 0)]), 'begins with padding. .*"post"'),
         (np.full((1, 1, 13), 0.5), "begin with the id 259. Received: 0.5"),
         ([["not", "ids"]], "numbers of 32 or 64 bits. Received: dtype=str96. Pass int32"),
-        (
-            [["not"], ["even", "even"]],
-            "in an array. Received: <class 'list'>: .* inhomog.*Character",
-        ),
+        ([["not"], ["even", "even"]], "in an array. Received: <class 'list'>: .* inhomog"),
     ],
 )
 def test_bad_ids(ids, message, tiny_layer):
@@ -307,28 +285,20 @@ def test_bad_tensors_of_tensorflow(tiny_layer):
 @pytest.mark.parametrize("words", [(), ("one", "two")])
 def test_ids_of_another_alphabet(words, tiny_layer):
     """More characters than bytes: all ids are in range."""
-    many = list(map(chr, range(0x4E00, 0x4E00 + 300)))
-    code_points = make_code_points(many, words)
+    code_points = make_code_points(map(chr, range(0x4E00, 0x4E00 + 300)), words)
     layer = ElmoLayer(make_config(code_points=code_points))
     right = CodePointTokenizer(code_points.characters, code_points.words, max_characters=13)
     tokens = [["一", "a"], ["two"]]
     layer(right(tokens))
-    bytes_only = CharacterTokenizer(13)
-    advice = r"CharacterTokenizer.from_preset\(preset\) makes them"
-    for wrong in (bytes_only(tokens), numpy(bytes_only(tokens))):
-        message = "word ids from 0 to 5" if words else f"with the id 4. .*alphabet. {advice}"
-        with pytest.raises(ValueError, match=message):
-            layer(wrong)
-    short = right(tokens)[:, :, :13]
+    wrong = CharacterTokenizer(13)(tokens)
+    message = "word ids from 0 to 5" if words else "with the id 4. .*alphabet"
+    for ids in (wrong, numpy(wrong)):
+        with pytest.raises(
+            ValueError, match=rf"{message}.* CharacterTokenizer.from_preset\(preset"
+        ):
+            layer(ids)
     with pytest.raises(ValueError, match="begin with the id 259"):
-        tiny_layer(short)
-
-
-def test_features_are_no_ids(tiny_layer):
-    embed = keras.layers.Embedding(262, 13)
-    with pytest.raises(ValueError, match="Received: ids from -|Received: 0"):
-        tiny_layer(embed(np.arange(6).reshape(2, 3)))
-    tiny_layer(keras.layers.Reshape((5, 13))(keras.Input((65,))))  # Ids may be floats.
+        tiny_layer(right(tokens)[:, :, :13])
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "uint8"])

@@ -8,7 +8,7 @@ from keras import ops
 from keras_elmo.layers.backend.lstm_gradient import run_steps
 from keras_elmo.layers.lstm import ProjectedLSTM, lstm_step
 from tests.conftest import BACKEND, make_config, numpy
-from tests.gradients import gradients
+from tests.gradients import gradients, gradients_of
 
 pytestmark = pytest.mark.backends
 
@@ -27,28 +27,18 @@ def projected_lstm(gates, kernel, projection, state, clips=(None, None), is_toke
     return outputs, tuple(state)
 
 
-class Tensors(keras.layers.Layer):
-    """A layer whose weights are the arguments of an LSTM."""
+def make_variables(projection_dim, dtype="float32"):
+    """Return gates, h, c, kernel, and the projection if there is one."""
+    rng = np.random.default_rng(0)
+    shapes = [(TOKENS, BATCH, 4 * LSTM_DIM), (BATCH, projection_dim), (BATCH, LSTM_DIM)]
+    shapes += [(projection_dim, 4 * LSTM_DIM), (LSTM_DIM, projection_dim)]
+    shapes = shapes[: 4 if projection_dim == LSTM_DIM else 5]
+    return [keras.Variable(rng.normal(0, 0.8, shape), dtype=dtype) for shape in shapes]
 
-    def __init__(self, projection_dim, dtype="float32"):
-        super().__init__(dtype=dtype)
-        rng = np.random.default_rng(0)
-        shapes = {
-            "gates": (TOKENS, BATCH, 4 * LSTM_DIM),
-            "h": (BATCH, projection_dim),
-            "c": (BATCH, LSTM_DIM),
-            "kernel": (projection_dim, 4 * LSTM_DIM),
-        }
-        if projection_dim != LSTM_DIM:
-            shapes["projection"] = (LSTM_DIM, projection_dim)
-        for name, shape in shapes.items():
-            setattr(self, name, self.add_weight(shape=shape, name=name))
-        self.set_weights([rng.normal(0, 0.8, w.shape) for w in self.weights])
-        self.built = True
 
-    def arguments(self):
-        gates, h, c, kernel, *projection = [ops.copy(w) for w in self.weights]
-        return gates, (h, c), kernel, projection[0] if projection else None
+def arguments(variables):
+    gates, h, c, kernel, *projection = [ops.copy(variable) for variable in variables]
+    return gates, (h, c), kernel, projection[0] if projection else None
 
 
 def plain_lstm(gates, state, kernel, projection, cell_clip, projection_clip, mask):
@@ -89,26 +79,25 @@ def weighted(outputs, state):
 def test_outputs_and_gradients_are_those_of_the_formulas(sizes, mask):
     """Includes gradients of the initial and the final state, and padding in front."""
     projection_dim, *clips = sizes
-    layer = Tensors(projection_dim)
+    variables = make_variables(projection_dim)
 
     def ours():
-        gates, state, kernel, projection = layer.arguments()
+        gates, state, kernel, projection = arguments(variables)
         is_token = None if mask is None else ops.convert_to_tensor(mask)
         return projected_lstm(gates, kernel, projection, state, clips, is_token)
 
     def right():
-        return plain_lstm(*layer.arguments(), *clips, mask)
+        return plain_lstm(*arguments(variables), *clips, mask)
 
     for a, b in zip(keras.tree.flatten(ours()), keras.tree.flatten(right()), strict=True):
         np.testing.assert_allclose(numpy(a), numpy(b), atol=1e-6)
     if mask is not None:
         assert not numpy(ours()[0])[~mask].any()
     if clips[0]:  # The clips change the result.
-        free = plain_lstm(*layer.arguments(), None, None, mask)
+        free = plain_lstm(*arguments(variables), None, None, mask)
         assert np.abs(numpy(free[0]) - numpy(right()[0])).max() > 0.01
-    found = gradients(lambda: weighted(*ours()), layer)
-    expected = gradients(lambda: weighted(*right()), layer)
-    assert len(found) == len(layer.weights)
+    found = gradients_of(lambda: weighted(*ours()), variables)
+    expected = gradients_of(lambda: weighted(*right()), variables)
     for a, b in zip(found, expected, strict=True):
         assert np.abs(b).max() > 0
         np.testing.assert_allclose(a, b, atol=2e-5 * np.abs(b).max())
@@ -139,14 +128,14 @@ def test_a_layer_with_half_precision_products_keeps_its_states_in_float32():
 @pytest.mark.backends("torch")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_throughout(dtype):
-    exact, half = Tensors(3), Tensors(3, dtype)
+    exact, half = make_variables(3), make_variables(3, dtype)
 
-    def loss(layer):
-        gates, state, kernel, projection = layer.arguments()
+    def loss(variables):
+        gates, state, kernel, projection = arguments(variables)
         return ops.sum(projected_lstm(gates, kernel, projection, state, (3.0, 3.0))[0] ** 2)
 
-    rough = gradients(lambda: loss(half), half)
-    for ours, right in zip(rough, gradients(lambda: loss(exact), exact), strict=True):
+    rough = gradients_of(lambda: loss(half), half)
+    for ours, right in zip(rough, gradients_of(lambda: loss(exact), exact), strict=True):
         assert str(ours.dtype) == dtype
         np.testing.assert_allclose(ours.astype("float32"), right, atol=0.05 * np.abs(right).max())
 
