@@ -67,38 +67,33 @@ def test_word_senses(tmp_path, preset):
     assert set(table["two"].values()) == {50.0} and table["ALL"]["layer 2"] == 75.0
 
 
-def test_centroids(tmp_path, preset):
-    """The centroid of a sense is the mean over its tokens, of a compound over its words."""
-    example = runpy.run_path(str(EXAMPLES / "wsd.py"))
+def test_texts_senses_and_centroids(tmp_path, preset, load):
+    """The biLM has read plain quotes and brackets; the corpora have those of the Treebank."""
+    wsd = load("wsd")
+    quoted = ("a1", "`` the -LRB- {bank} -RRB- '' of ` sand '", "water")
+    path = write_senses(tmp_path, "text", [quoted])
+    [(tokens, [instance])] = wsd.read_text(path)
+    assert " ".join(tokens) == "\" the ( bank ) \" of ' sand '" and instance.first == 3
+    (tmp_path / "text.gold.key.txt").write_text("other run%2:99:00::\n")
+    with pytest.raises(ValueError, match="every instance of .*data.xml in .* none of 'a1'"):
+        wsd.read_text(path)
+    (tmp_path / "index.sense").write_text("long%3:00:02:: 01 1 9\nlong%5:00:00:x:00 02 2 3\n")
+    assert wsd.first_senses(tmp_path / "index.sense") == {("long", "ADJ"): "long%3:00:02::"}
+    with lzma.open(tmp_path / "senses.tsv.xz", "wt") as file:
+        file.write("sense_key\tsense_number\tcount\na%1:0:0::\t2\t1\na%1:1:0::\t1\t1\n")
+    assert wsd.first_senses(tmp_path / "senses.tsv.xz") == {("a", "NOUN"): "a%1:1:0::"}
+    # The centroid of a sense is the mean over its tokens, of a compound over its words.
     sentences = [*TRAIN[:1], ("c", "a {savings+bank} lent money", "money"), *TRAIN[2:3]]
-    read = example["read_text"](write_senses(tmp_path, "text", sentences))
+    read = wsd.read_text(write_senses(tmp_path, "text", sentences))
     assert read[1][0] == ["a", "savings", "bank", "lent", "money"]
     embedder = keras_elmo.Embedder(preset)
-    units, place, of_lemma = example["centroids"](embedder, read)
+    units, place, of_lemma = wsd.centroids(embedder, read)
     assert dict(of_lemma["bank", "NOUN"]) == {KEYS["money"]: 2, KEYS["water"]: 1}
     one, two, _ = embedder.embed([tokens for tokens, _ in read])
     mean = (one[:, 1] + two[:, 1:3].mean(axis=1)) / 2
     mean = np.concatenate([mean, mean.mean(axis=0, keepdims=True)])
     expected = mean / np.linalg.norm(mean, axis=-1, keepdims=True)
     np.testing.assert_allclose(units[place[KEYS["money"]]], expected, atol=1e-6)
-
-
-def test_texts_and_senses(tmp_path):
-    """The biLM has read plain quotes and brackets; the corpora have those of the Treebank."""
-    example = runpy.run_path(str(EXAMPLES / "wsd.py"))
-    quoted = ("a1", "`` the -LRB- {bank} -RRB- '' of ` sand '", "water")
-    path = write_senses(tmp_path, "text", [quoted])
-    [(tokens, [instance])] = example["read_text"](path)
-    assert " ".join(tokens) == "\" the ( bank ) \" of ' sand '" and instance.first == 3
-    (tmp_path / "text.gold.key.txt").write_text("other run%2:99:00::\n")
-    with pytest.raises(ValueError, match="every instance of .*data.xml in .* none of 'a1'"):
-        example["read_text"](path)
-    first = example["first_senses"]
-    (tmp_path / "index.sense").write_text("long%3:00:02:: 01 1 9\nlong%5:00:00:x:00 02 2 3\n")
-    assert first(tmp_path / "index.sense") == {("long", "ADJ"): "long%3:00:02::"}
-    with lzma.open(tmp_path / "senses.tsv.xz", "wt") as file:
-        file.write("sense_key\tsense_number\tcount\na%1:0:0::\t2\t1\na%1:1:0::\t1\t1\n")
-    assert first(tmp_path / "senses.tsv.xz") == {("a", "NOUN"): "a%1:1:0::"}
 
 
 CONLLU = """# text = The dog did n't run

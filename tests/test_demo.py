@@ -1,7 +1,6 @@
 """The demo page computes in the browser what the package computes."""
 
 import html
-import importlib.util
 import json
 import pathlib
 import re
@@ -48,8 +47,7 @@ def folder(tmp_path_factory):
     if CHROMIUM is None or shutil.which("npm") is None:
         pytest.skip("the demo needs chromium and npm")
     for module in ("onnx", "material"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"the demo needs {module}")
+        pytest.importorskip(module)
     return tmp_path_factory.mktemp("demo")
 
 

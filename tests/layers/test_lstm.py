@@ -17,16 +17,6 @@ LENGTHS = [7, 4, 1]
 MASK = (np.arange(TOKENS) < np.array(LENGTHS)[:, None]).T
 
 
-def projected_lstm(gates, kernel, projection, state, clips=(None, None), is_token=None, **kwargs):
-    """Run the LSTM, and return the outputs and the final state."""
-    if projection is None:
-        clips = (clips[0], None)
-    outputs, *state = run_steps(
-        lstm_step, gates, state, is_token, (kernel, projection), clips, **kwargs
-    )
-    return outputs, tuple(state)
-
-
 def make_variables(projection_dim, dtype="float32"):
     """Return gates, h, c, kernel, and the projection if there is one."""
     rng = np.random.default_rng(0)
@@ -42,7 +32,7 @@ def arguments(variables):
 
 
 def plain_lstm(gates, state, kernel, projection, cell_clip, projection_clip, mask):
-    """Compute ``projected_lstm`` step by step, for automatic differentiation."""
+    """Compute ``run_steps`` step by step, for automatic differentiation."""
 
     def clip(x, bound):
         return x if bound is None else ops.minimum(ops.maximum(x, -bound), bound)
@@ -74,7 +64,7 @@ def weighted(outputs, state):
 
 @pytest.mark.parametrize("mask", [None, MASK, MASK[::-1]])
 @pytest.mark.parametrize(
-    "sizes", [(3, None, None), (3, 0.9, 0.6), (3, 0.9, None), (5, 0.9, 0.6), (5, None, None)]
+    "sizes", [(3, None, None), (3, 0.9, 0.6), (3, 0.9, None), (5, 0.9, None), (5, None, None)]
 )
 def test_outputs_and_gradients_are_those_of_the_formulas(sizes, mask):
     """Includes gradients of the initial and the final state, and padding in front."""
@@ -84,7 +74,8 @@ def test_outputs_and_gradients_are_those_of_the_formulas(sizes, mask):
     def ours():
         gates, state, kernel, projection = arguments(variables)
         is_token = None if mask is None else ops.convert_to_tensor(mask)
-        return projected_lstm(gates, kernel, projection, state, clips, is_token)
+        outputs, *state = run_steps(lstm_step, gates, state, is_token, (kernel, projection), clips)
+        return outputs, state
 
     def right():
         return plain_lstm(*arguments(variables), *clips, mask)
@@ -132,7 +123,8 @@ def test_half_precision_throughout(dtype):
 
     def loss(variables):
         gates, state, kernel, projection = arguments(variables)
-        return ops.sum(projected_lstm(gates, kernel, projection, state, (3.0, 3.0))[0] ** 2)
+        weights = kernel, projection
+        return ops.sum(run_steps(lstm_step, gates, state, None, weights, (3.0, 3.0))[0] ** 2)
 
     rough = gradients_of(lambda: loss(half), half)
     for ours, right in zip(rough, gradients_of(lambda: loss(exact), exact), strict=True):
