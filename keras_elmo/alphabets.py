@@ -63,7 +63,7 @@ class Alphabet(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, tokens: Sequence[bytes]) -> _Encoded:
-        """Return what ``join_rows`` reads after ``xp``, for UTF-8 tokens."""
+        """Return the arguments of ``join_rows`` after ``xp``, for UTF-8 tokens."""
 
     def rows(self, tokens: Sequence[bytes]) -> np.ndarray:
         """Return the rows of UTF-8 tokens: int32, shape ``(len(tokens), row_length)``.

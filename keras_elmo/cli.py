@@ -39,7 +39,7 @@ from keras_elmo.utils.cpu import advise, cpu_flags
 Facts: TypeAlias = dict[str, Any]
 
 
-# Errors of argparse name the next three functions, so they have the names of flags.
+# argparse puts the names of these three functions into its errors.
 def filters(text: str) -> tuple[tuple[int, int], ...]:
     """Read pairs of a width and a number of filters, such as ``1:32,2:64``."""
     pairs = (pair.split(":") for pair in text.split(","))
@@ -60,7 +60,7 @@ def layers(text: str) -> str | int | list[float]:
         return text
 
 
-# Parameters that are no arguments of a command.
+# Parameters that no command has.
 _HIDDEN = (
     "given embedder cache max_characters_per_token activation cell_clip projection_clip "
     "use_skip_connections code_points"
@@ -309,7 +309,7 @@ def _export(
     Args:
         folder: str. Folder of keras-elmo pretrain.
         output: str. Directory of the new preset.
-        data: str. Markdown on data sources, licence and credit.
+        data: str. Markdown file on data sources, licence and credit.
         license: str or None. Licence of the weights, as the Hugging Face Hub writes it.
         language: str or None. Language of the text, an ISO 639 code: en.
         bits: int. Significant bits of the weights of the biLM.
@@ -324,7 +324,8 @@ def _export(
 def _add_arguments(command: argparse.ArgumentParser, described: Iterable[Callable]) -> None:
     """Add the arguments of functions and dataclasses. Those with a default become flags.
 
-    The docstring gives the help, after the kind of an argument: "int or None. Updates of ...".
+    The docstring gives the help. An entry, as in ``top: int. Number of words.``, has the name, the
+    kind without a full stop, and the help.
     """
     parameters: dict[str, inspect.Parameter] = {}
     texts = dict(_HELP)
@@ -366,7 +367,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
 
     def add(run: Callable, *described: Callable, show: Callable = _show) -> None:
-        """Add a subcommand that calls ``run``. ``described`` take its arguments if not ``run``."""
+        """Add a subcommand that calls ``run``, with the arguments of ``described`` or ``run``."""
         name = run.__name__.removeprefix("_").replace("_", "-")
         text = (inspect.getdoc(run) or "").partition("\n\n")[0]
         command = commands.add_parser(
@@ -411,7 +412,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return 0
     except BrokenPipeError:  # as in keras-elmo presets | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it at exit
         return 141
     except (OSError, ValueError, ImportError) as error:
         print(f"keras-elmo {command}: {error}", file=sys.stderr)

@@ -25,9 +25,13 @@ from keras_elmo.utils.checks import (
 DIRECTIONS = ("forward", "backward")
 
 
+def _is_size(value: Any) -> bool:
+    return is_whole(value, 1) and value <= 10**6
+
+
 def _are_filters(value: Any) -> bool:
     try:
-        return len(value) > 0 and all(is_whole(w, 1) and is_whole(n, 1) for w, n in value)
+        return len(value) > 0 and all(is_whole(w, 1) and _is_size(n) for w, n in value)
     except (TypeError, ValueError):  # not pairs
         return False
 
@@ -35,9 +39,8 @@ def _are_filters(value: Any) -> bool:
 # The bounds are far above every biLM; larger numbers in a damaged or hostile file would exhaust
 # the memory.
 _FIELDS: FieldTable = [
-    ("filters", _are_filters, "pairs (width, count) of whole numbers, 1 or more"),
-    ("lstm_dim projection_dim", lambda x: is_whole(x, 1) and x <= 10**6, "whole, 1 to 1000000"),
-    ("character_embedding_dim", lambda x: is_whole(x, 1) and x <= 10**6, "whole, 1 to 1000000"),
+    ("filters", _are_filters, "pairs (width, count) of whole numbers, 1 to 1000000"),
+    ("lstm_dim projection_dim character_embedding_dim", _is_size, "whole, 1 to 1000000"),
     ("max_characters_per_token", lambda x: is_whole(x, 3) and x <= 10**4, "whole, 3 to 10000"),
     ("n_highway", lambda x: is_whole(x) and x <= 1000, "whole, 0 to 1000"),
     ("n_layers", lambda x: is_whole(x, 1) and x <= 1000, "whole, 1 to 1000"),
@@ -71,7 +74,7 @@ _DEFAULTS = {
 }
 # Keys that some trainers write, each with the only values that keras-elmo supports.
 _FIXED: dict[str, tuple] = {
-    # bilm-tf counts the id 0, which is padding, only after the training.
+    # bilm-tf writes 261 for training. Its users write 262 afterwards, with the padding id 0.
     "char_cnn.n_characters": (N_CHARACTERS - 1, N_CHARACTERS),
     "bidirectional": (True,),
     "reverse": (False,),
@@ -85,7 +88,7 @@ _FIXED: dict[str, tuple] = {
     "lstm.use_peepholes": (False,),
     "lstm.do_layer_norm": (False,),
 }
-# Settings of a training that a rewrite of bilm-tf in PyTorch writes into the two sections.
+# Settings of a training that a rewrite of bilm-tf in PyTorch writes into ``char_cnn`` and ``lstm``.
 _TRAINING_KEYS = ("char_cnn.dropout", "lstm.dropout")
 
 
@@ -218,8 +221,8 @@ class BiLMConfig:
             The ``BiLMConfig``.
 
         Raises:
-            ValueError: If keys are missing, or keys in ``char_cnn`` or ``lstm`` are unknown,
-                or a value is invalid. The error names all such keys.
+            ValueError: If keys are missing, keys in ``char_cnn`` or ``lstm`` are unknown, or a
+                value is invalid or not supported.
         """
         place = "" if origin is None else f"Options file {origin}: "
         try:
@@ -232,10 +235,10 @@ class BiLMConfig:
         options: dict = {"char_cnn": {"n_characters": self.n_characters}}
         for path, name in _ATTRIBUTES.items():
             *sections, key = path.split(".")
-            place = options
-            for section in sections:
-                place = place.setdefault(section, {})
-            place[key] = getattr(self, name)
+            section = options
+            for title in sections:
+                section = section.setdefault(title, {})
+            section[key] = getattr(self, name)
         options["char_cnn"]["filters"] = [list(pair) for pair in self.filters]
         if self.code_points is not None:
             options["code_points"] = dataclasses.asdict(self.code_points)

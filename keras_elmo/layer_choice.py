@@ -31,8 +31,8 @@ class LayerChoice:
     weights: tuple[float, ...] | None
 
     @classmethod
-    def of(cls, layers: Layers | Self, n_layers: int) -> Self:
-        """Check the ``layers`` that a user wrote, for a biLM with ``n_layers``, layer 0 included.
+    def of(cls, layers: Layers | Self, count: int) -> Self:
+        """Check the ``layers`` that a user wrote, for ``count`` layers, layer 0 included.
 
         Raises:
             ValueError: If it is not one of the values that ``Embedder.embed`` documents.
@@ -45,22 +45,22 @@ class LayerChoice:
         """
         if isinstance(layers, cls):
             return layers
-        every = tuple(range(n_layers))
-        average = (1 / n_layers,) * n_layers
+        every = tuple(range(count))
+        average = (1 / count,) * count
         named = {"all": (every, None), "top": (every[-1:], (1.0,)), "average": (every, average)}
         if isinstance(layers, str) and layers in named:
             return cls(layers, *named[layers])
-        if is_whole(layers, -n_layers) and layers < n_layers:
-            layer = int(layers) % n_layers
+        if is_whole(layers, -count) and layers < count:
+            layer = int(layers) % count
             return cls(layer, (layer,), (1.0,))
         if isinstance(layers, list | tuple | np.ndarray) and len(np.shape(layers)) == 1:
             given = [float(weight) for weight in layers if is_number(weight)]
-            if len(given) == len(layers) == n_layers and any(given):
+            if len(given) == len(layers) == count and any(given):
                 used = tuple(layer for layer in every if given[layer])
                 return cls(tuple(given), used, tuple(given[layer] for layer in used))
         raise invalid(
-            f"Expected layers to be 'all', 'top', 'average', a number from {-n_layers} to "
-            f"{n_layers - 1}, or a list of {n_layers} weights that are not all 0",
+            f"Expected layers to be 'all', 'top', 'average', a number from {-count} to "
+            f"{count - 1}, or a list of {count} weights that are not all 0",
             f"layers={shorten(layers)}",
         )
 

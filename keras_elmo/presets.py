@@ -38,7 +38,7 @@ def bundled_facts() -> dict[str, dict[str, Any]]:
     facts = {}
     for name, directory in bundled().items():
         files = open_preset(name)
-        # The title, which metadata can precede.
+        # The title. Metadata can precede it.
         _, _, body = f"\n{files.card}".partition("\n# ")
         config = files.config
         facts[name] = {
@@ -61,7 +61,7 @@ def open_preset(preset: PathLike, options: dict | PathLike | None = None) -> For
         options: dict, path of an options file, or None. They replace the options in the files.
 
     Returns:
-        ``Format``, which reads the files when it is asked to.
+        ``Format``. Its methods read the files.
 
     Raises:
         ValueError: If the preset does not exist.

@@ -32,7 +32,7 @@ _OPTIONS_NAMES = "*options.json or options_file, or options= (--options)"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BiLMFile:
-    """The options and the weights of a biLM, by the paths of its variables."""
+    """The config of a biLM, and its weights by the paths of the variables."""
 
     config: BiLMConfig
     values: dict[str, np.ndarray]
@@ -123,7 +123,7 @@ class Format(abc.ABC):
 
     @property
     def files(self) -> list[pathlib.Path]:
-        """The files of the biLM, which no output may replace."""
+        """The files of the biLM. No output may replace them."""
         path = self.folder.path
         return [path, *self.folder.files] if path.is_file() else self.folder.files
 
@@ -194,7 +194,7 @@ class Format(abc.ABC):
 
     @property
     def tensors(self) -> Mapping[str, Any]:
-        """All tensors by name. The values are arrays, or what ``read_tensors`` replaces."""
+        """All tensors by name: arrays, or placeholders that ``read_tensors`` replaces."""
         return {}
 
     def mapping(self) -> WeightMapping:

@@ -44,11 +44,16 @@ class MappedTensor:
 WeightMapping: TypeAlias = list[MappedTensor]
 
 # A row has the name of a tensor, its axes, the change of layout, and the paths of the variables.
-# Names and paths contain {i} for the number of a convolution, {k} of a highway layer, {l} or
-# {layer} (which counts from 1) of an LSTM layer, and {d} or {direction} for its direction.
-# An axis is a number, or a size, or a size times a number: D cells of an LSTM, P features of its
-# output, F filters in all, n filters of width w in a convolution, e features of a character, C
-# characters (c without the padding), V words of v features.
+#
+# In names and paths:
+#   {i} {k} {l} {d}   number, from 0, of a convolution, highway layer, LSTM layer, direction
+#   {layer}           number of an LSTM layer, from 1
+#   {direction}       "forward" or "backward"
+# In axes, with a factor as in 4D, or a sum as in v+F:
+#   D P       cells of an LSTM, features of its output
+#   F n w     filters in all; filters of one convolution, their width
+#   C c e     characters with and without the padding, features of a character
+#   V v       words, features of a word
 Layout: TypeAlias = Sequence[tuple[Any, ...]]
 
 AS_IS = Transform(load=lambda x: (x,), save=lambda x: x)
@@ -56,8 +61,6 @@ AS_IS = Transform(load=lambda x: (x,), save=lambda x: x)
 
 def make_mapping(layout: Layout, config: BiLMConfig, prefix: str = "") -> WeightMapping:
     """Return the mapping of all tensors of a config. Their names begin with ``prefix``."""
-    code_points = config.code_points
-    words = code_points.words if code_points else ()
     sizes = {
         "e": config.character_embedding_dim,
         "C": config.n_characters,
@@ -65,8 +68,8 @@ def make_mapping(layout: Layout, config: BiLMConfig, prefix: str = "") -> Weight
         "F": config.n_filters,
         "D": config.lstm_dim,
         "P": config.projection_dim,
-        "V": len(words),
-        "v": code_points.word_dim if code_points else 0,
+        "V": config.alphabet.n_words,
+        "v": config.alphabet.word_dim,
     }
     return [
         MappedTensor(
@@ -82,20 +85,23 @@ def make_mapping(layout: Layout, config: BiLMConfig, prefix: str = "") -> Weight
 
 def _numbers(target: str, config: BiLMConfig) -> list[dict[str, Any]]:
     """Return the numbers to fill in for each variable of a kind; none if it does not exist."""
-    has_words = config.code_points is not None and len(config.code_points.words) > 0
     if "{i}" in target:
         return [{"i": i, "w": w, "n": n} for i, (w, n) in enumerate(config.filters)]
     if "{k}" in target:
         return [{"k": k} for k in range(config.n_highway)]
     if "{layer}" in target:
-        exists = "projection" not in target or config.projection_dim != config.lstm_dim
+        if "projection" in target and config.projection_dim == config.lstm_dim:
+            return []
         return [
             {"d": d, "direction": direction, "l": layer, "layer": layer + 1}
             for d, direction in enumerate(DIRECTIONS)
-            for layer in range(config.n_layers if exists else 0)
+            for layer in range(config.n_layers)
         ]
-    exists = has_words if "word" in target else config.has_projection or "projection" not in target
-    return [{}] if exists else []
+    if "word" in target and not config.alphabet.n_words:
+        return []
+    if "projection" in target and not config.has_projection:
+        return []
+    return [{}]
 
 
 def _axis_size(axis: str, sizes: Mapping[str, Any]) -> int:
@@ -113,9 +119,9 @@ def variables_by_path(layer: Any) -> dict[str, Any]:
 
 
 def load(mapping: WeightMapping, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the values of our variables by path, and take the tensors of a file from ``arrays``.
+    """Return the values of our variables by path. Remove each tensor of the file from ``arrays``.
 
-    So the copies of two tensors never coexist.
+    So only one tensor is in memory twice.
     """
     values: dict[str, np.ndarray] = {}
     for tensor in mapping:

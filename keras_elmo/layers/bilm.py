@@ -103,7 +103,7 @@ class BiLM(BiLMPart):
         Args:
             direction: str. ``"forward"`` or ``"backward"``: whose weights to use.
             x: Token representations, float, shape ``(tokens, batch, projection_dim)``; for
-                ``"backward"``, from the last token to the first, after the padding.
+                ``"backward"``, reversed, so that the padding comes first.
             is_token: Bool, shape ``(tokens, batch)``, False for padding; or None.
             initial_state: dict. ``(h, c)`` of every LSTM by its name; None for zeros.
             dropout: function or None. Applied to the input of every layer.
@@ -121,7 +121,7 @@ class BiLM(BiLMPart):
             if dropout:
                 x = dropout(x)
             y, states[lstm.name] = lstm(x, is_token=is_token, state=state)
-            has_residual = self.config.use_skip_connections and outputs
+            has_residual = self.config.use_skip_connections and len(outputs) > 0
             x = x + y if has_residual else y
             outputs[lstm.name] = x
         return outputs, states

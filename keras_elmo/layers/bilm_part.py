@@ -21,8 +21,8 @@ class BiLMPart(keras.layers.Layer):
         config: ``BiLMConfig``. The architecture of the biLM.
         frozen: bool. Create all weights non-trainable.
         saved: bool. Whether saved models contain the weights of this layer.
-        missing: bool. Create all weights as NaN, so that nobody takes the results of random
-            weights as the weights of a biLM that were not loaded yet.
+        missing: bool. Create all weights as NaN, so that random weights are not mistaken for
+            loaded ones.
         product_dtype: str or None. Dtype of the large matrix products, for pretraining in half
             precision; None for the dtype of the layer.
         **kwargs: Arguments of ``keras.layers.Layer``.

@@ -110,7 +110,8 @@ class CRF(keras.layers.Layer):
         count = ops.cumsum(ops.cast(mask, "int32"), axis=1)
         is_last = ops.equal(count, count[:, -1:])[..., None]
         scores = ops.where(is_last, scores + self.end, scores)
-        # The first token has no tag before it: all its rows are equal.
+        # The first token has no tag before it: all its rows are equal. In padding, is_first and
+        # is_last have any values.
         is_first = ops.equal(count, 1)[..., None, None]
         start, transitions = map(ops.convert_to_tensor, (self.start, self.transitions))
         before = ops.where(is_first, start, transitions)
@@ -119,7 +120,7 @@ class CRF(keras.layers.Layer):
         return ops.where(mask, _best_tags(potentials), 0) if decode else potentials
 
     def decode(self, scores: Any, mask: Tensor | None = None) -> Tensor:
-        """Find the most probable tags with the Viterbi algorithm; any of several equal ones.
+        """Find the most probable tags with the Viterbi algorithm. Ties are broken arbitrarily.
 
         Args:
             scores: Float, shape ``(batch, tokens, n_tags)``; a tensor of a model or an array.
@@ -185,6 +186,7 @@ class CRFLoss(keras.losses.Loss):
             raise invalid(expected, f"shape={tuple(y_pred.shape)}")
         _check_shape("tags", y_true, y_pred)
         n_tags = y_pred.shape[-1]
+        # The potentials carry no mask. Padding is recognised by its values.
         is_token = ops.any(ops.not_equal(y_pred, _padding(n_tags)), axis=(2, 3))
         y_true = ops.where(is_token, ops.cast(y_true, "int32"), -1)
         is_wrong = ops.any(y_true >= n_tags, axis=1)
@@ -197,9 +199,9 @@ class CRFLoss(keras.losses.Loss):
         y_true = ops.transpose(y_true)[..., None]
         is_allowed = (y_true < 0) | ops.equal(y_true, ops.arange(n_tags, dtype="int32"))
         # One scan sums over all paths and over the allowed paths, with the same rounding errors.
-        penalties = ops.where(is_allowed, 0.0, FORBIDDEN)
-        penalties = ops.stack([ops.zeros_like(penalties), penalties], axis=1)
-        potentials = ops.transpose(y_pred, (1, 0, 2, 3))
+        penalties = ops.where(is_allowed, 0.0, FORBIDDEN)  # (tokens, batch, n_tags)
+        penalties = ops.stack([ops.zeros_like(penalties), penalties], axis=1)  # (tokens, 2, ...)
+        potentials = ops.transpose(y_pred, (1, 0, 2, 3))  # (tokens, batch, n_tags, n_tags)
         # The rows of the first token are equal, so zeros add log(n_tags) to both sums.
         zeros = ops.zeros((2, ops.shape(y_pred)[0], n_tags, 1), "float32")
         [last], _ = scan(_sum_prefixes, (zeros,), (potentials, penalties), (), ())
@@ -215,12 +217,14 @@ def _sum_prefixes(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple,
 
 
 def _best_tags(potentials: Tensor) -> Tensor:
+    """Score the best paths from the first token to the last, then follow the best one back."""
     zeros = ops.zeros((ops.shape(potentials)[0], potentials.shape[-1], 1), "float32")
     potentials = ops.transpose(potentials, (1, 0, 2, 3))
-    [last], [scores] = scan(_best_prefixes, (zeros,), (potentials,), (), (potentials,))
+    pairs, tags = ("float32", potentials.shape[-1]), ("float32", 1)
+    [last], [pair_scores] = scan(_best_prefixes, (zeros,), (potentials,), (), (pairs,))
     # From the last token to the first. Exports to ONNX cannot convert scan(reverse=True).
-    _, [scores] = scan(_best_path, (last,), (ops.flip(scores, 0),), (), (zeros,))
-    return ops.transpose(_argmax(ops.flip(scores, 0)))
+    _, [tag_scores] = scan(_best_path, (last,), (ops.flip(pair_scores, 0),), (), (tags,))
+    return ops.transpose(_argmax(ops.flip(tag_scores, 0)))
 
 
 def _best_prefixes(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:

@@ -52,9 +52,9 @@ class ElmoLayer(PretrainedLayer):
     Call arguments:
         inputs: Character ids from ``CharacterTokenizer``, int, shape ``(batch, tokens,
             characters)``; a row of 0 is padding. ``characters`` is at least 3, at least the
-            width of the widest filter, and at most ``max_characters_per_token``. Fewer than
-            ``max_characters_per_token`` give the same result if the longest token has at most
-            ``characters - 2 - width of the widest filter`` bytes. For a biLM over code points,
+            width of the widest filter, and at most ``max_characters_per_token``. A narrower batch
+            gives the same result if its longest token has at most ``characters - 2 - width of
+            the widest filter`` bytes. For a biLM over code points,
             make the tokenizer with ``CharacterTokenizer.from_preset``; a word id may precede
             its character ids.
 
@@ -116,7 +116,7 @@ class ElmoLayer(PretrainedLayer):
             )
         self.config = config
         self.alphabet = config.alphabet
-        self.choice = None  # for all representations
+        self.choice = None  # with "all", the dict of all representations
         if not (isinstance(output, str) and output == "all"):
             layers = "all" if isinstance(output, str) and output == "layers" else output
             self.choice = LayerChoice.of(layers, config.n_layers + 1)
@@ -134,7 +134,7 @@ class ElmoLayer(PretrainedLayer):
             self.config,
             frozen=not self.trainable_bilm,
             saved=self.save_bilm,
-            missing=self._lacks_weights or not self.save_bilm,
+            missing=self._builds_missing or not self.save_bilm,
             trainable=self.trainable,
             dtype=self.dtype_policy,
             name="bilm",
@@ -224,7 +224,7 @@ class ElmoLayer(PretrainedLayer):
         arguments = {**config, "config": BiLMConfig.from_options(config["config"])}
         source = arguments.pop("weights", None)
         layer = cls(**arguments)
-        layer._lacks_weights = True
+        layer._builds_missing = True
         if isinstance(source, LiveWeights):
             layer._copy_weights(source.layer)
         return layer

@@ -11,7 +11,7 @@ from keras_elmo.layers.bilm_part import BiLMPart
 from keras_elmo.utils.typing import Tensor
 
 
-def lstm_step(weights: tuple, state: tuple, from_inputs: Tensor) -> tuple[tuple, tuple]:
+def lstm_step(constants: tuple, state: tuple, from_inputs: Tensor) -> tuple[tuple, tuple]:
     """Compute one step of an LSTM.
 
     The gates are in the order of Keras, and the next step receives the clipped values::
@@ -20,12 +20,10 @@ def lstm_step(weights: tuple, state: tuple, from_inputs: Tensor) -> tuple[tuple,
         c = clip(sigmoid(f) * c + sigmoid(i) * tanh(candidate), cell_clip)
         h = clip((sigmoid(o) * tanh(c)) P, projection_clip)
 
-    Without a projection ``P``, ``h`` is not clipped.
-
     Args:
-        weights: tuple. ``U``, float, shape ``(projection_dim, 4 * lstm_dim)``; ``P``, float,
+        constants: tuple. ``U``, float, shape ``(projection_dim, 4 * lstm_dim)``; ``P``, float,
             shape ``(lstm_dim, projection_dim)``, or None; ``cell_clip`` and ``projection_clip``,
-            float or None.
+            float or None; the second is None without ``P``.
         state: Pair ``(h, c)``, float, shapes ``(batch, projection_dim)`` and
             ``(batch, lstm_dim)``.
         from_inputs: ``z``, the part of the gates that comes from the inputs, float, shape
@@ -34,7 +32,7 @@ def lstm_step(weights: tuple, state: tuple, from_inputs: Tensor) -> tuple[tuple,
     Returns:
         The new ``(h, c)``, and the activations ``i``, ``f``, ``candidate`` and ``o``.
     """
-    recurrent_kernel, projection, cell_clip, projection_clip = weights
+    recurrent_kernel, projection, cell_clip, projection_clip = constants
     h, c = state
     from_h = mixed_matmul(h, recurrent_kernel)
     i, f, candidate, o = ops.split(ops.cast(from_inputs, h.dtype) + from_h, 4, axis=-1)

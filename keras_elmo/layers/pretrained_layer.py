@@ -21,9 +21,10 @@ from keras_elmo.utils.forks import check_fork
 
 
 class LiveWeights(str):
-    """The entry ``"weights"`` in the config of a layer, so ``clone_model`` copies them.
+    """The entry ``"weights"`` in the config of a layer. It carries the layer to ``from_config``.
 
-    In JSON and in a pickle it becomes a plain str: a config itself contains no weights.
+    ``from_config`` copies the weights of that layer, so ``clone_model`` does too. In JSON and in a
+    pickle the entry becomes a plain str, because a config itself contains no weights.
     """
 
     layer: "PretrainedLayer"
@@ -62,8 +63,8 @@ class PretrainedLayer(keras.layers.Layer):
     save_bilm: bool
     presets = _ClassProperty(bundled_facts)
 
-    # Whether ``build`` fills the biLM with NaN, until its weights are loaded.
-    _lacks_weights = False
+    # Whether ``build`` fills the biLM with NaN, which loading replaces.
+    _builds_missing = False
     # The fingerprint of the biLM that a file with save_bilm=False expects.
     _awaited: str | None = None
 
@@ -150,7 +151,7 @@ class PretrainedLayer(keras.layers.Layer):
                     f"fingerprint={received}, of {bilm.file_name}",
                 )
         if not self.built:
-            self._lacks_weights = True  # random weights would only be replaced
+            self._builds_missing = True  # random weights would only be replaced
             self._build_for_rows()
         bilm.assign(variables_by_path(self.bilm))
         self._awaited = None
@@ -159,10 +160,10 @@ class PretrainedLayer(keras.layers.Layer):
         self.build((None, None, self.alphabet.row_length))
 
     def _copy_weights(self, other: Self) -> None:
-        """Take the weights of a layer with the same config, or its lack of weights."""
-        self._lacks_weights, self._awaited = other._lacks_weights, other._awaited
+        """Copy the weights of a layer with the same config; NaN stays NaN."""
+        self._builds_missing, self._awaited = other._builds_missing, other._awaited
         if other.built:
-            self._lacks_weights = True
+            self._builds_missing = True
             self._build_for_rows()
             self.bilm.set_weights(other.bilm.get_weights())
 
@@ -180,11 +181,12 @@ class PretrainedLayer(keras.layers.Layer):
         """
         self.check_weights()
         directory = local_path(directory)
-        for name in ("options.json", "weights.hdf5"):
-            if directory.is_dir():
-                check_output(directory / name, overwrite)
         arrays = extract(bilm_mapping(self.config), variables_by_path(self.bilm))
-        write_files(directory, bilm_writers(self.config, arrays))
+        writers = bilm_writers(self.config, arrays)
+        if directory.is_dir():
+            for name in writers:
+                check_output(directory / name, overwrite)
+        write_files(directory, writers)
 
     def save_to_preset(self, directory: PathLike, overwrite: bool = False) -> None:
         """Write a preset, as ``save_hdf5`` does. KerasHub uses this name."""
@@ -219,6 +221,7 @@ class PretrainedLayer(keras.layers.Layer):
 
     def save_own_variables(self, store: Any) -> None:
         if not self.save_bilm:
+            # Without weights, ``fingerprint`` raises the error that says so.
             has_weights = self.built and self._has_weights()
             digest = self.fingerprint() if has_weights or not self._awaited else self._awaited
             store["fingerprint"] = np.frombuffer(bytes.fromhex(digest), "uint8")

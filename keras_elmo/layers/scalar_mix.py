@@ -25,7 +25,7 @@ class ScalarMix(keras.layers.Layer):
             all unmasked tokens of the batch, as bilm-tf does. The result for a sentence then
             depends on the other sentences of the batch. ``"token"`` computes them over the
             features of each token (Ba et al., 2016): use it in models that serve single
-            sentences. AllenNLP counts ``<S>`` and ``</S>`` as tokens. For its results, pass
+            sentences. AllenNLP counts ``<S>`` and ``</S>`` as tokens. To get its results, pass
             ``keep_boundaries=True`` to ``ElmoLayer``; without it values differ by 0.1 to 0.3.
         dropout: float. Rate in [0, 1) on the mixed representation, in training only.
         l2: float. Weight of the penalty ``sum(scalars**2)``, on the scalars before the

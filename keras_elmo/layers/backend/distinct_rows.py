@@ -18,12 +18,12 @@ def distinct_rows(ids: Tensor, n_ids: int) -> tuple[Tensor, Tensor | None]:
     Returns:
         The distinct rows, shape ``(n, characters)``, and for every token its index among them,
         shape ``(batch * tokens,)``. All rows and None where the search does not pay: on JAX, which
-        compiles for fixed sizes; on GPUs; and for one sentence, as in LiteRT exports.
+        compiles for fixed sizes; on GPUs; and on TensorFlow for one sentence, as in LiteRT files.
     """
     rows = ops.reshape(ids, (-1, ops.shape(ids)[-1]))
     if not _is_search_fast(ids):
         return rows, None
-    # A row of padding in front, because convolutions cannot read a batch of no row.
+    # Add a row of padding in front: convolutions cannot read a batch without rows.
     rows = ops.pad(rows, [[1, 0], [0, 0]])
     if keras.backend.backend() == "tensorflow":
         distinct, indices = _tensorflow_distinct_rows(rows, n_ids)
@@ -56,7 +56,8 @@ def _tensorflow_distinct_rows(rows: Tensor, n_ids: int) -> tuple[Tensor, Tensor]
     """
     import tensorflow as tf
 
-    # Indices have at most 30 bits, and the number of some ids at most 33: int64 has room for both.
+    # Indices have at most 30 bits, and a number made of ``size`` ids at most 33: int64 has room for
+    # both.
     size = int(33 / math.log2(n_ids))
     padded = tf.pad(rows, [[0, 0], [0, -rows.shape[-1] % size]])
     groups = tf.reshape(padded, (-1, padded.shape[-1] // size, size))

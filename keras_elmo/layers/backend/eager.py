@@ -1,4 +1,4 @@
-"""Tell eager calls from traced ones, and run eager calls on JAX in few shapes."""
+"""Recognise eager calls, and run eager calls on JAX in few shapes."""
 
 from collections.abc import Callable
 from typing import Any

@@ -61,13 +61,13 @@ def _forward(
 ) -> tuple[tuple, tuple]:
     """Run the steps; with ``stores``, store the states and the activations after every step."""
     step, *clips, product_dtype = options
-    gate = ops.cast(c, from_inputs.dtype)  # the shape and the dtype of the stored activations
+    stored = [(c.dtype, c.shape[-1]), *4 * [(from_inputs.dtype, c.shape[-1])]] if stores else []
     state, steps = scan(
         _scan_step(step, stores),
         (h, c),
         (from_inputs, is_token),
         (*_cast(product_dtype, *weights), *clips),
-        outputs_like=(h, c, gate, gate, gate, gate) if stores else (h,),
+        ((h.dtype, h.shape[-1]), *stored),
     )
     outputs = _without_padding(steps[0], is_token)
     return (outputs, *state), (h, c, *steps, is_token, *weights)
@@ -89,7 +89,7 @@ def _scan_step(step: Callable, stores: bool) -> Callable:
 
 
 def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
-    # All tensors but start, the state before the first step, have the values of all steps.
+    # start is (h, c) before the first step. h to o have the values of all steps.
     *start, h, c, i, f, candidate, o, is_token, recurrent_kernel, projection = residuals
     _, cell_clip, projection_clip, product_dtype = options
     # The states before every step.
@@ -104,7 +104,7 @@ def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
         (d_h, d_c),
         (h, c, c_before, i, f, candidate, o, is_token, _without_padding(d_outputs, is_token)),
         (*transposed, cell_clip, projection_clip),
-        outputs_like=(ops.cast(recurrent_kernel, i.dtype), h),
+        ((i.dtype, 4 * i.shape[-1]), (h.dtype, h.shape[-1])),
         reverse=True,
     )
     d_kernel, d_projection = _sum_of_outer_products(h_before, d_gates, product_dtype), None
@@ -121,7 +121,7 @@ def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple
     dtype = activations[0].dtype
     i, f, candidate, o = (ops.cast(x, c.dtype) for x in activations)
     # At padding, the errors pass unchanged, and the gradients of the gates are 0.
-    d_h, d_c = carry if is_token is None else (ops.where(is_token, x, 0) for x in carry)
+    d_h, d_c = (_without_padding(x, is_token) for x in carry)
     d_h = _stop_if_clipped(d_h + upstream, h, projection_clip)
     d_unprojected = d_h if projection is None else mixed_matmul(d_h, projection)
     tanh_c = ops.tanh(c)

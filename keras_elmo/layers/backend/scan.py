@@ -14,7 +14,7 @@ def scan(
     carry: tuple,
     inputs: tuple,
     constants: tuple,
-    outputs_like: tuple,
+    outputs: tuple,
     reverse: bool = False,
 ) -> tuple[tuple, tuple]:
     """Run ``step`` over the first axis of the inputs, and stack its outputs.
@@ -28,9 +28,9 @@ def scan(
         inputs: tuple of tensors and None, time on the first axis. The first must be a tensor.
             An input of None stays None in every step.
         constants: tuple of tensors, numbers and None. Shared by all steps.
-        outputs_like: tuple of tensors, one for each output, with its dtype and the size of its
-            last axis. The first input gives the sizes of the other axes. TensorFlow's
-            ``TensorArray`` needs these sizes; LiteRT also needs the batch size, if it is known.
+        outputs: tuple of pairs, one for each output: its dtype and the size of its last axis. The
+            first input gives the sizes of the other axes. TensorFlow's ``TensorArray`` needs these
+            sizes; LiteRT also needs the batch size, if it is known.
         reverse: bool. Run from the last time step to the first. The outputs keep the order of
             the inputs. The export to ONNX cannot convert such a loop.
 
@@ -45,26 +45,25 @@ def scan(
 
         n = inputs[0].shape[0]
         steps = list(zip(*([None] * n if x is None else x.unbind() for x in inputs)))
-        outputs: list[Any] = [None] * n
+        found: list[Any] = [None] * n
         for t in reversed(range(n)) if reverse else range(n):
-            carry, outputs[t] = step(constants, carry, steps[t])
-        return carry, tuple(torch.stack(steps) for steps in zip(*outputs))
+            carry, found[t] = step(constants, carry, steps[t])
+        return carry, tuple(map(torch.stack, zip(*found)))
     import tensorflow as tf
 
     n = tf.shape(inputs[0])[0]
     arrays = tuple(
-        tf.TensorArray(x.dtype, n, element_shape=(*inputs[0].shape[1:-1], x.shape[-1]))
-        for x in outputs_like
+        tf.TensorArray(dtype, n, element_shape=(*inputs[0].shape[1:-1], size))
+        for dtype, size in outputs
     )
-
     # The gradient of x[t] would have the size of x in every step.
     arrays_in = [None if x is None else tf.TensorArray(x.dtype, n).unstack(x) for x in inputs]
 
     def body(k: Tensor, carry: tuple, arrays: tuple) -> tuple:
         t = n - 1 - k if reverse else k
         one_step = tuple(None if x is None else x.read(t) for x in arrays_in)
-        carry, outputs = step(constants, carry, one_step)
-        return k + 1, carry, tuple(a.write(t, x) for a, x in zip(arrays, outputs))
+        carry, found = step(constants, carry, one_step)
+        return k + 1, carry, tuple(a.write(t, x) for a, x in zip(arrays, found))
 
     _, carry, arrays = tf.while_loop(
         lambda k, *_: k < n,
