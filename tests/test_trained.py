@@ -26,7 +26,9 @@ TRAINED = pathlib.Path(__file__).parent / "trained"
 def test_results_of_the_trainer(name, path, has_softmax):
     model = TRAINED / name / path
     reference = json.loads((TRAINED / name / "reference.json").read_text("utf-8"))
-    sentences, vectors = reference["sentences"], np.load(TRAINED / name / "vectors.npz")
+    sentences = reference["sentences"]
+    with np.load(TRAINED / name / "vectors.npz") as file:
+        vectors = dict(file)
     found = numpy(ElmoLayer.from_preset(model)(CharacterTokenizer.from_preset(model)(sentences)))
     for i, sentence in enumerate(sentences):
         expected = np.moveaxis(vectors[str(i)], 0, 1)
