@@ -51,6 +51,14 @@ def bundled_facts() -> dict[str, dict[str, Any]]:
     return facts
 
 
+def absolute_preset(preset: Any) -> Any:
+    """Return a preset that means the same in every working directory; names stay as they are."""
+    # A path is never the name of a bundled preset.
+    if not isinstance(preset, PathLike) or preset in bundled() or is_released(preset):
+        return preset
+    return str(local_path(preset).absolute())
+
+
 def open_preset(preset: PathLike, options: dict | PathLike | None = None) -> Format:
     """Find the files of a biLM and recognise their format. A released model is downloaded.
 

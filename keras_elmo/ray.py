@@ -10,6 +10,7 @@ import numpy as np
 from keras_elmo.embed.embedder import Embedder
 from keras_elmo.layer_choice import Layers
 from keras_elmo.tokenizers.token_lists import split_tokens
+from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.files import PathLike
 
 __all__ = ["EmbedBatch", "read_layers"]
@@ -75,6 +76,9 @@ class EmbedBatch:
     def __call__(self, table: Any) -> Any:
         import pyarrow
 
+        if self._output in table.column_names:
+            expected = f"EmbedBatch expects a table without the column {self._output!r}"
+            raise invalid(expected, ", ".join(table.column_names), "Pass another output")
         rows = table.column(self._column).to_pylist()
         sentences = [split_tokens(row) if isinstance(row, str) else row or [] for row in rows]
         # The empty sentence in front provides the shape where a batch has no rows.

@@ -3,8 +3,10 @@
 import bz2
 import contextlib
 import csv
+import functools
 import gzip
 import itertools
+import json
 import lzma
 import os
 import pathlib
@@ -14,21 +16,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, TextIO, TypeAlias
 
-import numpy as np
-
 from keras_elmo.tokenizers.text_tokens import make_tokenizer, plain_quotes
 from keras_elmo.tokenizers.token_lists import check_text, split_tokens
 from keras_elmo.utils.batches import cut
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.extras import import_extra
-from keras_elmo.utils.files import (
-    PathLike,
-    atomic_write,
-    check_file,
-    check_output,
-    library_errors,
-    local_path,
-)
+from keras_elmo.utils.files import PathLike, atomic_write, check_output, local_path
 from keras_elmo.utils.progress import progress_bar
 
 Source: TypeAlias = PathLike | BinaryIO | TextIO
@@ -36,8 +29,6 @@ Source: TypeAlias = PathLike | BinaryIO | TextIO
 # The function that opens a compressed text, by the ending of the file.
 OPENERS: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _FASTA = (".fasta", ".faa", ".fas", ".fa")  # the format of proteins
-_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
-_ROWS_AT_ONCE = 1000
 
 # Patterns that find the sentences of a line.
 _SENTENCES = {
@@ -79,8 +70,8 @@ def read_token_lists(
 ) -> Iterator[list[str]]:
     r"""Yield the tokens of each line of a text, or of each cell in a column of a table.
 
-    pandas reads tables. A cell is a text or a list of tokens. A .csv is quoted as usual. A .tsv has
-    no quoting: a line is a row, a tab ends a cell, and a quote is text.
+    A cell is a text or a list of tokens. A .csv is quoted as usual. A .tsv has no quoting: a line
+    is a row, a tab ends a cell, and a quote is text.
 
     Args:
         source: path or open file. A UTF-8 text with one sentence a line; or the path of a CSV,
@@ -89,9 +80,9 @@ def read_token_lists(
         tokenize: Callable or None. Maps raw text to tokens. None is for tokenised sentences.
 
     Raises:
-        ImportError, OSError: If pandas is missing for a table; if the file is damaged.
-        ValueError: If a text is not UTF-8, a cell has no text, or a table has no column of this
-            name; the error names the line or row. Rows are counted from 0.
+        ImportError, OSError: If pyarrow is missing for Parquet; if the file cannot be read.
+        ValueError: If the input is not valid, a cell has no text, or a table has no column of
+            this name; the error names the line or row. Rows are counted from 0.
 
     Examples:
         >>> _ = pathlib.Path("reviews.csv").write_text("text,label\nGood film.,1\n")
@@ -106,9 +97,9 @@ def read_token_lists(
         return
     if not isinstance(source, PathLike) or ending not in _TABLES:
         raise invalid(f"column expects a file that ends with {', '.join(_TABLES)}", source)
-    for number, cell in enumerate(_cells(local_path(source), ending, column)):
-        if isinstance(cell, list | np.ndarray) and all(isinstance(token, str) for token in cell):
-            yield list(cell)
+    for number, cell in enumerate(_TABLES[ending](local_path(source), column)):
+        if isinstance(cell, list) and all(isinstance(token, str) for token in cell):
+            yield cell
             continue
         text = check_text(cell, f"row {number} of {source}")
         yield tokenize(text) if tokenize else split_tokens(re.sub(r"[\r\n]+", " ", text))
@@ -169,46 +160,66 @@ def _sequences(lines: Iterable[str]) -> Iterator[str]:
             parts.append(line.strip())
 
 
-def _cells(path: pathlib.Path, ending: str, column: str | None) -> Iterator[Any]:
-    """Yield the cells of a column of a table."""
-    for part in _table_parts(path, ending, column):
-        if not len(part):  # blank lines only
+def _cells_of_csv(path: pathlib.Path, column: str | None, **form: Any) -> Iterator[str]:
+    csv.field_size_limit(2**31 - 1)
+    rows: Any = csv.DictReader(_lines(path), strict=True, **form)
+    try:
+        _check_column(column, rows.fieldnames or [], str(path))
+        for row in rows:
+            if None in row or None in row.values():  # of a row with more fields, or with fewer
+                raise csv.Error("another number of fields")
+            yield row[column]
+    except csv.Error as error:
+        raise invalid(
+            f"Expected a table with as many fields in each row as in the first, {path}",
+            f"{error} in line {rows.reader.line_num}",
+            "Quote texts that contain commas, tabs or quotes in a .csv, or write a .jsonl",
+        ) from None
+
+
+def _cells_of_json(path: pathlib.Path, column: str | None) -> Iterator[Any]:
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
             continue
-        if column not in part:
-            raise invalid(
-                f"Expected column (--column) to be the name of a column of {path}",
-                f"column={column!r}, and the columns {', '.join(map(str, part.columns))}",
-                "Choose one, or rename the file if it is plain text",
-            )
-        yield from part[column]
+        place = f"line {number} of {path}"
+        try:
+            pairs = json.loads(line, object_pairs_hook=tuple)  # a dict hides repeated names
+        except (ValueError, RecursionError) as error:
+            raise invalid("Expected a JSON object in each line", f"{error} in {place}") from None
+        row = pairs if isinstance(pairs, tuple) else ()
+        _check_column(column, [name for name, _ in row], place)
+        yield dict(row)[column]
 
 
-def _table_parts(path: pathlib.Path, ending: str, column: str | None) -> Iterator[Any]:
-    """Yield a table as data frames of pandas with some rows each."""
-    pandas = import_extra("pandas", f"Reading {path}", "pandas", "tables")
-    check_file(path, f"Table {path}")
-    advice = "Write it in UTF-8, with quotes around texts that contain commas"
-    with library_errors(f"{path} is damaged or not a table", advice):
-        if ending == ".parquet":
-            parquet = import_extra("pyarrow.parquet", f"Reading {path}", "PyArrow", "tables")
-            with parquet.ParquetFile(path) as file:
-                columns = [column] if column in file.schema_arrow.names else None
-                for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
-                    yield batch.to_pandas(ignore_metadata=True)
-            return
-        if ending in (".csv", ".tsv"):
-            form = {"sep": "\t", "quoting": csv.QUOTE_NONE} if ending == ".tsv" else {}
-            form |= {"dtype": str, "keep_default_na": False, "chunksize": _ROWS_AT_ONCE}
-            reader = pandas.read_csv(path, **form)
-        else:
-            form = {"dtype": False, "encoding": "utf-8-sig", "chunksize": _ROWS_AT_ONCE}
-            reader = pandas.read_json(path, lines=True, **form)
-        with reader:
-            for part in reader:
-                # pandas makes an index of the first column if the first row has too many fields.
-                if not isinstance(part.index, pandas.RangeIndex):
-                    raise ValueError("the first row has more fields than there are columns")
-                yield part
+def _cells_of_parquet(path: pathlib.Path, column: str | None) -> Iterator[Any]:
+    parquet = import_extra("pyarrow.parquet", "Parquet", "PyArrow", "tables")
+    arrow = import_extra("pyarrow", "Parquet", "PyArrow", "tables")
+    try:
+        with parquet.ParquetFile(path) as file:
+            _check_column(column, file.schema_arrow.names, str(path))
+            for batch in file.iter_batches(batch_size=64, columns=[column]):
+                yield from batch.column(0).to_pylist()
+    except arrow.ArrowException as error:
+        raise OSError(f"{path} is damaged or not a Parquet file ({error})") from None
+
+
+def _check_column(column: Any, names: Iterable[str], place: str) -> None:
+    names = list(names)
+    if names.count(column) != 1:
+        raise invalid(
+            f"Expected column (--column) to be the name of one column of {place}",
+            f"column={column!r}, and the columns {', '.join(names) or 'none'}",
+            "Choose one, or rename the file if it is plain text",
+        )
+
+
+_TABLES: dict[str, Callable[[pathlib.Path, str | None], Iterator[Any]]] = {
+    ".csv": _cells_of_csv,
+    ".tsv": functools.partial(_cells_of_csv, delimiter="\t", quoting=csv.QUOTE_NONE),
+    ".jsonl": _cells_of_json,
+    ".ndjson": _cells_of_json,
+    ".parquet": _cells_of_parquet,
+}
 
 
 class SentenceRules:

@@ -113,6 +113,14 @@ def test_paths_in_the_home_folder(tmp_path, monkeypatch, files):
         assert again.fingerprint() == layer.fingerprint()
 
 
+def test_presets_that_are_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("elmo_mini_en", "allennlp_small_en", "hf://ada/tiny", None, {"a": 1}):
+        assert presets.absolute_preset(name) == name
+    for path in ("a/b.txt", pathlib.Path("elmo_mini_en"), "./c"):
+        assert presets.absolute_preset(path) == str(tmp_path / path)
+
+
 # Directories and archives.
 
 NAMES = [  # of options and weights in published models, and of a file to leave out

@@ -217,7 +217,7 @@ class _LayerFile:
     def _remove_parts(self) -> None:
         """Remove the parts, and the folder if it contains nothing else."""
         # Remove the last part first: after a kill, a new run can resume with the first parts.
-        for path in sorted(self._folder.glob("*.hdf5"), reverse=True):
+        for path in sorted(self._folder.glob("[0-9u]*.hdf5"), reverse=True):
             path.unlink()
         with contextlib.suppress(OSError):
             self._folder.rmdir()
@@ -234,9 +234,10 @@ def _differs(path: pathlib.Path, has: str) -> ValueError:
 def _checked(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
     """Yield the sentences as lists; raise if the output cannot store one."""
     for i, sentence in enumerate(sentences):
-        tokens = list(sentence)
+        is_text = isinstance(sentence, str | bytes) or not isinstance(sentence, Iterable)
+        tokens: list[Any] = [] if is_text else list(sentence)
         wrong = [t for t in tokens if not isinstance(t, str) or not _TOKEN.fullmatch(t)]
-        if isinstance(sentence, str):
+        if is_text:
             wrong = [sentence]
         if wrong:
             raise invalid(

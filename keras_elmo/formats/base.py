@@ -260,7 +260,7 @@ class Format(abc.ABC):
             return None
         tokens, rows = arrange_vocabulary(read_vocabulary_lines(vocabulary), vocabulary)
         shapes = {"softmax/W": (len(rows), self.config.projection_dim), "softmax/b": (len(rows),)}
-        check_tensors(f"Softmax for {vocabulary}", arrays, shapes)
+        check_tensors(f"Softmax of {self.folder.path}", arrays, shapes)
         if not np.array_equal(rows, np.arange(len(rows))):
             arrays = {name: array[rows] for name, array in arrays.items()}
         return SoftmaxFile(tokens, arrays)

@@ -99,7 +99,7 @@ class CRF(keras.layers.Layer):
 
     def call(self, inputs: Tensor, mask: Tensor | None = None, decode: bool = False) -> Tensor:
         scores = ops.cast(inputs, "float32")
-        mask = ops.ones_like(scores[..., 0]) if mask is None else mask
+        mask = ops.convert_to_tensor(ops.ones_like(scores[..., 0]) if mask is None else mask)
         _check_shape("a mask", mask, scores)
         mask = ops.cast(mask, "bool")
         # Subtract the largest score of each token. This changes no probability, and avoids sums
@@ -110,8 +110,7 @@ class CRF(keras.layers.Layer):
         count = ops.cumsum(ops.cast(mask, "int32"), axis=1)
         is_last = ops.equal(count, count[:, -1:])[..., None]
         scores = ops.where(is_last, scores + self.end, scores)
-        # The first token has no tag before it: all its rows are equal. In padding, is_first and
-        # is_last have any values.
+        # The first token has no tag before it: all its rows are equal. Padding is set below.
         is_first = ops.equal(count, 1)[..., None, None]
         start, transitions = map(ops.convert_to_tensor, (self.start, self.transitions))
         before = ops.where(is_first, start, transitions)

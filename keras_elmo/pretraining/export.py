@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import shutil
 import tempfile
 from collections.abc import Iterable
 
@@ -12,7 +11,7 @@ from keras_elmo.pretraining.language_model_files import (
     tokenizer_of,
     write_language_model,
 )
-from keras_elmo.pretraining.run_folder import RunFolder
+from keras_elmo.pretraining.run_folder import RunFolder, write_log
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.pretraining.train import read_run
 from keras_elmo.text_input import read_sentences
@@ -54,19 +53,20 @@ def export_run(
     if not overwrite:
         remedy = "Choose another directory, or pass overwrite=True (--force)"
         check_new_directory(output, "export", remedy)
+    texts = {}
+    for file in map(local_path, [heldout] if isinstance(heldout, PathLike) else heldout):
+        texts[str(file) if file.name in texts else file.name] = read_sentences(file)
     run = RunFolder(folder)
     model, vocabulary, facts = read_run(folder)
     with tempfile.TemporaryDirectory() as temporary:
         write_language_model(temporary, model, vocabulary, bits=bits)
         model, _ = read_language_model(temporary)  # the weights are rounded
-    scorer, scores = Scorer(model, vocabulary), {}
-    for file in map(local_path, [heldout] if isinstance(heldout, PathLike) else heldout):
-        name = str(file) if file.name in scores else file.name
-        scores[name] = scorer.perplexity(read_sentences(file))
+    scorer = Scorer(model, vocabulary)
+    scores = {name: scorer.perplexity(sentences) for name, sentences in texts.items()}
     front = {"library_name": "keras", "license": license, "language": language}
     card = _model_card(output.resolve().name, run, facts, front, data, scores)
     write_language_model(output, model, vocabulary, card, bits, tokenizer_of(run.path))
-    shutil.copyfile(run.log, output / "log.csv")
+    write_log(output / "log.csv", facts["log"])
     return scores
 
 

@@ -25,6 +25,9 @@ from keras_elmo.utils.files import (
     write_json,
 )
 
+# A new run begins in a folder without these files of a run or a preset.
+FILES = ("run.json", "vocab.txt", TOKENIZER_FILE, "checkpoint.npz", "log.csv", "options.json")
+
 
 class RunFolder:
     """Read and write the files of a run.
@@ -88,10 +91,7 @@ class RunFolder:
             variables: dict. Lists of Keras variables by the name of their group.
             facts: dict. Anything that JSON can hold. ``log`` is a list of rows, each a dict.
         """
-        with atomic_write(self.log) as temporary, temporary.open("w", newline="") as file:
-            writer = csv.DictWriter(file, facts["log"][0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(facts["log"])
+        write_log(self.log, facts["log"])
         arrays: dict[str, Any] = {name: to_numpy(x) for name, x in _named(variables).items()}
         with atomic_write(self.checkpoint) as temporary, temporary.open("wb") as opened:
             np.savez(opened, facts=np.array(json.dumps(facts)), **arrays)
@@ -108,6 +108,14 @@ class RunFolder:
             for name, variable in _named(variables).items():
                 variable.assign(arrays[name])
             return json.loads(str(arrays["facts"]))
+
+
+def write_log(path: PathLike, rows: list[dict]) -> None:
+    """Write a log as CSV, one row per checkpoint."""
+    with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def to_numpy(variable: Any) -> np.ndarray:

@@ -14,6 +14,7 @@ import keras
 
 from keras_elmo.config import BiLMConfig
 from keras_elmo.formats.vocabulary import read_vocabulary
+from keras_elmo.presets import absolute_preset
 from keras_elmo.pretraining.corpus import Batcher, Corpus
 from keras_elmo.pretraining.distribution import (
     batches_of_replicas,
@@ -24,7 +25,7 @@ from keras_elmo.pretraining.distribution import (
 from keras_elmo.pretraining.language_model import BiLanguageModel
 from keras_elmo.pretraining.language_model_files import read_language_model, tokenizer_of
 from keras_elmo.pretraining.optimizers import Schedule, make_optimizer
-from keras_elmo.pretraining.run_folder import RunFolder, to_numpy
+from keras_elmo.pretraining.run_folder import FILES, RunFolder, to_numpy
 from keras_elmo.pretraining.scores import Scorer
 from keras_elmo.recipe import Recipe
 from keras_elmo.text_input import read_sentences
@@ -101,10 +102,11 @@ class Pretraining:
             expected = "Pretraining expects a folder of keras-elmo prepare"
             raise invalid(expected, f"{corpus}, without train-*.txt")
         is_started = resume and self.folder.settings.is_file()
-        if not is_started and self.folder.vocabulary.exists():
+        taken = [name for name in FILES if (self.folder.path / name).exists()]
+        if taken and not is_started:
             raise invalid(
                 "Pretraining expects a folder without a run, a corpus or a preset",
-                f"a folder with {self.folder.vocabulary}",
+                f"{self.folder.path} with {', '.join(taken)}",
                 "Resume a run (resume=True, --resume), or choose another folder",
             )
         before = self.folder.read_settings() if is_started else None
@@ -116,7 +118,7 @@ class Pretraining:
         digests = "".join(digest_of(file) for file in (*files, corpus / "vocab.txt"))
         self._origin: dict[str, Any] = {
             "corpus": hashlib.sha256(digests.encode()).hexdigest(),
-            "init_from": None if init_from is None else str(init_from),
+            "init_from": absolute_preset(init_from),
             "own_vocabulary": own_vocabulary,
             "backend": keras.backend.backend(),
         }
@@ -127,12 +129,12 @@ class Pretraining:
         if resumes:
             self.model, self.vocabulary, facts = read_run(self.folder.path)
         else:
-            start = init_from, own_vocabulary
+            start = self._origin["init_from"], own_vocabulary
             self.model, self.vocabulary = _first_model(config, recipe, corpus, *start)
             facts = {"step": 0, "tokens": 0, "seconds": 0.0, "perplexity": None}
             facts |= {"position": (0, 0, 0), "log": []}
         self.facts = facts
-        self._tokenizer = None if resumes else tokenizer_of(corpus, init_from)
+        self._tokenizer = None if resumes else tokenizer_of(corpus, self._origin["init_from"])
         self.devices = count_devices()
         sizes = recipe.batch_tokens, self.devices
         batcher = Batcher(self.model.config, self.vocabulary, *sizes)
@@ -231,16 +233,18 @@ class _Keeper(keras.callbacks.Callback):
         facts["step"] += 1
         tokens, facts["position"] = self.ahead.popleft()
         facts["tokens"] += tokens
-        self._check("loss", logs["loss"])
-        rate = (facts["tokens"] - self.before["tokens"]) / (time.monotonic() - self.began)
-        text = f"loss {logs['loss']:.3f}, {rate:.0f} tokens/s"
-        self.bar.set_postfix_str(text, refresh=False)
+        if batch % 10 == 9:  # reading the loss waits for the accelerator
+            self._check("loss", logs["loss"])
+            rate = (facts["tokens"] - self.before["tokens"]) / (time.monotonic() - self.began)
+            text = f"loss {logs['loss']:.3f}, {rate:.0f} tokens/s"
+            self.bar.set_postfix_str(text, refresh=False)
         self.bar.update()
         if facts["step"] >= self.run.steps:
             self.model.stop_training = True
 
     def on_epoch_end(self, epoch: int, logs: dict) -> None:
         run, facts = self.run, self.run.facts
+        self._check("loss", logs["loss"])
         for variable in run.model.trainable_variables:
             self._check("sum of the weights", float(to_numpy(variable).sum()))
         self.bar.set_description("measuring and saving")

@@ -322,7 +322,7 @@ def test_checkpoints_that_do_not_fit(tmp_path):
     options["char_cnn"]["n_characters"] = 267
     refuses(ValueError, "n_characters to be 261 or 262", folder, tmp_path, options=options)
     (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
-    with pytest.raises(ValueError, match=r"Softmax for .*vocab.txt does not fit.*\(5, 6\)"):
+    with pytest.raises(ValueError, match=r"Softmax of .* does not fit.*\(5, 6\)"):
         convert(folder, tmp_path / "never")
     (folder / "options.json").unlink()
     refuses(ValueError, r"one file named .*, or options= \(--options\)", folder, tmp_path)
@@ -427,5 +427,5 @@ def test_a_softmax_in_eight_bits(tmp_path, tiny_preset):
     assert (np.abs(arrays["softmax/W"] - kernel) <= steps).all()
     arrays = read_arrays(folder / "softmax.hdf5", kinds="fi")
     write_arrays(folder / "softmax.hdf5", {**arrays, "softmax/W_scale": bias[:4]})
-    with pytest.raises(ValueError, match="Softmax for .* must contain floats, found dtype int8"):
+    with pytest.raises(ValueError, match="Softmax of .* must contain floats, found dtype int8"):
         open_preset(folder).read_softmax()
