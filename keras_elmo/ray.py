@@ -77,8 +77,8 @@ class EmbedBatch:
         import pyarrow
 
         if self._output in table.column_names:
-            expected = f"EmbedBatch expects a table without the column {self._output!r}"
-            raise invalid(expected, ", ".join(table.column_names), "Pass another output")
+            expected = f"EmbedBatch expects a table without the output {self._output!r}"
+            raise invalid(expected, ", ".join(table.column_names))
         rows = table.column(self._column).to_pylist()
         sentences = [split_tokens(row) if isinstance(row, str) else row or [] for row in rows]
         # The empty sentence in front provides the shape where a batch has no rows.

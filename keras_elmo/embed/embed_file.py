@@ -111,6 +111,7 @@ def embed_file(  # noqa: D417 - a method of Embedder
         locked(output.with_name(f".{output.name}.lock"), f"writes {output}"),
         progress_bar(progress, unit=" sentences") as bar,
     ):
+        check_output(output, overwrite or resume, inputs)  # Reading may have taken long.
         file = _LayerFile(output, settings, resume, overwrite)
         earlier = file.earlier_sentences()
         for part in itertools.chain(first, parts):
@@ -235,15 +236,13 @@ def _checked(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
     """Yield the sentences as lists; raise if the output cannot store one."""
     for i, sentence in enumerate(sentences):
         is_text = isinstance(sentence, str | bytes) or not isinstance(sentence, Iterable)
-        tokens: list[Any] = [] if is_text else list(sentence)
-        wrong = [t for t in tokens if not isinstance(t, str) or not _TOKEN.fullmatch(t)]
-        if is_text:
-            wrong = [sentence]
-        if wrong:
-            raise invalid(
-                "Expected lists of tokens, which are str, not empty, and contain no white space, "
-                "NUL character or lone surrogate",
-                f"{shorten(wrong[0])} in sentence {i}",
-                "Split a text first, for example with a WordTokenizer",
-            )
+        tokens: list[Any] = [sentence] if is_text else list(sentence)
+        for token in tokens:
+            if is_text or not isinstance(token, str) or not _TOKEN.fullmatch(token):
+                raise invalid(
+                    "Expected lists of tokens, which are str, not empty, and contain no white "
+                    "space, NUL character or lone surrogate",
+                    f"{shorten(token)} in sentence {i}",
+                    "Split a text first, for example with a WordTokenizer",
+                )
         yield tokens

@@ -50,7 +50,7 @@ def export_run(
         ValueError: If the directory has files, a text is empty, or ``bits`` is out of range.
     """
     output = local_path(output)
-    if not overwrite:
+    if not overwrite or RunFolder(output).settings.exists():  # never into a run
         remedy = "Choose another directory, or pass overwrite=True (--force)"
         check_new_directory(output, "export", remedy)
     texts = {}

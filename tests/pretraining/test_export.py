@@ -33,6 +33,8 @@ def test_a_run_becomes_a_preset(a_run, corpus, tmp_path):
     assert keras_elmo.ElmoLayer.from_preset(tmp_path / "preset")
     with pytest.raises(ValueError, match="export expects a directory that is new or empty"):
         export_run(a_run, tmp_path / "preset", **settings)
+    with pytest.raises(ValueError, match="new or empty. Received: .*, which contains files"):
+        export_run(a_run, a_run, overwrite=True, **settings)
 
 
 def test_a_text_without_tokens(a_run, tmp_path):
