@@ -32,8 +32,6 @@ from scipy.special import log_softmax, softmax
 from seqeval.metrics.sequence_labeling import get_entities
 from wsd import centroids, read_text, represent
 
-LIMITS = {"train": 4000, "dev": 1000, "test": 2000}  # sentences
-SENSE_SENTENCES = 2000  # of SemCor
 SHARES = (100, 1000)
 SEEDS = (1, 2, 3)
 FREQUENT = 10_000
@@ -60,14 +58,14 @@ READERS = {
 TITLES = {"tags": "POS", "names": "names", "sentiment": "sentiment", "senses": "senses"}
 
 
-def read_task(task, data, limits):
+def read_task(task, data):
     """Return a dict from split to sentences and labels; "typos" is the test text with errors."""
     read, folder = READERS[task]
     splits = {}
-    for split, limit in limits.items():
+    for split in ("train", "dev", "test"):
         sentences, labels = read(data / folder, split)
-        chosen = np.random.default_rng(0).permutation(len(sentences))[:limit]
-        splits[split] = [sentences[i] for i in chosen], [labels[i] for i in chosen]
+        order = np.random.default_rng(0).permutation(len(sentences))
+        splits[split] = [sentences[i] for i in order], [labels[i] for i in order]
     splits["typos"] = mistype(splits["test"][0]), splits["test"][1]
     return splits
 
@@ -325,10 +323,10 @@ def main():
         path.write_text(json.dumps(results, indent=1) + "\n")
 
     if arguments.data:
-        tasks = {task: read_task(task, arguments.data, LIMITS) for task in READERS}
+        tasks = {task: read_task(task, arguments.data) for task in READERS}
         wsd = arguments.data / "wsd"
         senses = (
-            read_text(wsd / "semcor3.0" / "semcor.data.xml")[:SENSE_SENTENCES],
+            read_text(wsd / "semcor3.0" / "semcor.data.xml"),
             read_text(wsd / "Evaluation_Datasets" / "ALL" / "ALL.data.xml"),
         )
         for name in arguments.encoders:

@@ -66,6 +66,12 @@ def pytest_runtest_call(item):
         raise
 
 
+def load_arrays(path):
+    """Return the arrays of an .npz file by name; close the file."""
+    with np.load(path) as file:
+        return dict(file)
+
+
 SENTENCES = [
     ["The", "quick", "brown", "fox", "jumps"],
     ["Café", "", "나는"],

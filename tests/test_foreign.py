@@ -9,7 +9,7 @@ from keras_elmo import CharacterTokenizer, ElmoLayer, Embedder, ScalarMix
 from keras_elmo.presets import convert, open_preset
 from keras_elmo.pretraining.language_model_files import read_language_model
 from keras_elmo.pretraining.scores import Scorer
-from tests.conftest import SHARED, numpy
+from tests.conftest import SHARED, load_arrays, numpy
 
 FIXTURES = SHARED / "fixtures" / "foreign"
 TOLERANCE = 1e-5
@@ -36,7 +36,7 @@ def open_model(name):
     sentences = reference.with_name(f"{reference.name}.sentences.json")
     if not sentences.exists():
         sentences = reference.with_name("sentences.json")
-    arrays = np.load(reference.with_name(f"{reference.name}.npz"))
+    arrays = load_arrays(reference.with_name(f"{reference.name}.npz"))
     options = options and reference.parent / options
     return FIXTURES / folder / source, options, json.loads(sentences.read_text("utf-8")), arrays
 
@@ -73,7 +73,7 @@ def test_language_model():
     sentences = [line.split() for line in (folder / "test.txt").read_text("utf-8").splitlines()]
     found = scorer.perplexity(sentences)["perplexity"]
     assert found == pytest.approx(8.352309, abs=1e-5)
-    reference = np.load(folder / "token_logprobs.npz")
+    reference = load_arrays(folder / "token_logprobs.npz")
     for i, (forward, backward) in enumerate(scorer.log_probabilities(sentences)):
         assert np.abs(forward - reference[f"forward_{i}"]).max() < TOLERANCE
         assert np.abs(backward - reference[f"backward_{i}"]).max() < TOLERANCE

@@ -9,7 +9,7 @@ import pytest
 import keras_elmo
 from keras_elmo.formats.hdf5 import read_arrays
 from tests import reference
-from tests.conftest import BACKEND, GOLDEN, numpy, tokenize
+from tests.conftest import BACKEND, GOLDEN, load_arrays, numpy, tokenize
 
 pytestmark = pytest.mark.backends
 
@@ -23,8 +23,8 @@ if BACKEND == "jax":  # each shape compiles anew
 @functools.cache
 def golden(variant):
     facts = json.loads((GOLDEN / variant / "golden.json").read_text())
-    arrays = dict(np.load(GOLDEN / variant / "golden.npz"))
-    for name, array in np.load(GOLDEN / variant / "bilmtf_layer_norm.npz").items():
+    arrays = load_arrays(GOLDEN / variant / "golden.npz")
+    for name, array in load_arrays(GOLDEN / variant / "bilmtf_layer_norm.npz").items():
         arrays[f"bilmtf.{name}"] = array
     return facts, arrays
 

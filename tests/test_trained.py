@@ -9,7 +9,7 @@ import pytest
 from keras_elmo import CharacterTokenizer, ElmoLayer
 from keras_elmo.pretraining.language_model_files import read_language_model
 from keras_elmo.pretraining.scores import Scorer
-from tests.conftest import numpy
+from tests.conftest import load_arrays, numpy
 
 TRAINED = pathlib.Path(__file__).parent / "trained"
 
@@ -27,8 +27,7 @@ def test_results_of_the_trainer(name, path, has_softmax):
     model = TRAINED / name / path
     reference = json.loads((TRAINED / name / "reference.json").read_text("utf-8"))
     sentences = reference["sentences"]
-    with np.load(TRAINED / name / "vectors.npz") as file:
-        vectors = dict(file)
+    vectors = load_arrays(TRAINED / name / "vectors.npz")
     found = numpy(ElmoLayer.from_preset(model)(CharacterTokenizer.from_preset(model)(sentences)))
     for i, sentence in enumerate(sentences):
         expected = np.moveaxis(vectors[str(i)], 0, 1)

@@ -20,6 +20,7 @@ from tests import reference
 from tests.conftest import (
     GOLDEN,
     SENTENCES,
+    load_arrays,
     make_arrays,
     make_config,
     numpy,
@@ -47,7 +48,8 @@ def exported(preset, folder, **kwargs):
 
 @pytest.mark.parametrize("folder", [GOLDEN / "a_standard", GOLDEN / "f_clip"], ids=str)
 def test_layers_of_the_goldens(folder, tmp_path):
-    facts, arrays = json.loads((folder / "golden.json").read_text()), np.load(folder / "golden.npz")
+    facts = json.loads((folder / "golden.json").read_text())
+    arrays = load_arrays(folder / "golden.npz")
     exact, rounded = (exported(folder, tmp_path, int8=int8) for int8 in (False, True))
     for name in ("mixed", "single", "uniform", "special", "empty_sentence"):
         ids = tokenize(facts["batches"][name])

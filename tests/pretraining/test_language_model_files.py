@@ -144,7 +144,7 @@ def test_vocabularies_that_are_refused(preset, tmp_path, content, message):
 
 def test_errors(preset):
     (preset / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
-    with pytest.raises(ValueError, match=r"Softmax for .*vocab.txt does not fit.*\(7, 6\)"):
+    with pytest.raises(ValueError, match=r"Softmax of .* does not fit.*\(7, 6\)"):
         read_language_model(preset)
     (preset / "softmax.hdf5").unlink()
     for wanted in (None, VOCABULARY):
