@@ -32,6 +32,7 @@ from scipy.special import log_softmax, softmax
 from seqeval.metrics.sequence_labeling import get_entities
 from wsd import centroids, read_text, represent
 
+SENSE_SENTENCES = 2000  # of SemCor
 SHARES = (100, 1000)
 SEEDS = (1, 2, 3)
 FREQUENT = 10_000
@@ -326,7 +327,7 @@ def main():
         tasks = {task: read_task(task, arguments.data) for task in READERS}
         wsd = arguments.data / "wsd"
         senses = (
-            read_text(wsd / "semcor3.0" / "semcor.data.xml"),
+            read_text(wsd / "semcor3.0" / "semcor.data.xml")[:SENSE_SENTENCES],
             read_text(wsd / "Evaluation_Datasets" / "ALL" / "ALL.data.xml"),
         )
         for name in arguments.encoders:
