@@ -113,7 +113,7 @@ def atomic_write(path: PathLike) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path, purpose: str) -> Iterator[None]:
-    """Lock a file, which stays. Two processes, or two threads, cannot lock it at the same time.
+    """Lock a file. Two processes, or two threads, cannot lock it at the same time.
 
     ``purpose`` says in the error what the owner of the lock does, as in ``"writes out.hdf5"``.
 
