@@ -18,6 +18,7 @@ trains it. The dev split chooses the L2 penalty, and for word senses the layer.
 """
 
 import argparse
+import collections
 import json
 import pathlib
 import subprocess
@@ -32,7 +33,6 @@ from scipy.special import log_softmax, softmax
 from seqeval.metrics.sequence_labeling import get_entities
 from wsd import centroids, read_text, represent
 
-SENSE_SENTENCES = 2000  # of SemCor
 SHARES = (100, 1000)
 SEEDS = (1, 2, 3)
 FREQUENT = 10_000
@@ -210,25 +210,46 @@ def probe_task(name, embed, task, splits, work):
 
 
 def word_senses(embed, train, test):
-    """Return the accuracy on words of which the training text has two senses or more.
+    """Return the accuracies on words of which the training text has two senses or more, as a dict.
 
     A word gets the sense with the nearest centroid, in the layer that is best on SemEval-2007.
     """
     encoder = types.SimpleNamespace(embed=embed)
-    units, place, of_lemma = centroids(encoder, train)
-    right = {"dev": [], "test": []}
-    for instance, layers in represent(encoder, test):
-        senses = of_lemma.get(instance.lemma, {})
-        if len(senses) > 1:
-            cosines = np.einsum("slw,lw->sl", units[[place[key] for key in senses]], layers)
-            keys = [list(senses)[i] for i in cosines.argmax(axis=0)]
-            keys.append(max(senses, key=senses.get))
-            part = "dev" if instance.name.startswith("semeval2007") else "test"
-            right[part].append([key in instance.keys for key in keys])
-    right = {part: np.array(rows) for part, rows in right.items()}
-    layer = right["dev"].mean(axis=0)[:-1].argmax()
-    *accuracies, most_frequent = 100 * right["test"].mean(axis=0)
-    return {"test": float(accuracies[layer]), "most frequent": float(most_frequent)}
+    typos = list(zip(mistype([words for words, _ in test]), (found for _, found in test)))
+    clean, mistyped = (list(represent(encoder, text)) for text in (test, typos))
+    frequent = frequent_words()
+    words = [words[instance.first] for words, found in test for instance in found]
+
+    def accuracies(sentences):
+        units, place, of_lemma = centroids(encoder, sentences)
+        right = collections.defaultdict(list)
+        for word, (instance, layers), (_, of_typos) in zip(words, clean, mistyped):
+            senses = of_lemma.get(instance.lemma, {})
+            if len(senses) < 2:
+                continue
+            is_gold = np.array([key in instance.keys for key in senses])
+            of_senses = units[[place[key] for key in senses]]
+            cosines = np.einsum("slw,tlw->tsl", of_senses, np.stack([layers, of_typos]))
+            of_word, of_typo = is_gold[cosines.argmax(axis=1)]
+            if instance.name.startswith("semeval2007"):
+                right["dev"].append(of_word)
+                continue
+            right["test"].append(of_word)
+            right["typos"].append(of_typo)
+            if not {word, word.lower()} & frequent:
+                right["rare"].append(of_word)
+            most_frequent = is_gold[np.argmax(list(senses.values()))]
+            right["most frequent"].append(np.full(len(layers), most_frequent))
+        means = {part: 100 * np.mean(rows, axis=0) for part, rows in right.items()}
+        layer = means.pop("dev").argmax()
+        return {part: float(mean[layer]) for part, mean in means.items()}
+
+    scores = accuracies(train)
+    for share in SHARES:
+        drawn = [np.random.default_rng(seed).permutation(len(train))[:share] for seed in SEEDS]
+        found = [accuracies([train[i] for i in rows])["test"] for rows in drawn]
+        scores[str(share)] = [float(np.mean(found)), float(np.std(found, ddof=1))]
+    return scores
 
 
 def measure_quality(name, tasks, senses, work):
@@ -327,7 +348,7 @@ def main():
         tasks = {task: read_task(task, arguments.data) for task in READERS}
         wsd = arguments.data / "wsd"
         senses = (
-            read_text(wsd / "semcor3.0" / "semcor.data.xml")[:SENSE_SENTENCES],
+            read_text(wsd / "semcor3.0" / "semcor.data.xml"),
             read_text(wsd / "Evaluation_Datasets" / "ALL" / "ALL.data.xml"),
         )
         for name in arguments.encoders:
