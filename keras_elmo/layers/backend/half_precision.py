@@ -20,10 +20,12 @@ def mixed_dense(
     x: Tensor, kernel: Tensor, bias: Tensor, product_dtype: str | None = None
 ) -> Tensor:
     """Return ``x kernel + bias``; ``mixed_matmul`` computes the product."""
-    product = mixed_matmul(x, kernel, product_dtype)
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
+    if keras.backend.backend() != "tensorflow":
+        return mixed_matmul(x, kernel, product_dtype) + bias
+    import tensorflow as tf
 
-        # The gradient of bias_add takes a quarter of the time of the gradient of a sum.
-        return tf.nn.bias_add(product, bias)
-    return product + bias
+    # The gradient of bias_add takes a quarter of the time of the gradient of a sum. TensorFlow
+    # merges it with the product of matrices, not of tensors with three axes.
+    rows = ops.reshape(x, (-1, x.shape[-1]))
+    found = tf.nn.bias_add(mixed_matmul(rows, kernel, product_dtype), bias)
+    return ops.reshape(found, (*ops.shape(x)[:-1], kernel.shape[-1]))

@@ -15,7 +15,7 @@ from keras import ops
 
 from keras_elmo.layers.backend.custom_gradient import call_with_gradient
 from keras_elmo.layers.backend.half_precision import mixed_matmul
-from keras_elmo.layers.backend.scan import scan
+from keras_elmo.layers.backend.scan import scan, stack_steps
 from keras_elmo.utils.typing import Tensor
 
 
@@ -61,21 +61,25 @@ def _forward(
 ) -> tuple[tuple, tuple]:
     """Run the steps; with ``stores``, store the states and the activations after every step."""
     step, *clips, product_dtype = options
-    stored = [(c.dtype, c.shape[-1]), *4 * [(from_inputs.dtype, c.shape[-1])]] if stores else []
+    stored = 2 * [c] + 4 * [from_inputs] if stores else []
     state, steps = scan(
         _scan_step(step, stores),
         (h, c),
         (from_inputs, is_token),
         (*_cast(product_dtype, *weights), *clips),
-        ((h.dtype, h.shape[-1]), *stored),
+        ((h.dtype, h.shape[-1]), *((x.dtype, c.shape[-1]) for x in stored)),
     )
-    outputs = _without_padding(steps[0], is_token)
-    return (outputs, *state), (h, c, *steps, is_token, *weights)
+    outputs = stack_steps(steps[0])
+    residuals = (h, outputs, *steps[1:], is_token, *weights)
+    return (_without_padding(outputs, is_token), *state), residuals
 
 
 @functools.cache  # JAX compiles again for every new function.
 def _scan_step(step: Callable, stores: bool) -> Callable:
-    """Return ``step`` as a step of ``scan`` with the output ``h``, or ``h, c, *activations``."""
+    """Return ``step`` as a step of ``scan``.
+
+    Its output is ``h``; with ``stores`` also ``c`` before and after the step, and the activations.
+    """
 
     def scan_step(weights: tuple, state: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         from_inputs, is_token = inputs
@@ -83,33 +87,33 @@ def _scan_step(step: Callable, stores: bool) -> Callable:
         h, c = _where(is_token, new_state, state)
         if not stores:
             return (h, c), (h,)
-        return (h, c), (h, c, *(ops.cast(x, from_inputs.dtype) for x in activations))
+        return (h, c), (h, state[1], c, *(ops.cast(x, from_inputs.dtype) for x in activations))
 
     return scan_step
 
 
 def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
-    # start is (h, c) before the first step. h to o have the values of all steps.
-    *start, h, c, i, f, candidate, o, is_token, recurrent_kernel, projection = residuals
+    # first_h is before the first step; h and stored have the values of all steps.
+    first_h, h, *stored, is_token, recurrent_kernel, projection = residuals
     _, cell_clip, projection_clip, product_dtype = options
-    # The states before every step.
-    h_before, c_before = (ops.concatenate([first[None], x[:-1]]) for x, first in zip((h, c), start))
     transposed = [
         None if weight is None else ops.transpose(weight)
         for weight in _cast(product_dtype, recurrent_kernel, projection)
     ]
     d_outputs, d_h, d_c = upstream
-    d_state, (d_gates, d_unclipped) = scan(
+    lstm_dim = recurrent_kernel.shape[-1] // 4
+    d_state, steps = scan(
         _backward_step,
         (d_h, d_c),
-        (h, c, c_before, i, f, candidate, o, is_token, _without_padding(d_outputs, is_token)),
+        (h, *stored, is_token, _without_padding(d_outputs, is_token)),
         (*transposed, cell_clip, projection_clip),
-        ((i.dtype, 4 * i.shape[-1]), (h.dtype, h.shape[-1])),
+        ((stored[-1].dtype, 4 * lstm_dim), (h.dtype, lstm_dim), (h.dtype, h.shape[-1])),
         reverse=True,
     )
+    d_gates, unprojected, d_unclipped = map(stack_steps, steps)
+    h_before = ops.concatenate([first_h[None], h[:-1]])
     d_kernel, d_projection = _sum_of_outer_products(h_before, d_gates, product_dtype), None
     if projection is not None:
-        unprojected = ops.cast(o, c.dtype) * ops.tanh(c)
         d_projection = _sum_of_outer_products(unprojected, d_unclipped, product_dtype)
     return d_gates, *d_state, None, d_kernel, d_projection
 
@@ -117,7 +121,7 @@ def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
 def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     """Carry the errors one step back; the weights in ``constants`` are transposed."""
     recurrent_kernel, projection, cell_clip, projection_clip = constants
-    h, c, c_before, *activations, is_token, upstream = inputs
+    h, c_before, c, *activations, is_token, upstream = inputs
     dtype = activations[0].dtype
     i, f, candidate, o = (ops.cast(x, c.dtype) for x in activations)
     # At padding, the errors pass unchanged, and the gradients of the gates are 0.
@@ -134,7 +138,7 @@ def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple
     ]
     d_gates = ops.concatenate([ops.cast(x, dtype) for x in d_gates], axis=-1)
     d_h_before = ops.cast(mixed_matmul(d_gates, recurrent_kernel), h.dtype)
-    return _where(is_token, (d_h_before, d_c * f), carry), (d_gates, d_h)
+    return _where(is_token, (d_h_before, d_c * f), carry), (d_gates, o * tanh_c, d_h)
 
 
 def _cast(dtype: str | None, *weights: Tensor | None) -> list:

@@ -17,7 +17,7 @@ def scan(
     outputs: tuple,
     reverse: bool = False,
 ) -> tuple[tuple, tuple]:
-    """Run ``step`` over the first axis of the inputs, and stack its outputs.
+    """Run ``step`` over the first axis of the inputs.
 
     Args:
         step: function. Takes the constants, the carried tuple and one time step of every
@@ -25,8 +25,8 @@ def scan(
             level of a module, and pass all tensors as arguments. JAX would compile a closure
             again at every eager call.
         carry: tuple of tensors. The values that the first step receives.
-        inputs: tuple of tensors and None, time on the first axis. The first must be a tensor.
-            An input of None stays None in every step.
+        inputs: tuple. Tensors with time on the first axis, outputs of another scan, and None. The
+            first must be a tensor. An input of None stays None in every step.
         constants: tuple of tensors, numbers and None. Shared by all steps.
         outputs: tuple of pairs, one for each output: its dtype and the size of its last axis. The
             first input gives the sizes of the other axes. TensorFlow's ``TensorArray`` needs these
@@ -35,7 +35,9 @@ def scan(
             the inputs. The export to ONNX cannot convert such a loop.
 
     Returns:
-        The last carried tuple, and the tuple of outputs with time on the first axis.
+        The last carried tuple, and the tuple of outputs. On TensorFlow an output is a
+        ``TensorArray``, so that another scan can read its steps without two copies; ``stack_steps``
+        makes a tensor of it, with time on the first axis.
     """
     backend = keras.backend.backend()
     if backend == "jax":
@@ -52,16 +54,15 @@ def scan(
     import tensorflow as tf
 
     n = tf.shape(inputs[0])[0]
+    others = inputs[0].shape[1:-1]
     arrays = tuple(
-        tf.TensorArray(dtype, n, element_shape=(*inputs[0].shape[1:-1], size))
+        tf.TensorArray(dtype, n, clear_after_read=False, element_shape=(*others, size))
         for dtype, size in outputs
     )
-    # The gradient of x[t] would have the size of x in every step.
-    arrays_in = [None if x is None else tf.TensorArray(x.dtype, n).unstack(x) for x in inputs]
 
     def body(k: Tensor, carry: tuple, arrays: tuple) -> tuple:
         t = n - 1 - k if reverse else k
-        one_step = tuple(None if x is None else x.read(t) for x in arrays_in)
+        one_step = tuple(_read(x, t) for x in inputs)
         carry, found = step(constants, carry, one_step)
         return k + 1, carry, tuple(a.write(t, x) for a, x in zip(arrays, found))
 
@@ -72,7 +73,30 @@ def scan(
         parallel_iterations=1,
         maximum_iterations=n,  # XLA needs a bound for the gradient.
     )
-    return carry, tuple(array.stack() for array in arrays)
+    return carry, arrays
+
+
+def _read(x: Any, t: Tensor) -> Tensor | None:
+    if x is None:
+        return None
+    return x.read(t) if hasattr(x, "read") else x[t]  # from a TensorArray or from a tensor
+
+
+def split_steps(x: Tensor) -> Any:
+    """Return an input of a scan whose gradient TensorFlow finds itself.
+
+    The gradient of ``x[t]`` has the size of ``x`` in every step, that of a ``TensorArray`` not.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return x
+    import tensorflow as tf
+
+    return tf.TensorArray(x.dtype, tf.shape(x)[0]).unstack(x)
+
+
+def stack_steps(steps: Any) -> Tensor:
+    """Return an output of a scan as a tensor, time on the first axis."""
+    return steps.stack() if keras.backend.backend() == "tensorflow" else steps
 
 
 @functools.cache
