@@ -56,7 +56,7 @@ class OnnxEngine:
     ) -> np.ndarray:
         """Compute what ``KerasEngine.contextualize`` computes."""
         tokens = np.ascontiguousarray(np.moveaxis(tokens, 1, 0))
-        inputs = {"token": tokens, "mask": mask.T[..., None]}
+        inputs = {"token": tokens, "lengths": mask.sum(axis=1, dtype="int64")}
 
         def run(direction: str) -> list[np.ndarray]:
             names = [f"{direction}_{layer}" for layer in choice.layers if layer]

@@ -68,29 +68,35 @@ class BiLMGraph:
             x = exact._affine((x, None), "char_cnn/projection")
         return x
 
-    def contextualize(self, x: str, mask: str, directions: Sequence[str]) -> dict[str, str]:
-        """Add the LSTMs of some directions, from token representations that are 0 in padding.
+    def contextualize(self, x: str, lengths: str, directions: Sequence[str]) -> dict[str, str]:
+        """Add the LSTMs of some directions, from token representations.
 
-        ``x`` is float32, shape ``(tokens, batch, projection_dim)``, and ``mask`` bool, shape
-        ``(tokens, batch, 1)``, padding on the right.
+        ``x`` is float32, shape ``(tokens, batch, projection_dim)``, padding on the right, and
+        ``lengths`` int64, shape ``(batch,)``, tokens without padding.
 
         Returns the outputs by the names of the LSTMs, ``forward_1`` to ``backward_L``: float32,
         shaped as ``x``, with any values in padding.
         """
         outputs = {}
         for direction in directions:
-            y = x
+            y = self._in_order(direction, x, lengths)
             for layer in range(1, self.config.n_layers + 1):
                 name = f"{direction}_{layer}"
-                found = self._lstm(name, y, mask)
+                found = self._lstm(name, y)
                 has_residual = self.config.use_skip_connections and layer > 1
-                y = outputs[name] = self.graph.op("Add", y, found) if has_residual else found
+                y = self.graph.op("Add", y, found) if has_residual else found
+                outputs[name] = self._in_order(direction, y, lengths)
         return outputs
 
-    def _lstm(self, name: str, x: str, mask: str) -> str:
+    def _in_order(self, direction: str, x: str, lengths: str) -> str:
+        """Reverse the tokens of each sentence for the backward direction; padding stays."""
+        if direction == "forward":
+            return x
+        return self.graph.op("ReverseSequence", x, lengths, time_axis=0, batch_axis=1)
+
+    def _lstm(self, name: str, x: str) -> str:
         """Add an LSTM that starts from zeros; return its outputs."""
         graph, config = self.graph, self.config
-        reverse = name.startswith("backward")
         bias = self.weights[f"{name}/bias"] + np.repeat(
             np.array([0, 1, 0, 0], "float32"), config.lstm_dim
         )
@@ -114,17 +120,14 @@ class BiLMGraph:
         if config.projection_dim != config.lstm_dim:
             bound = 1.0 if config.cell_clip is None else np.tanh(config.cell_clip)
             h = step._clip(step._project(h, bound, f"{name}/projection"), config.projection_clip)
-        if reverse:  # Padding comes first, and must not change the state.
-            inputs["is_token"] = mask
-            h, c = (op("Where", "is_token", new, old) for new, old in ((h, "h"), (c, "c")))
         carry = {"h": self._zeros(x, config.projection_dim), "c": self._zeros(x, config.lstm_dim)}
-        return graph.scan(step.graph, carry, inputs, [h, c, op("Identity", h)], reverse)
+        return graph.scan(step.graph, carry, inputs, [h, c, op("Identity", h)])
 
     def add_boundaries(self, ids: str) -> tuple[str, str, str]:
         """Add the mask and the boundary tokens, as ``layers/boundaries.py`` does.
 
         From int64 ids, ``(batch, tokens, characters)``. Returns the ids with both boundary tokens,
-        ``(batch, tokens + 2, characters)``; the mask with them, bool; the mask without them.
+        ``(batch, tokens + 2, characters)``; their lengths, int64; the mask without them, bool.
         """
         op, constant = self.graph.op, self.graph.constant
         zero, one = constant(np.int64(0)), constant(np.int64(1))
@@ -141,7 +144,7 @@ class BiLMGraph:
             row = op("Slice", constant(row), constant([0]), row_length)
             here = op("Unsqueeze", op("Equal", places, place), constant([-1]))
             padded = op("Where", here, row, padded)
-        return padded, op("LessOrEqual", places, end), inside
+        return padded, op("Squeeze", op("Add", end, one), constant([1])), inside
 
     def represent_distinct(self, ids: str) -> str:
         """Add the character CNN over the distinct tokens of sentences.
@@ -191,10 +194,7 @@ class BiLMGraph:
         if bound is None:
             return x
         low, high = (self.graph.constant(np.float32(b)) for b in (-bound, bound))
-        if self.kernel_dtype == "float32":
-            return self.graph.op("Clip", x, low, high)
-        # After a Clip with one reader, ONNX Runtime would leave an int8 product in float32.
-        return self.graph.op("Min", self.graph.op("Max", x, low), high)
+        return self.graph.op("Clip", x, low, high)
 
     def _zeros(self, x: str, size: int) -> str:
         batch = self.graph.op("Shape", x, start=1, end=2)

@@ -94,12 +94,7 @@ class Graph:
         return self.rounded(self.op("Div", x, scale), 1.0), scale
 
     def scan(
-        self,
-        step: Self,
-        carry: dict[str, str],
-        inputs: dict[str, str],
-        outputs: Sequence[str],
-        reverse: bool = False,
+        self, step: Self, carry: dict[str, str], inputs: dict[str, str], outputs: Sequence[str]
     ) -> str:
         """Add a loop over the first axis of some inputs; return its output.
 
@@ -107,25 +102,21 @@ class Graph:
             step: Graph. One step of the loop, made with this graph as ``outer``.
             carry: dict. The carried values: the names in this graph by those in the step.
             inputs: dict. The values whose slices the steps read, by the names of the slices.
-                All are float32 but ``is_token``, which is bool.
+                All are float32.
             outputs: list of str. Names in the step: the new carried values, then the output.
-            reverse: bool. Go from the last slice to the first. The output keeps the order.
         """
-        rank = (None, None)  # ONNX Runtime Web does not find it
-        values: Values = {name: ("float32", rank) for name in (*carry, *inputs)}
-        if "is_token" in inputs:
-            values["is_token"] = ("bool", rank)
-        *_, found = self.split_op(
+        # ONNX Runtime Web does not find the ranks.
+        values: Values = {name: ("float32", (None, None)) for name in (*carry, *inputs)}
+        found: Values = {name: ("float32", (None, None)) for name in outputs}
+        *_, result = self.split_op(
             "Scan",
             *carry.values(),
             *inputs.values(),
             outputs=len(outputs),
-            body=step._as_graph("step", values, {name: ("float32", rank) for name in outputs}),
+            body=step._as_graph("step", values, found),
             num_scan_inputs=len(inputs),
-            scan_input_directions=[int(reverse)] * len(inputs),
-            scan_output_directions=[int(reverse)],
         )
-        return found
+        return result
 
     def model(
         self,

@@ -21,8 +21,8 @@ def part_model(
     ``token``, float32, shape ``(rows, projection_dim)``.
 
     The LSTMs of a direction, ``"forward"`` or ``"backward"``, map ``token``, float32, shape
-    ``(tokens, batch, projection_dim)``, 0 in padding, and ``mask``, bool, shape ``(tokens, batch,
-    1)``, to ``{part}_1`` .. ``{part}_L``, float32, shaped as ``token``, with any values in padding.
+    ``(tokens, batch, projection_dim)``, and ``lengths``, int64, shape ``(batch,)``, to ``{part}_1``
+    .. ``{part}_L``, float32, shaped as ``token``, with any values in padding.
     """
     graph = Graph()
     bilm = BiLMGraph(graph, config, weights, kernel_dtype)
@@ -32,8 +32,8 @@ def part_model(
         outputs = {"token": bilm.represent("ids")}
     else:
         shape = ["tokens", "batch", config.projection_dim]
-        inputs = {"token": ("float32", shape), "mask": ("bool", [*shape[:2], 1])}
-        outputs = bilm.contextualize("token", "mask", [part])
+        inputs = {"token": ("float32", shape), "lengths": ("int64", ["batch"])}
+        outputs = bilm.contextualize("token", "lengths", [part])
     for name, found in outputs.items():
         graph.op("Identity", found, name=name)
     return graph.model_and_weights(inputs, {name: ("float32", shape) for name in outputs})
@@ -61,12 +61,9 @@ def bilm_model(
     graph = Graph()
     bilm = BiLMGraph(graph, config, weights, kernel_dtype)
     op, cast, constant = graph.op, graph.cast, graph.constant
-    ids, with_boundaries, inside = bilm.add_boundaries(cast("ids", "int64"))
-    token = bilm.represent_distinct(ids)
-    here = cast(op("Unsqueeze", with_boundaries, constant([2])), "float32")
-    token = op("Transpose", op("Mul", token, here), perm=[1, 0, 2])
-    mask = op("Transpose", cast(here, "bool"), perm=[1, 0, 2])
-    found = bilm.contextualize(token, mask, DIRECTIONS)
+    ids, lengths, inside = bilm.add_boundaries(cast("ids", "int64"))
+    token = op("Transpose", bilm.represent_distinct(ids), perm=[1, 0, 2])
+    found = bilm.contextualize(token, lengths, DIRECTIONS)
 
     levels = range(1, config.n_layers + 1)
     pairs = [(found[f"forward_{n}"], found[f"backward_{n}"]) for n in levels]
