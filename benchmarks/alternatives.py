@@ -300,7 +300,7 @@ def report(results, picture):
     print(table(of_task | {x: ("speed", key) for x, key in zip(titles, figures)}, results), "\n")
     keys = {"typos": "errors", "rare": "rare", "1000": "1000", "100": "100"}
     exact = {name: row for name, row in results.items() if "int8" not in name}
-    for task in READERS:  # one table would be too wide for a page
+    for task in TITLES:  # one table would be too wide for a page
         columns = {title: (task, key) for key, title in keys.items()}
         if task == "sentiment":
             del columns["rare"]
@@ -309,8 +309,8 @@ def report(results, picture):
     from matplotlib import pyplot
 
     pyplot.style.use(EXAMPLES.parent / "docs" / "pictures.mplstyle")
-    figure, axes = pyplot.subplots(1, len(READERS), figsize=(12, 4), layout="constrained")
-    for axis, task in zip(axes, READERS):
+    figure, axes = pyplot.subplots(1, len(TITLES), figsize=(15, 4), layout="constrained")
+    for axis, task in zip(axes, TITLES):
         for number, (name, row) in enumerate(results.items()):
             x, y = row["speed"]["batched"], row[task]["test"]
             marker = "o" if name.startswith("elmo") else "^"

@@ -240,11 +240,8 @@ class Embedder:
         boundaries = self.config.alphabet.boundary_tokens
         distinct, places = _distinct([*boundaries, *tokens])
         starts = np.cumsum(lengths) - lengths + len(boundaries)
-        rows = (
-            self._table.look_up(distinct, self._represent)
-            if remember
-            else self._represent(distinct)
-        )
+        represent = self._represent
+        rows = self._table.look_up(distinct, represent) if remember else represent(distinct)
         delay = 0 if progress else _BAR_DELAY
         bar = progress_bar(progress, total=len(lengths), unit=" sentences", delay=delay)
         for batch in length_batches(lengths, self.batch_tokens):
@@ -254,7 +251,7 @@ class Embedder:
                 row[1 : lengths[i] + 1] = places[starts[i] : starts[i] + lengths[i]]
                 row[lengths[i] + 1] = 1
             mask = np.arange(longest) < lengths[batch][:, None] + 2
-            found = self._engine.contextualize(rows[indices] * mask[..., None], mask, choice)
+            found = self._engine.contextualize(rows[indices], mask, choice)
             for i, array in zip(batch, found, strict=True):
                 array = array[: lengths[i]]
                 yield int(i), np.moveaxis(array, 1, 0) if choice.weights is None else array

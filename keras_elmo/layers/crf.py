@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_elmo.layers.backend.eager import is_eager
-from keras_elmo.layers.backend.scan import scan, split_steps, stack_steps
+from keras_elmo.layers.backend.scan import scan, stack_steps
 from keras_elmo.utils.checks import invalid
 from keras_elmo.utils.typing import Tensor
 
@@ -203,14 +203,14 @@ class CRFLoss(keras.losses.Loss):
         potentials = ops.transpose(y_pred, (1, 0, 2, 3))  # (tokens, batch, n_tags, n_tags)
         # The rows of the first token are equal, so zeros add log(n_tags) to both sums.
         zeros = ops.zeros((2, ops.shape(y_pred)[0], n_tags, 1), "float32")
-        [last], _ = scan(_sum_prefixes, (zeros,), (penalties, split_steps(potentials)), (), ())
+        [last], _ = scan(_sum_prefixes, (zeros,), (potentials, penalties), (), ())
         totals = ops.logsumexp(last[..., 0], axis=-1)
         return ops.where(is_wrong, np.nan, totals[0] - totals[1])
 
 
 def _sum_prefixes(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     """Sum, in log space, over all paths that end in each tag of a token."""
-    [prefixes], (penalties, potentials) = carry, inputs
+    [prefixes], (potentials, penalties) = carry, inputs
     sums = ops.logsumexp(prefixes + potentials, axis=-2) + penalties
     return (sums[..., None],), ()
 
@@ -222,9 +222,8 @@ def _best_tags(potentials: Tensor) -> Tensor:
     pairs, tags = ("float32", potentials.shape[-1]), ("float32", 1)
     [last], [pair_scores] = scan(_best_prefixes, (zeros,), (potentials,), (), (pairs,))
     # From the last token to the first. Exports to ONNX cannot convert scan(reverse=True).
-    _, [tag_scores] = scan(
-        _best_path, (last,), (ops.flip(stack_steps(pair_scores), 0),), (), (tags,)
-    )
+    pair_scores = ops.flip(stack_steps(pair_scores), 0)
+    _, [tag_scores] = scan(_best_path, (last,), (pair_scores,), (), (tags,))
     return ops.transpose(_argmax(ops.flip(stack_steps(tag_scores), 0)))
 
 

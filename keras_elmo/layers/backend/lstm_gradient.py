@@ -76,10 +76,7 @@ def _forward(
 
 @functools.cache  # JAX compiles again for every new function.
 def _scan_step(step: Callable, stores: bool) -> Callable:
-    """Return ``step`` as a step of ``scan``.
-
-    Its output is ``h``; with ``stores`` also ``c`` before and after the step, and the activations.
-    """
+    """Return ``step`` as a step of ``scan``, with the outputs that ``_backward`` reads."""
 
     def scan_step(weights: tuple, state: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         from_inputs, is_token = inputs

@@ -54,15 +54,16 @@ def scan(
     import tensorflow as tf
 
     n = tf.shape(inputs[0])[0]
-    others = inputs[0].shape[1:-1]
     arrays = tuple(
-        tf.TensorArray(dtype, n, clear_after_read=False, element_shape=(*others, size))
+        tf.TensorArray(dtype, n, element_shape=(*inputs[0].shape[1:-1], size))
         for dtype, size in outputs
     )
+    # The gradient of x[t] would have the size of x in every step.
+    arrays_in = [tf.TensorArray(x.dtype, n).unstack(x) if tf.is_tensor(x) else x for x in inputs]
 
     def body(k: Tensor, carry: tuple, arrays: tuple) -> tuple:
         t = n - 1 - k if reverse else k
-        one_step = tuple(_read(x, t) for x in inputs)
+        one_step = tuple(None if x is None else x.read(t) for x in arrays_in)
         carry, found = step(constants, carry, one_step)
         return k + 1, carry, tuple(a.write(t, x) for a, x in zip(arrays, found))
 
@@ -74,24 +75,6 @@ def scan(
         maximum_iterations=n,  # XLA needs a bound for the gradient.
     )
     return carry, arrays
-
-
-def _read(x: Any, t: Tensor) -> Tensor | None:
-    if x is None:
-        return None
-    return x.read(t) if hasattr(x, "read") else x[t]  # from a TensorArray or from a tensor
-
-
-def split_steps(x: Tensor) -> Any:
-    """Return an input of a scan whose gradient TensorFlow finds itself.
-
-    The gradient of ``x[t]`` has the size of ``x`` in every step, that of a ``TensorArray`` not.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return x
-    import tensorflow as tf
-
-    return tf.TensorArray(x.dtype, tf.shape(x)[0]).unstack(x)
 
 
 def stack_steps(steps: Any) -> Tensor:
