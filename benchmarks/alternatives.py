@@ -212,18 +212,19 @@ def probe_task(name, embed, task, splits, work):
 def word_senses(embed, train, test):
     """Return the accuracies on words of which the training text has two senses or more, as a dict.
 
-    A word gets the sense with the nearest centroid, in the layer that is best on SemEval-2007.
+    A word gets the sense with the nearest centroid, in the layer that is best on SemEval-2007. A
+    compound is rare if its first word is.
     """
     encoder = types.SimpleNamespace(embed=embed)
-    typos = list(zip(mistype([words for words, _ in test]), (found for _, found in test)))
+    typos = list(zip(mistype([tokens for tokens, _ in test]), (found for _, found in test)))
     clean, mistyped = (list(represent(encoder, text)) for text in (test, typos))
     frequent = frequent_words()
-    words = [words[instance.first] for words, found in test for instance in found]
+    first_tokens = [tokens[x.first] for tokens, instances in test for x in instances]
 
     def accuracies(sentences):
         units, place, of_lemma = centroids(encoder, sentences)
         right = collections.defaultdict(list)
-        for word, (instance, layers), (_, of_typos) in zip(words, clean, mistyped):
+        for token, (instance, layers), (_, of_typos) in zip(first_tokens, clean, mistyped):
             senses = of_lemma.get(instance.lemma, {})
             if len(senses) < 2:
                 continue
@@ -236,7 +237,7 @@ def word_senses(embed, train, test):
                 continue
             right["test"].append(of_word)
             right["typos"].append(of_typo)
-            if not {word, word.lower()} & frequent:
+            if not {token, token.lower()} & frequent:
                 right["rare"].append(of_word)
             most_frequent = is_gold[np.argmax(list(senses.values()))]
             right["most frequent"].append(np.full(len(layers), most_frequent))

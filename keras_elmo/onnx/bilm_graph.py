@@ -71,8 +71,9 @@ class BiLMGraph:
     def contextualize(self, x: str, lengths: str, directions: Sequence[str]) -> dict[str, str]:
         """Add the LSTMs of some directions, from token representations.
 
-        ``x`` is float32, shape ``(tokens, batch, projection_dim)``, padding on the right, and
-        ``lengths`` int64, shape ``(batch,)``, tokens without padding.
+        ``x`` is float32, shape ``(tokens, batch, projection_dim)``, with any finite values in
+        padding, which is on the right. ``lengths`` is int64, shape ``(batch,)``, the number of
+        tokens of each sentence.
 
         Returns the outputs by the names of the LSTMs, ``forward_1`` to ``backward_L``: float32,
         shaped as ``x``, with any values in padding.
@@ -127,7 +128,8 @@ class BiLMGraph:
         """Add the mask and the boundary tokens, as ``layers/boundaries.py`` does.
 
         From int64 ids, ``(batch, tokens, characters)``. Returns the ids with both boundary tokens,
-        ``(batch, tokens + 2, characters)``; their lengths, int64; the mask without them, bool.
+        ``(batch, tokens + 2, characters)``; the number of tokens with both, int64, ``(batch,)``;
+        the mask of the tokens without both, bool.
         """
         op, constant = self.graph.op, self.graph.constant
         zero, one = constant(np.int64(0)), constant(np.int64(1))

@@ -106,17 +106,17 @@ class Graph:
             outputs: list of str. Names in the step: the new carried values, then the output.
         """
         # ONNX Runtime Web does not find the ranks.
-        values: Values = {name: ("float32", (None, None)) for name in (*carry, *inputs)}
-        found: Values = {name: ("float32", (None, None)) for name in outputs}
-        *_, result = self.split_op(
+        matrix = ("float32", (None, None))
+        read: Values = {name: matrix for name in (*carry, *inputs)}
+        *_, found = self.split_op(
             "Scan",
             *carry.values(),
             *inputs.values(),
             outputs=len(outputs),
-            body=step._as_graph("step", values, found),
+            body=step._as_graph("step", read, {name: matrix for name in outputs}),
             num_scan_inputs=len(inputs),
         )
-        return result
+        return found
 
     def model(
         self,

@@ -95,6 +95,7 @@ def softmax_loss(
             ops.arange(n_candidates, dtype="int32"),
         )
         place = ops.take(place, targets)
+    columns = ops.arange(n_candidates, dtype="int32")
 
     def one_part(
         x: Tensor, rows: slice, candidates: Tensor, offsets: Tensor, kernel: Tensor, bias: Tensor
@@ -102,12 +103,7 @@ def softmax_loss(
         """Return the loss of some rows, and its gradients."""
         x, true_kernel = x[rows], ops.take(kernel, targets[rows], axis=0)
         logits = mixed_matmul(x, ops.transpose(candidates), product_dtype) + offsets
-        # Take the target out of the candidates, where it is one of them.
-        column = ops.minimum(place[rows], n_candidates - 1)[:, None]
-        logit = ops.take_along_axis(logits, column, axis=1)[:, 0]
-        logit = ops.where(place[rows] < n_candidates, -1e9, logit)
-        entries = ops.concatenate([ops.arange(ops.shape(column)[0])[:, None], column], axis=1)
-        logits = ops.scatter_update(logits, entries, logit)
+        logits = ops.where(place[rows][:, None] == columns, -1e9, logits)
         true = ops.sum(x * true_kernel, axis=-1) + ops.take(bias, targets[rows])
         largest = ops.maximum(ops.max(logits, axis=-1, initial=-1e9), true)
         exps, true_exp = ops.exp(logits - largest[:, None]), ops.exp(true - largest)

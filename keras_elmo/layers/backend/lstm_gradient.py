@@ -59,24 +59,24 @@ def _forward(
     is_token: Tensor | None,
     *weights: Tensor | None,
 ) -> tuple[tuple, tuple]:
-    """Run the steps; with ``stores``, store the states and the activations after every step."""
+    """Run the steps; with ``stores``, also return what ``_backward`` reads."""
     step, *clips, product_dtype = options
-    stored = 2 * [c] + 4 * [from_inputs] if stores else []
+    dtypes = [c.dtype, *4 * [from_inputs.dtype]] if stores else []
     state, steps = scan(
         _scan_step(step, stores),
         (h, c),
         (from_inputs, is_token),
         (*_cast(product_dtype, *weights), *clips),
-        ((h.dtype, h.shape[-1]), *((x.dtype, c.shape[-1]) for x in stored)),
+        ((h.dtype, h.shape[-1]), *((dtype, c.shape[-1]) for dtype in dtypes)),
     )
     outputs = stack_steps(steps[0])
-    residuals = (h, outputs, *steps[1:], is_token, *weights)
+    residuals = (h, outputs, state[1], *steps[1:], is_token, *weights)
     return (_without_padding(outputs, is_token), *state), residuals
 
 
 @functools.cache  # JAX compiles again for every new function.
 def _scan_step(step: Callable, stores: bool) -> Callable:
-    """Return ``step`` as a step of ``scan``, with the outputs that ``_backward`` reads."""
+    """Return ``step`` with the output ``h``, or ``h``, the ``c`` before it and the activations."""
 
     def scan_step(weights: tuple, state: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         from_inputs, is_token = inputs
@@ -84,14 +84,14 @@ def _scan_step(step: Callable, stores: bool) -> Callable:
         h, c = _where(is_token, new_state, state)
         if not stores:
             return (h, c), (h,)
-        return (h, c), (h, state[1], c, *(ops.cast(x, from_inputs.dtype) for x in activations))
+        return (h, c), (h, state[1], *(ops.cast(x, from_inputs.dtype) for x in activations))
 
     return scan_step
 
 
 def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
-    # first_h is before the first step; h and stored have the values of all steps.
-    first_h, h, *stored, is_token, recurrent_kernel, projection = residuals
+    # first_h comes before the first step, last_c after the last; the others are of all steps.
+    first_h, h, last_c, *stored, is_token, recurrent_kernel, projection = residuals
     _, cell_clip, projection_clip, product_dtype = options
     transposed = [
         None if weight is None else ops.transpose(weight)
@@ -101,7 +101,7 @@ def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
     lstm_dim = recurrent_kernel.shape[-1] // 4
     d_state, steps = scan(
         _backward_step,
-        (d_h, d_c),
+        (d_h, d_c, last_c),
         (h, *stored, is_token, _without_padding(d_outputs, is_token)),
         (*transposed, cell_clip, projection_clip),
         ((stored[-1].dtype, 4 * lstm_dim), (h.dtype, lstm_dim), (h.dtype, h.shape[-1])),
@@ -112,17 +112,18 @@ def _backward(options: tuple, residuals: tuple, upstream: tuple) -> tuple:
     d_kernel, d_projection = _sum_of_outer_products(h_before, d_gates, product_dtype), None
     if projection is not None:
         d_projection = _sum_of_outer_products(unprojected, d_unclipped, product_dtype)
-    return d_gates, *d_state, None, d_kernel, d_projection
+    return d_gates, *d_state[:2], None, d_kernel, d_projection
 
 
 def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple, tuple]:
-    """Carry the errors one step back; the weights in ``constants`` are transposed."""
+    """Carry the errors and ``c`` one step back; the weights in ``constants`` are transposed."""
     recurrent_kernel, projection, cell_clip, projection_clip = constants
-    h, c_before, c, *activations, is_token, upstream = inputs
+    c = carry[2]
+    h, c_before, *activations, is_token, upstream = inputs
     dtype = activations[0].dtype
     i, f, candidate, o = (ops.cast(x, c.dtype) for x in activations)
     # At padding, the errors pass unchanged, and the gradients of the gates are 0.
-    d_h, d_c = (_without_padding(x, is_token) for x in carry)
+    d_h, d_c = (_without_padding(x, is_token) for x in carry[:2])
     d_h = _stop_if_clipped(d_h + upstream, h, projection_clip)
     d_unprojected = d_h if projection is None else mixed_matmul(d_h, projection)
     tanh_c = ops.tanh(c)
@@ -135,7 +136,8 @@ def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple
     ]
     d_gates = ops.concatenate([ops.cast(x, dtype) for x in d_gates], axis=-1)
     d_h_before = ops.cast(mixed_matmul(d_gates, recurrent_kernel), h.dtype)
-    return _where(is_token, (d_h_before, d_c * f), carry), (d_gates, o * tanh_c, d_h)
+    errors = _where(is_token, (d_h_before, d_c * f), carry[:2])
+    return (*errors, c_before), (d_gates, o * tanh_c, d_h)
 
 
 def _cast(dtype: str | None, *weights: Tensor | None) -> list:
