@@ -6,8 +6,8 @@
 CORPUS is a folder of ``keras-elmo prepare``. The first command times the products of the LSTMs
 (forward, and twice as many backward), the softmax and the character CNN, with the mean sizes of
 the batches. They are timed in the same run on the same threads, once in float32 and once in the
-dtype of --products. The products of one time step always stay in float32. Those of Muon are not
-counted. Batches are made before the time is taken; in training, another thread makes them.
+dtype of --products. The products of Muon are not counted. Batches are made before the time is
+taken; in training, another thread makes them.
 
 The second command prints a table: the sizes mini and small, with Adam in float32, then with Muon
 in bfloat16 against the peer with --autocast bfloat16. It runs keras-elmo and the peer in turn, on
@@ -101,18 +101,21 @@ def products(config, tokens, rows, distinct, characters, negatives, dtype):
         return y[0, 0] + matmul(y, ops.transpose(b))[0, 0] + matmul(ops.transpose(a), y)[0, 0]
 
     def of_one_lstm(lstm):
-        x, gates, projection = lstm["x"], lstm["gates"], lstm["projection"]
-        of_inputs, recurrent = lstm["kernels"]
+        x, gates, of_inputs = lstm["x"], lstm["gates"], lstm["kernels"][0]
+        # The layer casts the weights of the steps once, too.
+        recurrent, projection = (
+            ops.cast(w, dtype) for w in (lstm["kernels"][1], lstm["projection"])
+        )
         total = both_ways(x, of_inputs)
         total += matmul(ops.transpose(x), gates)[0, 0]  # Gradient of the recurrent kernel.
         total += matmul(ops.transpose(gates[:, :cells]), x)[0, 0]  # Gradient of the projection.
         h = x[:rows]
         for _ in range(tokens):
-            g = gates[:rows] + ops.matmul(h, recurrent)
-            h = ops.matmul(g[:, :cells], projection)
+            g = gates[:rows] + matmul(h, recurrent)
+            h = matmul(g[:, :cells], projection)
         for _ in range(tokens):
-            m = ops.matmul(h, ops.transpose(projection))
-            h = ops.matmul(gates[:rows] + m[:, :1], ops.transpose(recurrent))
+            m = matmul(h, ops.transpose(projection))
+            h = matmul(gates[:rows] + m[:, :1], ops.transpose(recurrent))
         return total + h[0, 0]
 
     @compiled
