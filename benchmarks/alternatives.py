@@ -176,14 +176,27 @@ def frequent_words():
     return set(words[3 : 3 + FREQUENT])  # after <S>, </S> and <UNK>
 
 
+def rare_words(sentences):
+    frequent = frequent_words()
+    return [[not {word, word.lower()} & frequent for word in words] for words in sentences]
+
+
+def score_shares(count, score_of):
+    """Return mean and deviation of the scores with few of ``count`` sentences, by their number."""
+    scores = {}
+    for share in SHARES:
+        drawn = [np.random.default_rng(seed).permutation(count)[:share] for seed in SEEDS]
+        found = [score_of(sentences) for sentences in drawn]
+        scores[str(share)] = [float(np.mean(found)), float(np.std(found, ddof=1))]
+    return scores
+
+
 def probe_task(name, embed, task, splits, work):
     """Return the scores of an encoder on a task as a dict."""
     x = {key: vectors(name, embed, task, key, pair[0], work) for key, pair in splits.items()}
     labels = {key: pair[1] for key, pair in splits.items()}
     classes = sorted({label for sentence in labels["train"] for label in sentence})
     number = {label: i for i, label in enumerate(classes)}
-    frequent = frequent_words()
-    rare = [[not {w, w.lower()} & frequent for w in words] for words in splits["test"][0]]
 
     def of_dev(predicted):
         return score(task, [classes[i] for i in predicted], labels["dev"])
@@ -195,18 +208,15 @@ def probe_task(name, embed, task, splits, work):
         predicts = train_probe(x["train"][:, rows], y, x["dev"], of_dev, len(classes))
         return lambda split: [classes[i] for i in predicts(x[split])]
 
-    everything = np.arange(len(labels["train"]))
-    predicts = train(everything)
+    count = len(labels["train"])
+    predicts = train(range(count))
     scores = {key: score(task, predicts(key), labels[key]) for key in ("test", "typos")}
     if task != "sentiment":
+        rare = rare_words(splits["test"][0])
         scores["rare"] = score(task, predicts("test"), labels["test"], rare)
-    for share in SHARES:
-        found = []
-        for seed in SEEDS:
-            predicts = train(np.random.default_rng(seed).permutation(everything)[:share])
-            found.append(score(task, predicts("test"), labels["test"]))
-        scores[str(share)] = [float(np.mean(found)), float(np.std(found, ddof=1))]
-    return scores
+    return scores | score_shares(
+        count, lambda sentences: score(task, train(sentences)("test"), labels["test"])
+    )
 
 
 def word_senses(embed, train, test):
@@ -218,13 +228,13 @@ def word_senses(embed, train, test):
     encoder = types.SimpleNamespace(embed=embed)
     typos = list(zip(mistype([tokens for tokens, _ in test]), (found for _, found in test)))
     clean, mistyped = (list(represent(encoder, text)) for text in (test, typos))
-    frequent = frequent_words()
-    first_tokens = [tokens[x.first] for tokens, instances in test for x in instances]
+    rare = rare_words([tokens for tokens, _ in test])
+    is_rare = [row[x.first] for row, (_, instances) in zip(rare, test) for x in instances]
 
     def accuracies(sentences):
         units, place, of_lemma = centroids(encoder, sentences)
         right = collections.defaultdict(list)
-        for token, (instance, layers), (_, of_typos) in zip(first_tokens, clean, mistyped):
+        for rare, (instance, layers), (_, of_typos) in zip(is_rare, clean, mistyped):
             senses = of_lemma.get(instance.lemma, {})
             if len(senses) < 2:
                 continue
@@ -237,7 +247,7 @@ def word_senses(embed, train, test):
                 continue
             right["test"].append(of_word)
             right["typos"].append(of_typo)
-            if not {token, token.lower()} & frequent:
+            if rare:
                 right["rare"].append(of_word)
             most_frequent = is_gold[np.argmax(list(senses.values()))]
             right["most frequent"].append(np.full(len(layers), most_frequent))
@@ -245,12 +255,9 @@ def word_senses(embed, train, test):
         layer = means.pop("dev").argmax()
         return {part: float(mean[layer]) for part, mean in means.items()}
 
-    scores = accuracies(train)
-    for share in SHARES:
-        drawn = [np.random.default_rng(seed).permutation(len(train))[:share] for seed in SEEDS]
-        found = [accuracies([train[i] for i in rows])["test"] for rows in drawn]
-        scores[str(share)] = [float(np.mean(found)), float(np.std(found, ddof=1))]
-    return scores
+    return accuracies(train) | score_shares(
+        len(train), lambda rows: accuracies([train[i] for i in rows])["test"]
+    )
 
 
 def measure_quality(name, tasks, senses, work):

@@ -52,7 +52,7 @@ def bundled_facts() -> dict[str, dict[str, Any]]:
 
 
 def absolute_preset(preset: Any) -> Any:
-    """Return a preset that means the same in every working directory; names stay as they are."""
+    """Return a preset with an absolute path; names and addresses stay as they are."""
     # A path is never the name of a bundled preset.
     if not isinstance(preset, PathLike) or preset in bundled() or is_released(preset):
         return preset

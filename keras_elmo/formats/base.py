@@ -90,7 +90,7 @@ class Format(abc.ABC):
     Args:
         folder: ``Folder``. The files.
         options: dict, path of a JSON file, or None. They replace the options in the files.
-        released: dict or None. What the registry of released models says about the biLM.
+        released: dict or None. Facts about the biLM from the registry of released models.
 
     Attributes:
         name: str. Name of the format.

@@ -135,7 +135,7 @@ class CRF(keras.layers.Layer):
 
         Args:
             scores: Float, shape ``(batch, tokens, n_tags)``.
-            tags: Int, shape ``(batch, tokens)``: labels, as for ``loss``.
+            tags: Int, shape ``(batch, tokens)``: the labels that ``loss`` takes.
             mask: Bool, shape ``(batch, tokens)``, or None, as in a call.
 
         Returns:

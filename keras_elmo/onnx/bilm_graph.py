@@ -129,7 +129,7 @@ class BiLMGraph:
 
         From int64 ids, ``(batch, tokens, characters)``. Returns the ids with both boundary tokens,
         ``(batch, tokens + 2, characters)``; the number of tokens with both, int64, ``(batch,)``;
-        the mask of the tokens without both, bool.
+        the mask of the given tokens, bool.
         """
         op, constant = self.graph.op, self.graph.constant
         zero, one = constant(np.int64(0)), constant(np.int64(1))

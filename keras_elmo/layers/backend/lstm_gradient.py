@@ -127,17 +127,18 @@ def _backward_step(constants: tuple, carry: tuple, inputs: tuple) -> tuple[tuple
     d_h = _stop_if_clipped(d_h + upstream, h, projection_clip)
     d_unprojected = d_h if projection is None else mixed_matmul(d_h, projection)
     tanh_c = ops.tanh(c)
+    unprojected = o * tanh_c
     d_c = _stop_if_clipped(d_c + d_unprojected * o * (1 - tanh_c * tanh_c), c, cell_clip)
     d_gates = [
         d_c * candidate * i * (1 - i),
         d_c * c_before * f * (1 - f),
         d_c * i * (1 - candidate * candidate),
-        d_unprojected * tanh_c * o * (1 - o),
+        d_unprojected * unprojected * (1 - o),
     ]
     d_gates = ops.concatenate([ops.cast(x, dtype) for x in d_gates], axis=-1)
     d_h_before = ops.cast(mixed_matmul(d_gates, recurrent_kernel), h.dtype)
     errors = _where(is_token, (d_h_before, d_c * f), carry[:2])
-    return (*errors, c_before), (d_gates, o * tanh_c, d_h)
+    return (*errors, c_before), (d_gates, unprojected, d_h)
 
 
 def _cast(dtype: str | None, *weights: Tensor | None) -> list:
